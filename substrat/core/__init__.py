@@ -1,0 +1,1 @@
+"""Decisions as functions over frozen values: no Trio, no files, no clock, no randomness."""

@@ -1,0 +1,106 @@
+"""The tools an agent has: names, descriptions and arguments, in one definition each; what they do is the daemon's.
+
+A tool answers at once. Whatever takes longer is recorded, and its outcome starts the agent's next turn.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class Whoami(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="whoami", tag_field="_tool"):
+    """Say who you are: your name, workspace, network, parent, children, and how many messages wait for you."""
+
+
+class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_agents", tag_field="_tool"):
+    """List the other agents you can write to: name, state, parent and what they last said they are doing."""
+
+
+class SendMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="send_message", tag_field="_tool"):
+    """Send a message to another agent, or to `operator`, the person in charge.
+
+    It returns at once. An idle agent is woken by it; a busy one gets it in its next turn. Their reply, if they send one,
+    starts your next turn: don't wait for it, finish yours.
+    """
+
+    to: Annotated[Name, Meta(description="the agent's name, `parent` for your parent, or `operator`")]
+    text: Annotated[Text, Meta(description="what to tell them")]
+
+
+class CheckInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="check_inbox", tag_field="_tool"):
+    """Read the messages that have come for you since your turn began. Each is handed out once."""
+
+
+class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn_agent", tag_field="_tool"):
+    """Start another agent as your child and give it a task.
+
+    It returns at once with the child's name; when the child has finished the task, a message tells you its result.
+    """
+
+    prompt: Annotated[Text, Meta(description="the child's task")]
+    name: Annotated[Name | None, Meta(description="its name; one is made up when absent")] = None
+    directory: Annotated[
+        str | None, Meta(description="a directory inside your workspace for it to work in; yours when absent")
+    ] = None
+    model: Annotated[Name | None, Meta(description="its model; yours when absent")] = None
+    network: Annotated[
+        Literal["none", "filtered", "host"] | None, Meta(description="its network, never more than yours")
+    ] = None
+
+
+class ReportStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="report_status", tag_field="_tool"):
+    """Say in a few words what you are doing, for the operator and the other agents to see."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=500, description="what you are doing")]
+
+
+Tool = Whoami | ListAgents | SendMessage | CheckInbox | SpawnAgent | ReportStatus
+TOOLS: tuple[type[msgspec.Struct], ...] = (Whoami, ListAgents, SendMessage, CheckInbox, SpawnAgent, ReportStatus)
+
+
+class BadArguments(Exception):
+    """A tool was called with arguments it doesn't take; the message says which."""
+
+
+def name_of(tool: type[msgspec.Struct]) -> str:
+    """Return a tool's name."""
+    return str(tool.__struct_config__.tag)
+
+
+def description_of(tool: type[msgspec.Struct]) -> str:
+    """Return what a tool says about itself."""
+    return " ".join((tool.__doc__ or "").split())
+
+
+def schema_of(tool: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments."""
+    _, components = msgspec.json.schema_components([tool])
+    schema = components[tool.__name__]
+    properties = {key: value for key, value in schema["properties"].items() if key != "_tool"}
+    required = [key for key in schema.get("required", ()) if key != "_tool"]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def parse(name: str, arguments: dict[str, Any] | None) -> Tool:
+    """Read a call.
+
+    Args:
+        name: the tool's name.
+        arguments: what the model gave.
+
+    Raises:
+        BadArguments: there is no such tool, or it doesn't take these arguments.
+    """
+    if name not in {name_of(tool) for tool in TOOLS}:
+        raise BadArguments(f"there is no tool {name!r}; there are: {', '.join(map(name_of, TOOLS))}")
+    try:
+        tool: Tool = msgspec.convert({**(arguments or {}), "_tool": name}, Tool)
+    except msgspec.ValidationError as problem:
+        raise BadArguments(f"{name}: {problem}") from None
+    return tool

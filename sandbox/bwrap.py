@@ -1,0 +1,97 @@
+"""Bubblewrap's arguments for a `Spec`: a pure function; it neither looks at the host nor starts anything.
+
+Every option is explained in bwrap(1). The environment is not among the arguments: it is given to the process itself,
+because arguments are readable by every user of the machine.
+"""
+
+from __future__ import annotations
+
+from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
+
+STATUS_FD = 3
+"""The descriptor bubblewrap finds open for `--json-status-fd`."""
+
+ISOLATION = (
+    "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside
+    "--unshare-ipc",
+    "--unshare-pid",  # killing its init kills the whole tree
+    "--unshare-uts",
+    "--unshare-cgroup",
+    "--disable-userns",  # nobody inside gets capabilities back by making a namespace of their own
+    "--new-session",  # no controlling terminal to push characters into (TIOCSTI)
+    "--cap-drop",
+    "ALL",
+)
+
+
+def arguments(spec: Spec) -> list[str]:
+    """Return bubblewrap's arguments, without the program name in front.
+
+    There is no `--die-with-parent`: a turn outlives the daemon that started it.
+
+    Args:
+        spec: the sandbox.
+    """
+    args = ["--json-status-fd", str(STATUS_FD), *ISOLATION, "--hostname", spec.hostname]
+    if spec.network is Network.NONE:
+        args.append("--unshare-net")
+    for mount in ordered(spec.mounts):
+        args += _mount(mount)
+    # Last, because bubblewrap itself needs to make mount points in its root until here.
+    args += ["--remount-ro", "/", "--chdir", spec.workdir, "--", *spec.command]
+    return args
+
+
+def ordered(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    """Order mounts so that a parent comes before what lies in it, later ones covering earlier ones at the same place.
+
+    A read-only remount comes after the binds below it were made, so that their mount points could be.
+
+    Args:
+        mounts: in any order.
+    """
+    made = sorted((mount for mount in mounts if not isinstance(mount, ReadOnly)), key=lambda mount: _depth(mount.target))
+    sealed = [mount for mount in mounts if isinstance(mount, ReadOnly)]
+    return (*made, *sealed)
+
+
+def describe(mount: Mount) -> str:
+    """Say in one line what a mount does, for people."""
+    match mount:
+        case Bind(source, target, writable):
+            place = target if source == target else f"{target} (from {source})"
+            return f"{'read-write' if writable else 'read-only '}  {place}"
+        case Tmpfs(target):
+            return f"in memory   {target}"
+        case Symlink(target, points_to):
+            return f"link        {target} -> {points_to}"
+        case Directory(target):
+            return f"directory   {target}"
+        case Processes(target) | Devices(target):
+            return f"its own     {target}"
+        case ReadOnly(target):
+            return f"sealed      {target}"
+
+
+def _depth(path: str) -> int:
+    return 0 if path == "/" else path.rstrip("/").count("/")
+
+
+def _mount(mount: Mount) -> list[str]:
+    match mount:
+        case Bind(source, target, writable, optional):
+            option = ("--bind" if writable else "--ro-bind") + ("-try" if optional else "")
+            return [option, source, target]
+        case Processes(target):
+            return ["--proc", target]
+        case Devices(target):
+            return ["--dev", target]
+        case Tmpfs(target, size, mode):
+            sized = ["--size", str(size)] if size else []
+            return ["--perms", f"{mode:o}", *sized, "--tmpfs", target]
+        case Symlink(target, points_to):
+            return ["--symlink", points_to, target]
+        case Directory(target, mode):
+            return ["--perms", f"{mode:o}", "--dir", target]
+        case ReadOnly(target):
+            return ["--remount-ro", target]

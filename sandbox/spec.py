@@ -1,0 +1,112 @@
+"""What a sandbox is, as frozen values: mounts, network, environment; not how bubblewrap is told.
+
+Nothing here touches the machine. `sandbox.bwrap` turns a `Spec` into arguments, `sandbox.launch` into a command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Network(StrEnum):
+    """Which network a sandbox has, from least to most."""
+
+    NONE = "none"
+    FILTERED = "filtered"
+    HOST = "host"
+
+    @property
+    def reach(self) -> int:
+        """How much it reaches, for comparing a child's with its parent's."""
+        return _REACH[self]
+
+
+_REACH = {Network.NONE: 0, Network.FILTERED: 1, Network.HOST: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A host file or directory made visible.
+
+    Args:
+        source: where it is on the host.
+        target: where it appears in the sandbox.
+        writable: whether the sandbox may change it.
+        optional: whether a missing source is left out instead of failing the launch.
+    """
+
+    source: str
+    target: str
+    writable: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tmpfs:
+    """An empty directory in memory, gone with the sandbox; `size` in bytes, 0 for the kernel's default."""
+
+    target: str
+    size: int = 0
+    mode: int = 0o755
+
+
+@dataclass(frozen=True, slots=True)
+class Symlink:
+    """A symbolic link made in the sandbox."""
+
+    target: str
+    points_to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """An empty directory made in the sandbox."""
+
+    target: str
+    mode: int = 0o755
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """A `/proc` of the sandbox's own pid namespace."""
+
+    target: str = "/proc"
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """A `/dev` with only the harmless devices."""
+
+    target: str = "/dev"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """Makes a mount made earlier read-only."""
+
+    target: str
+
+
+Mount = Bind | Tmpfs | Symlink | Directory | Processes | Devices | ReadOnly
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole sandbox.
+
+    Args:
+        command: the program and its arguments, as seen from inside.
+        environment: everything the program gets to see of one.
+        mounts: in any order; parents are mounted before what lies in them.
+        workdir: where the program starts.
+        hostname: what it finds as the host's name.
+        network: which network it has.
+    """
+
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    mounts: tuple[Mount, ...]
+    workdir: str
+    hostname: str = "sandbox"
+    network: Network = Network.NONE

@@ -1,0 +1,129 @@
+"""The entry point of `substratctl`: finds the verb, imports its file, turns failures into one line and a status."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from substrat import __version__, errors
+from substrat.cli import options, output
+from substrat.cli.table import PROGRAM, VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What a shell reports for a program that SIGINT or SIGPIPE ended.
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+def main(line: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        line: the arguments; by default the process's own.
+
+    Returns:
+        The exit status.
+    """
+    _tolerate_any_text()
+    try:
+        status = _run(list(sys.argv[1:] if line is None else line))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        _give_up_output()
+        return INTERRUPTED
+    except BrokenPipeError:
+        _give_up_output()
+        return PIPE_CLOSED
+    except OSError as problem:
+        _give_up_output()
+        where = f" {problem.filename}" if problem.filename else " standard output"
+        return output.complain(errors.SubstratError(f"can't use{where}: {problem.strerror or problem}"))
+    return status
+
+
+def _run(line: list[str]) -> int:
+    try:
+        _check_encoding(line)
+        verb, rest = _find_verb(line)
+        if verb is None:
+            return 0
+        module = importlib.import_module(f"substrat.cli.verbs.{verb}")
+        arguments = options.parse(module.COMMAND, rest)
+        if arguments.flag("help"):
+            sys.stdout.write(options.help_text(module.COMMAND))
+            return 0
+        if arguments.flag("version"):
+            return _show_version()
+        return int(module.run(arguments))
+    except errors.SubstratError as problem:
+        return output.complain(problem)
+
+
+def _find_verb(line: list[str]) -> tuple[str | None, list[str]]:
+    """Split a command line into the verb and the rest; without a verb, answer what was asked for."""
+    before: list[str] = []
+    for position, argument in enumerate(line):
+        if argument in options.HELP.names:
+            sys.stdout.write(_overview())
+            return None, []
+        if argument in options.VERSION.names:
+            _show_version()
+            return None, []
+        if argument in options.JSON.names:
+            before.append(argument)
+        elif argument.startswith("-"):
+            raise errors.UsageError(f"there is no option {argument!r} before the command; see '{PROGRAM} --help'")
+        elif argument in VERBS:
+            return argument, before + line[position + 1 :]
+        else:
+            raise errors.UsageError(_unknown_verb(argument))
+    raise errors.UsageError(f"a command is missing; '{PROGRAM} --help' lists them")
+
+
+def _unknown_verb(word: str) -> str:
+    close = options.nearest(word, VERBS)
+    hint = f"did you mean {close!r}?" if close else f"'{PROGRAM} --help' lists the commands"
+    return f"there is no command {word!r}; {hint}"
+
+
+def _overview() -> str:
+    lines = [f"usage: {PROGRAM} [--json] COMMAND ...", "", "commands:"]
+    lines += [f"  {verb:<12}{about}" for verb, about in VERBS.items()]
+    lines += [
+        "",
+        f"'{PROGRAM} COMMAND --help' says more. Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing,",
+        "5 the turn failed, 124 timed out.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _show_version() -> int:
+    sys.stdout.write(f"{PROGRAM} {__version__}\n")
+    return 0
+
+
+def _check_encoding(line: list[str]) -> None:
+    for argument in line:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise errors.UsageError(f"the argument {ascii(argument)} isn't UTF-8; only UTF-8 can be sent") from None
+
+
+def _tolerate_any_text() -> None:
+    """Let text that the locale can't encode come out escaped instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _give_up_output() -> None:
+    """Point standard output to nowhere, so that the interpreter's last flush has nothing to complain about."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,251 @@
+"""Command lines: what a verb takes, said as data, and the parser and the help text made from it; it runs nothing.
+
+Not argparse, for two reasons. Options may stand anywhere between the words (`spawn NAME -w DIR PROMPT`), and a prompt
+after `--` must be left alone; argparse's intermixed mode gets one of the two wrong, differently in each Python. And
+completion scripts, help and parser come from one description. The rules are getopt's.
+"""
+
+from __future__ import annotations
+
+from substrat import errors
+from substrat.cli.table import PROGRAM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_HELP_COLUMN = 28
+
+
+class Option:
+    """One option of a verb.
+
+    Args:
+        names: its spellings, the long one first.
+        about: what it does, for the help text.
+        value: what its value is called in the help text; None for an option that is there or not.
+        choices: the values it may have; empty: any.
+    """
+
+    __slots__ = ("about", "choices", "key", "names", "value")
+
+    def __init__(self, *names: str, about: str, value: str | None = None, choices: Sequence[str] = ()) -> None:
+        self.names = names
+        self.key = names[0].lstrip("-")
+        self.about = about
+        self.value = value
+        self.choices = choices
+
+
+JSON = Option("--json", about="one JSON document on standard output (one object a line for streams)")
+HELP = Option("--help", "-h", about="show this text")
+VERSION = Option("--version", about="show the version of this program")
+COMMON = (JSON, HELP, VERSION)
+WAIT = Option("--wait", about="wait for the turn; the exit status is its verdict (0, 5, or 124 after --timeout)")
+TIMEOUT = Option("--timeout", value="S", about="with --wait: give up waiting after S seconds; the turn goes on")
+
+
+class Command:
+    """What a verb takes.
+
+    Args:
+        name: the verb.
+        about: one line about it.
+        words: its arguments without a dash as the help text spells them, such as `NAME [PROMPT]`.
+        least: how many words there must be.
+        most: how many there may be; None: any number.
+        options: its own options; the common ones are added.
+        notes: more paragraphs for the help text.
+    """
+
+    __slots__ = ("about", "least", "most", "name", "notes", "options", "words")
+
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        words: str = "",
+        least: int = 0,
+        most: int | None = 0,
+        options: Iterable[Option] = (),
+        notes: str = "",
+    ) -> None:
+        self.name = name
+        self.about = about
+        self.words = words
+        self.least = least
+        self.most = most
+        self.options = (*options, *COMMON)
+        self.notes = notes
+
+    def wrong(self, what: str) -> errors.UsageError:
+        """Make the error for a command line this verb can't use: what is wrong, and where the help is."""
+        return errors.UsageError(f"{self.name}: {what} (see '{PROGRAM} {self.name} --help')")
+
+
+class Arguments:
+    """A command line that was read.
+
+    Args:
+        command: the verb's description.
+        words: the arguments without a dash.
+        given: the values of each option that was there, by its key.
+    """
+
+    __slots__ = ("_given", "command", "words")
+
+    def __init__(self, command: Command, words: list[str], given: dict[str, list[str]]) -> None:
+        self.command = command
+        self.words = words
+        self._given = given
+
+    @property
+    def json(self) -> bool:
+        """Whether the output is to be JSON."""
+        return self.flag("json")
+
+    def flag(self, key: str) -> bool:
+        """Return whether an option was there."""
+        return key in self._given
+
+    def value(self, key: str) -> str | None:
+        """Return an option's last value, or None when it wasn't there."""
+        values = self._given.get(key)
+        return values[-1] if values else None
+
+    def values(self, key: str) -> list[str]:
+        """Return all the values an option was given."""
+        return self._given.get(key, [])
+
+    def seconds(self, key: str) -> float | None:
+        """Return an option's value as a number of seconds.
+
+        Raises:
+            UsageError: it isn't one.
+        """
+        given = self.value(key)
+        if given is None:
+            return None
+        try:
+            number = float(given)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1e9:
+            raise self.command.wrong(f"--{key} must be a number of seconds, not {given!r}")
+        return number
+
+    def whole(self, key: str) -> int | None:
+        """Return an option's value as an integer.
+
+        Raises:
+            UsageError: it isn't one.
+        """
+        given = self.value(key)
+        if given is None:
+            return None
+        try:
+            return int(given)
+        except ValueError:
+            raise self.command.wrong(f"--{key} must be a whole number, not {given!r}") from None
+
+
+def parse(command: Command, line: Sequence[str]) -> Arguments:
+    """Read a verb's command line.
+
+    Args:
+        command: what the verb takes.
+        line: the arguments.
+
+    Raises:
+        UsageError: the line doesn't fit.
+    """
+    known = {name: option for option in command.options for name in option.names}
+    words: list[str] = []
+    given: dict[str, list[str]] = {}
+    rest = iter(line)
+    for argument in rest:
+        if argument == "--":
+            words.extend(rest)
+        elif not _is_option(argument):
+            words.append(argument)
+        else:
+            name, value = _split(argument)
+            option = known.get(name)
+            if option is None:
+                raise command.wrong(_unknown(name, known))
+            if option.value is not None and value is None:
+                value = next(rest, None)
+            given.setdefault(option.key, []).append(_checked(command, option, value))
+    found = Arguments(command, words, given)
+    if not found.flag("help") and not found.flag("version"):
+        _check_words(command, words)
+    return found
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that somebody who typed `word` probably meant."""
+    import difflib
+
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return found[0] if found else None
+
+
+def help_text(command: Command) -> str:
+    """Describe a verb: its usage, its options, its notes."""
+    own = [option for option in command.options if option not in COMMON]
+    usage = " ".join(part for part in (PROGRAM, command.name, "[options]" if own else "", command.words) if part)
+    lines = [f"usage: {usage}", "", f"{command.about[:1].upper()}{command.about[1:]}.", "", "options:"]
+    for option in command.options:
+        names = ", ".join(reversed(option.names)) + (f" {option.value}" if option.value else "")
+        about = option.about + (f": {', '.join(option.choices)}" if option.choices else "")
+        lines += _columns(names, about)
+    if command.notes:
+        lines += ["", command.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _columns(left: str, right: str) -> list[str]:
+    if len(left) < _HELP_COLUMN - 3:
+        return [f"  {left:<{_HELP_COLUMN - 2}}{right}"]
+    return [f"  {left}", " " * _HELP_COLUMN + right]
+
+
+def _is_option(argument: str) -> bool:
+    # "-" is standard input, and "- buy milk" is a prompt: no option's name has white space in it.
+    name = argument.partition("=")[0]
+    return len(argument) > 1 and argument[0] == "-" and not any(letter.isspace() for letter in name)
+
+
+def _split(argument: str) -> tuple[str, str | None]:
+    if argument.startswith("--"):
+        name, equals, value = argument.partition("=")
+        return name, value if equals else None
+    return argument[:2], argument[2:] or None
+
+
+def _checked(command: Command, option: Option, value: str | None) -> str:
+    name = option.names[0]
+    if option.value is None:
+        if value is not None:
+            raise command.wrong(f"{name} takes no value, but got {value!r}")
+        return ""
+    if not value:
+        raise command.wrong(f"{name} needs a value, {option.value}")
+    if option.choices and value not in option.choices:
+        raise command.wrong(f"{name} must be one of {', '.join(option.choices)}, not {value!r}")
+    return value
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, known)
+    hint = f"did you mean {close!r}?" if close else "put '--' before words that begin with a dash"
+    return f"there is no option {name!r}; {hint}"
+
+
+def _check_words(command: Command, words: list[str]) -> None:
+    if len(words) < command.least:
+        raise command.wrong(f"it takes {command.words}, and {len(words) or 'none'} of them came")
+    if command.most is not None and len(words) > command.most:
+        takes = f"it takes {command.words}" if command.words else "it takes no arguments"
+        quote = "; quote a prompt of several words" if "PROMPT" in command.words else ""
+        raise command.wrong(f"{words[command.most]!r} is one argument too many, {takes}{quote}")

@@ -1,0 +1,170 @@
+"""What `substratctl` prints: JSON, tables, times, errors on one line, colour; it decides nothing and asks nobody."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from substrat.cli.table import PROGRAM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TextIO
+
+    from substrat import errors
+
+    Agent = dict[str, object]
+
+# C0 and C1 controls and DEL drive terminals; the bidirectional ones make text read other than it is. Agents' text may
+# hold any of them. Newline and tab are harmless.
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+_BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = {
+    **{code: f"\\x{code:02x}" for code in _CONTROLS if code not in (0x09, 0x0A)},
+    **{code: f"\\u{code:04x}" for code in _BIDIRECTIONAL},
+}
+BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
+_STATE_COLOURS = {"running": GREEN, "queued": CYAN, "suspended": YELLOW, "failed": RED, "ended": DIM}
+
+
+def neutralise(text: str) -> str:
+    """Make text harmless for a terminal: control characters other than newline and tab become visible."""
+    return text.translate(_VISIBLE)
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """Make text harmless and fit for one line.
+
+    Args:
+        text: anything.
+        most: shorten it to so many characters.
+    """
+    flat = neutralise(" ".join(text.split()))
+    return flat if most is None or len(flat) <= most else flat[: most - 1] + "…"
+
+
+def has_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether to write colours to a stream: a terminal that has them and a person who wants them."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+
+
+def paint(text: str, colour: str, *, on: bool) -> str:
+    """Put text in a colour (an SGR parameter), if colours are on."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if on and text else text
+
+
+def paint_state(state: str, *, on: bool) -> str:
+    """Put a state's name in its colour."""
+    colour = _STATE_COLOURS.get(state)
+    return paint(state, colour, on=on) if colour else state
+
+
+def put_json(document: object) -> None:
+    """Write one JSON document on one line to standard output."""
+    import json
+
+    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def complain(problem: errors.SubstratError) -> int:
+    """Write a failure to standard error as one line.
+
+    Returns:
+        Its exit status.
+    """
+    note(problem.message)
+    return problem.exit_status
+
+
+def note(sentence: str) -> None:
+    """Write one line to standard error, after what is on its way to standard output."""
+    sys.stdout.flush()
+    sys.stderr.write(f"{PROGRAM}: {one_line(sentence)}\n")
+    sys.stderr.flush()
+
+
+def text_of(value: object, absent: str = "-") -> str:
+    """Return a value of an agent object as harmless text; nothing becomes `absent`."""
+    return absent if value is None or value == "" else one_line(str(value))
+
+
+def turn_of(agent: Agent) -> dict[str, object] | None:
+    """Return an agent object's turn, if it has one."""
+    turn = agent.get("turn")
+    return turn if isinstance(turn, dict) else None
+
+
+def turn_summary(agent: Agent) -> str:
+    """Say an agent's newest turn in two words: its number and how it ended."""
+    turn = turn_of(agent)
+    if turn is None:
+        return "-"
+    return f"{text_of(turn.get('number'))} {text_of(turn.get('outcome'), 'running')}"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, colour: bool, painted: int | None = None) -> str:
+    """Lay out a table with aligned columns.
+
+    Args:
+        titles: the heads of the columns.
+        rows: the cells, harmless already.
+        colour: whether to use colours.
+        painted: the column that holds a state.
+    """
+    cells = [titles, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
+    lines = []
+    for number, row in enumerate(cells):
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        padded[-1] = row[-1]
+        if number == 0:
+            padded = [paint(cell, BOLD, on=colour) for cell in padded]
+        elif painted is not None:
+            state = row[painted]
+            padded[painted] = paint_state(state, on=colour) + " " * (widths[painted] - len(state))
+        lines.append("  ".join(padded).rstrip() + "\n")
+    return "".join(lines)
+
+
+def age(stamp: object, now: float) -> str:
+    """Say how long ago a time was, in one unit.
+
+    Args:
+        stamp: an RFC 3339 time in UTC.
+        now: seconds since the epoch.
+    """
+    then = seconds_of(stamp)
+    if then is None:
+        return "-"
+    passed = max(0, int(now - then))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if passed >= size:
+            return f"{passed // size}{unit}"
+    return f"{passed}s"
+
+
+def seconds_of(stamp: object) -> float | None:
+    """Return an RFC 3339 time in UTC as seconds since the epoch, or None if it isn't one.
+
+    By hand, because `datetime` and `time.strptime` cost more to import than the rest of `ls` takes.
+    """
+    if not isinstance(stamp, str):
+        return None
+    try:
+        year, month, day = int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10])
+        hour, minute, second = int(stamp[11:13]), int(stamp[14:16]), float(stamp[17:].rstrip("Zz").split("+")[0])
+    except ValueError:
+        return None
+    # Days since the epoch in the proleptic Gregorian calendar, years beginning in March (so leap days come last).
+    year -= month <= 2
+    era_day = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = year * 365 + year // 4 - year // 100 + year // 400 + era_day - 719468
+    return days * 86400 + hour * 3600 + minute * 60 + second
+
+
+def clock(stamp: object) -> str:
+    """Return the time of day of an RFC 3339 time, in the local zone."""
+    then = seconds_of(stamp)
+    return "--:--:--" if then is None else time.strftime("%H:%M:%S", time.localtime(then))

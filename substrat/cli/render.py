@@ -1,0 +1,219 @@
+"""Events as people read them: a small state machine from event objects to text; pure, it prints nothing.
+
+Theory of operation
+-------------------
+An agent speaks in fragments (`assistant:delta`, `thinking:delta`) and then says the whole segment again (`assistant`).
+The renderer writes fragments as they come and passes over the repetition. On a terminal a line may stay unfinished
+while its fragments come (`flow`); elsewhere a fragment is held back until its line is whole.
+
+`_open` names what the unfinished line is: speech, thought, or the call whose start was shown. Whatever comes that
+doesn't belong to it ends the line first. A call is one line: its start if nothing came between, then its outcome.
+
+An agent is hostile: every text goes through `output.neutralise` before it is put together with our own codes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from substrat.cli import output
+from substrat.cli.output import BOLD, DIM, GREEN, RED, one_line, paint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Event = dict[str, object]
+
+_SPEECH = "speech"
+_THOUGHT = "thought"
+_USER_LENGTH = 160
+_NOTE_LENGTH = 500
+# What the daemon writes after a call's summary: `→ exit 0 (0.2 s)`, `→ done`, `→ failed: why`.
+_OUTCOME = re.compile(r"^(?P<outcome>.*?)(?: \((?P<took>\d+(?:\.\d+)?) s\))?$", re.DOTALL)
+_GOOD = ("exit 0", "done")
+
+
+class Renderer:
+    """Renders one agent's events.
+
+    Args:
+        flow: whether a line may be left unfinished, as on a terminal.
+        colour: whether to use colours.
+    """
+
+    def __init__(self, *, flow: bool, colour: bool) -> None:
+        self._flow = flow
+        self._colour = colour
+        self._open: str | None = None
+        self._held = ""
+        self._heard_deltas = False
+        self._spoke = False
+        self._calls: dict[str, str] = {}
+
+    def feed(self, event: Event) -> str:
+        """Take in an event and return the text to write now."""
+        kind = str(event.get("kind"))
+        text = event.get("text")
+        text = text if isinstance(text, str) else ""
+        match kind:
+            case "assistant:delta":
+                self._heard_deltas = self._spoke = True
+                return self._fragment(_SPEECH, text)
+            case "thinking:delta":
+                return self._fragment(_THOUGHT, text)
+            case "thinking:completed":
+                return self._end_line(_THOUGHT)
+            case "assistant":
+                return self._segment(text)
+            case "tool-call-started":
+                return self._call_started(_call_id(event), text)
+            case "tool-call-completed":
+                return self._call_completed(_call_id(event), text)
+            case "result:success":
+                # The result repeats what was said; an agent that said nothing else is heard here.
+                return self._end_line() if self._spoke else self._segment(text)
+        return self.finish() + self._single_line(event, kind, text)
+
+    def finish(self) -> str:
+        """Return what is missing at the end: the rest of a line, and calls of which no outcome is known."""
+        ended = self._end_line()
+        lost = [self._call_line(summary, "", no_outcome=True) + "\n" for summary in self._calls.values()]
+        self._calls.clear()
+        self._heard_deltas = False
+        return ended + "".join(lost)
+
+    def _fragment(self, block: str, text: str) -> str:
+        start = "" if self._open == block else self._end_line()
+        self._open = block
+        if not self._flow:
+            whole, newline, rest = (self._held + text).rpartition("\n")
+            self._held = rest
+            text = whole + newline
+        return start + self._tinted(block, text)
+
+    def _segment(self, text: str) -> str:
+        """A whole segment of speech: new only when its fragments weren't heard."""
+        heard, self._heard_deltas, self._spoke = self._heard_deltas, False, True
+        ended = self._end_line()
+        if heard or not text:
+            return ended
+        return ended + output.neutralise(text.rstrip("\n")) + "\n"
+
+    def _call_started(self, call: str, summary: str) -> str:
+        ended = self._end_line()
+        summary = one_line(summary)
+        self._calls[call] = summary
+        # A segment before a call may come without its repetition.
+        self._heard_deltas = False
+        if not self._flow:
+            return ended
+        self._open = call
+        return ended + self._call_line(summary, "")
+
+    def _call_completed(self, call: str, text: str) -> str:
+        started = self._calls.pop(call, None)
+        summary, outcome = _split_outcome(one_line(text), started)
+        if self._open == call:
+            self._open = None
+            return self._outcome(outcome) + "\n"
+        return self._end_line() + self._call_line(summary, outcome) + "\n"
+
+    def _call_line(self, summary: str, outcome: str, *, no_outcome: bool = False) -> str:
+        if no_outcome:
+            end = "  " + paint("… no outcome was seen", DIM, on=self._colour)
+        else:
+            end = self._outcome(outcome) if outcome else ""
+        return f"  {summary}{end}"
+
+    def _outcome(self, text: str) -> str:
+        found = _OUTCOME.match(text)
+        assert found is not None
+        good = found["outcome"] in _GOOD
+        took = "  " + paint(f"{found['took']}s", DIM, on=self._colour) if found["took"] else ""
+        mark = "✓" if good else "✗"
+        return "  " + paint(f"{mark} {found['outcome']}", GREEN if good else RED, on=self._colour) + took
+
+    def _single_line(self, event: Event, kind: str, text: str) -> str:
+        on = self._colour
+        if kind == "user":
+            return paint(f"> {one_line(text, _USER_LENGTH)}", BOLD, on=on) + "\n"
+        if kind == "result:error":
+            return paint(f"✗ {one_line(text, _NOTE_LENGTH) or 'the agent reported an error'}", RED, on=on) + "\n"
+        said = one_line(text, _NOTE_LENGTH)
+        if kind == "raw":
+            return paint(f"  | {said}", DIM, on=on) + "\n"
+        if kind == "turn:started":
+            self._spoke = False
+        what = said or _name_of(event, kind)
+        if not kind.startswith(("turn:", "system:", "unknown")) and said:
+            what = f"{one_line(kind)}: {said}"
+        dim = DIM if kind.startswith(("system:", "unknown")) else BOLD
+        return paint(f"• {output.clock(event.get('time'))} {what}", dim, on=on) + "\n"
+
+    def _end_line(self, block: str | None = None) -> str:
+        """End the unfinished line, if there is one and it belongs to the block."""
+        if self._open is None or (block is not None and self._open != block):
+            return ""
+        held, opened = self._held, self._open
+        self._held = ""
+        self._open = None
+        if not self._flow:
+            return self._tinted(opened, held) + "\n" if held else ""
+        return "\n"
+
+    def _tinted(self, block: str, text: str) -> str:
+        return paint(output.neutralise(text), DIM, on=self._colour and block == _THOUGHT)
+
+
+class Chorus:
+    """Renders the events of many agents as whole lines, each with its time and its agent's name.
+
+    Args:
+        names: what to call an agent by its id; ids that aren't in it are shown shortened.
+        colour: whether to use colours.
+    """
+
+    def __init__(self, names: Mapping[str, str], *, colour: bool) -> None:
+        self._names = names
+        self._colour = colour
+        self._voices: dict[str, Renderer] = {}
+
+    def feed(self, event: Event) -> str:
+        """Take in an event and return the lines to write now."""
+        agent = str(event.get("agent") or "")
+        voice = self._voices.setdefault(agent, Renderer(flow=False, colour=self._colour))
+        text = voice.feed(event)
+        if event.get("kind") == "turn:ended":
+            # Between its turns an agent has nothing unfinished, and a year's agents needn't be remembered.
+            del self._voices[agent]
+        return self._prefixed(event.get("time"), agent, text)
+
+    def finish(self) -> str:
+        """Return the lines that are still held back."""
+        return "".join(self._prefixed(None, agent, voice.finish()) for agent, voice in self._voices.items())
+
+    def _prefixed(self, time: object, agent: str, text: str) -> str:
+        name = one_line(self._names.get(agent, agent[:8])) or "substratd"
+        head = paint(f"{output.clock(time)} {name}", DIM, on=self._colour)
+        return "".join(f"{head}  {line.removeprefix('  ')}\n" for line in text.split("\n")[:-1])
+
+
+def _split_outcome(text: str, started: str | None) -> tuple[str, str]:
+    """Split `SUMMARY → OUTCOME`; the summary may hold arrows of its own."""
+    if started is not None and text.startswith(f"{started} → "):
+        return started, text[len(started) + 3 :]
+    summary, _, outcome = text.rpartition(" → ")
+    return (summary, outcome) if summary else (text, "")
+
+
+def _call_id(event: Event) -> str:
+    raw = event.get("raw")
+    return "call " + str(raw.get("call_id", "") if isinstance(raw, dict) else "")
+
+
+def _name_of(event: Event, kind: str) -> str:
+    raw = event.get("raw")
+    if kind == "unknown" and isinstance(raw, dict):
+        return one_line(f"unknown event {raw.get('type')}/{raw.get('subtype')}", _NOTE_LENGTH)
+    return one_line(kind.replace(":", " "))

@@ -1,0 +1,31 @@
+"""The verbs of `substratctl` and one line about each; what a verb takes and does stands in its own file."""
+
+from __future__ import annotations
+
+PROGRAM = "substratctl"
+
+VERBS = {
+    "spawn": "create an agent, and start its first turn when there is a prompt",
+    "send": "queue a prompt for an agent",
+    "ls": "list the agents",
+    "show": "everything about one agent",
+    "tree": "which agent spawned which",
+    "logs": "what an agent did, and with -f what it does",
+    "events": "what all agents did, in order",
+    "wait": "block until agents are in a state",
+    "suspend": "stop the turn, keep the session",
+    "resume": "continue where a suspended agent stopped",
+    "interrupt": "stop an agent's turn",
+    "end": "finish an agent",
+    "rm": "forget an agent that isn't running, with its files and events",
+    "inbox": "messages that agents sent to you",
+    "doctor": "check what this machine offers",
+    "demo": "show the main job with a stand-in agent",
+    "shutdown": "stop the daemon; turns go on",
+    "service": "install the daemon as a systemd user service",
+    "version": "the versions of this program and of the daemon",
+    "completion": "a completion script for a shell",
+}
+
+# Verbs whose arguments are names of agents, for the completion scripts.
+TAKES_AGENTS = ("send", "show", "logs", "wait", "suspend", "resume", "interrupt", "end", "rm")

@@ -1,0 +1,135 @@
+"""What the verbs that start turns share: where the prompt comes from, waiting for a turn, passing its verdict on."""
+
+from __future__ import annotations
+
+import sys
+
+from substrat import errors
+from substrat.cli import output
+from substrat.cli.connection import as_object
+from substrat.wire import methods
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.cli.connection import Connection
+    from substrat.cli.options import Arguments
+    from substrat.cli.output import Agent
+
+
+def read_prompt(arguments: Arguments, given: str | None) -> str | None:
+    """Return the prompt: the given words or the contents of `--prompt-file`.
+
+    Args:
+        arguments: the command line.
+        given: the prompt that stood on it, if one did.
+
+    Raises:
+        UsageError: there are two prompts, or an empty one.
+        SubstratError: the file can't be read.
+    """
+    path = arguments.value("prompt-file")
+    if path is not None and given is not None:
+        raise arguments.command.wrong("a PROMPT and --prompt-file came together; give one of them")
+    prompt = given if path is None else _read_text(path)
+    if prompt is not None and not prompt.strip():
+        raise arguments.command.wrong("the prompt is empty" if path is None else f"the prompt file {path} is empty")
+    return prompt
+
+
+def check_wait(arguments: Arguments, *, has_prompt: bool = True) -> float | None:
+    """Check `--wait` and `--timeout` against each other and return the timeout.
+
+    Raises:
+        UsageError: they don't fit.
+    """
+    timeout = arguments.seconds("timeout")
+    if timeout is not None and not arguments.flag("wait"):
+        raise arguments.command.wrong("--timeout needs --wait")
+    if arguments.flag("wait") and not has_prompt:
+        raise arguments.command.wrong("--wait needs a prompt: without one there is no turn to wait for")
+    return timeout
+
+
+def wait_for_verdict(
+    connection: Connection, agent: Agent, message: object, timeout: float | None, *, json: bool
+) -> int:
+    """Wait for the turn that carries a prompt, print what became of it and return its verdict as exit status.
+
+    Args:
+        connection: the conversation with the daemon.
+        agent: the agent object.
+        message: the inbox item's number; None: the newest prompt.
+        timeout: the longest to wait, in seconds.
+        json: whether to print the agent object instead of the result.
+    """
+    params = {"agent": agent["id"], "message": message, "timeout": timeout}
+    try:
+        after = connection.call_object("agent.wait_message", **params)
+    except errors.WaitTimedOut:
+        raise still_going(agent, timeout) from None
+    if json:
+        output.put_json(after)
+    return show_verdict(after, json=json)
+
+
+def still_going(agent: Agent, timeout: float | None) -> errors.WaitTimedOut:
+    """Make the error for a turn that took longer than somebody wanted to wait."""
+    name = agent["name"]
+    return errors.WaitTimedOut(
+        f"{name} didn't finish within {timeout:g} s; its turn goes on, and 'substratctl logs -f {name}' shows it"
+    )
+
+
+def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:
+    """Print a finished turn's result, or what went wrong.
+
+    Args:
+        agent: the agent object with the turn.
+        json: whether the object was printed, so that the result needn't be.
+        named: whether to put the agent's name before the result.
+
+    Returns:
+        The exit status that passes the verdict on.
+    """
+    turn = output.turn_of(agent) or {}
+    status = methods.verdict_status(turn.get("outcome"))
+    if status != errors.DONE:
+        output.note(_failure(agent, turn))
+    elif not json:
+        result = str(turn.get("result") or "")
+        # A script gets the result as it is; a terminal must not be driven by it.
+        result = output.neutralise(result) if sys.stdout.isatty() else result
+        result = f"{agent['name']}: {result}" if named else result
+        sys.stdout.write(result if result.endswith("\n") or not result else result + "\n")
+    return status
+
+
+def announce_waiting(agent: Agent) -> None:
+    """Say so when a prompt was taken for an agent that won't see it soon."""
+    if agent.get("state") == "suspended":
+        name = agent["name"]
+        output.note(f"{name} is suspended; the prompt waits until 'substratctl resume {name}'")
+
+
+def agent_and_message(method: str, result: object) -> tuple[Agent, object]:
+    """Take the `{agent, message}` of `agent.send` and `agent.resume` apart."""
+    answer = as_object(method, result)
+    return as_object(method, answer.get("agent")), answer.get("message")
+
+
+def _failure(agent: Agent, turn: dict[str, object]) -> str:
+    name, outcome = agent["name"], turn.get("outcome") or "no outcome"
+    reason = output.text_of(turn.get("error"), "") or f"'substratctl logs {name}' shows what it did"
+    return f"turn {turn.get('number')} of {name} ended with {outcome}: {reason}"
+
+
+def _read_text(path: str) -> str:
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read().decode()
+        with open(path, "rb") as file:
+            return file.read().decode()
+    except UnicodeDecodeError as problem:
+        raise errors.SubstratError(f"the prompt file {path} isn't UTF-8 at byte {problem.start}") from None
+    except OSError as problem:
+        raise errors.SubstratError(f"can't read the prompt file {path}: {problem.strerror}") from None

@@ -1,0 +1,61 @@
+"""`events`: what all agents did, in order, each line with its time and agent; and with -f what they do."""
+
+from __future__ import annotations
+
+import sys
+
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.follow import Feed
+from substrat.cli.options import Arguments, Command, Option
+from substrat.cli.render import Chorus
+from substrat.cli.table import VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from substrat.cli.follow import Event
+
+COMMAND = Command(
+    "events",
+    VERBS["events"],
+    options=(
+        Option("--follow", "-f", about="go on with what comes; without --since after the last 20 events"),
+        Option("--since", value="CURSOR", about="only what came after this cursor; -20: the last 20 events"),
+    ),
+)
+_RECENT = -20
+
+
+def run(arguments: Arguments) -> int:
+    """Print the events and return the exit status."""
+    follow, since = arguments.flag("follow"), arguments.whole("since")
+    if since is None:
+        since = _RECENT if follow else 0
+    feed = Feed(Connection(), None, since)
+    try:
+        events = feed.follow() if follow else feed.past()
+        if arguments.json:
+            for event in events:
+                output.put_json(event)
+        else:
+            _render(feed, events)
+    finally:
+        feed.close()
+    return 0
+
+
+def _render(feed: Feed, events: Iterator[Event]) -> None:
+    names: dict[str, str] = {}
+    chorus = Chorus(names, colour=output.has_colour(sys.stdout))
+    try:
+        for event in events:
+            agent = event.get("agent")
+            if isinstance(agent, str) and agent not in names:
+                names.update(feed.names())
+                # A removed agent isn't in the list; asking once is enough.
+                names.setdefault(agent, agent[:8])
+            sys.stdout.write(chorus.feed(event))
+    finally:
+        sys.stdout.write(chorus.finish())

@@ -1,0 +1,44 @@
+"""`ls`: lists the agents; the start-up time of this verb is the yardstick for the whole program."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command
+from substrat.cli.table import VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.cli.output import Agent
+
+COMMAND = Command("ls", VERBS["ls"])
+_TITLES = ("NAME", "STATE", "TURN", "MODEL", "NETWORK", "UNREAD", "AGE", "WORKSPACE")
+
+
+def run(arguments: Arguments) -> int:
+    """Print all agents and return the exit status."""
+    with Connection() as connection:
+        agents = connection.call_list("agent.list")
+    if arguments.json:
+        output.put_json(agents)
+    else:
+        rows = [_row(agent, time.time()) for agent in agents]
+        sys.stdout.write(output.table(_TITLES, rows, colour=output.has_colour(sys.stdout), painted=1))
+    return 0
+
+
+def _row(agent: Agent, now: float) -> list[str]:
+    text = output.text_of
+    return [
+        text(agent.get("name")),
+        text(agent.get("state")),
+        output.turn_summary(agent),
+        text(agent.get("model")),
+        text(agent.get("network")),
+        text(agent.get("unread")),
+        output.age(agent.get("created_at"), now),
+        text(agent.get("workspace")),
+    ]

@@ -1,0 +1,114 @@
+"""`resume`: continues suspended agents, where they stopped or with a new prompt."""
+
+from __future__ import annotations
+
+from substrat import errors
+from substrat.cli import many, output, turns
+from substrat.cli.connection import Connection
+from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
+from substrat.cli.table import VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.cli.output import Agent
+
+    Resumed = list[tuple[Agent, object]]
+
+COMMAND = Command(
+    "resume",
+    VERBS["resume"],
+    "NAME...|--all [PROMPT]",
+    most=None,
+    options=(
+        many.ALL,
+        Option("--prompt", value="TEXT", about="what to do instead of going on where it stopped"),
+        WAIT,
+        TIMEOUT,
+    ),
+    notes=(
+        "--all takes each agent that is suspended. Of two or more arguments the last one is the PROMPT unless an agent\n"
+        "has that name or id; with --all the only argument is the PROMPT. --json gives a list of agent objects."
+    ),
+)
+
+
+def run(arguments: Arguments) -> int:
+    """Resume the agents, report each, wait for their turns if asked to, and return the exit status."""
+    _check(arguments)
+    timeout = turns.check_wait(arguments)
+    with Connection() as connection:
+        names, prompt = _who_and_what(arguments, connection)
+        results, status = many.ask_each(connection, "agent.resume", names, prompt=prompt)
+        resumed = [turns.agent_and_message("agent.resume", result) for result in results]
+        if arguments.flag("wait"):
+            agents, verdict = _wait(connection, resumed, timeout, json=arguments.json, named=len(names) > 1)
+            status = status or verdict
+        else:
+            agents = [agent for agent, _ in resumed]
+            if not arguments.json:
+                _report(resumed)
+    if arguments.json and (agents or status == errors.DONE):
+        output.put_json(agents)
+    return status
+
+
+def split_words(words: list[str], known: set[object]) -> tuple[list[str], str | None]:
+    """Decide which words are names and which is the prompt.
+
+    Args:
+        words: two or more words of the command line.
+        known: the names and ids of all agents.
+    """
+    return (words, None) if words[-1] in known else (words[:-1], words[-1])
+
+
+def _check(arguments: Arguments) -> None:
+    words = arguments.words
+    if arguments.flag("all"):
+        if len(words) > 1:
+            raise COMMAND.wrong("with --all there are no names; quote a prompt of several words")
+        if words and arguments.flag("prompt"):
+            raise COMMAND.wrong("a PROMPT and --prompt came together; give one of them")
+    elif not words:
+        raise COMMAND.wrong("it takes NAME..., or --all")
+
+
+def _who_and_what(arguments: Arguments, connection: Connection) -> tuple[list[str], str | None]:
+    words, prompt = arguments.words, arguments.value("prompt")
+    if arguments.flag("all"):
+        suspended = many.names_in(connection.call_list("agent.list"), ("suspended",))
+        return suspended, words[0] if words else prompt
+    if len(words) == 1 or prompt is not None:
+        return words, prompt
+    known = {agent[key] for agent in connection.call_list("agent.list") for key in ("name", "id")}
+    return split_words(words, known)
+
+
+def _report(resumed: Resumed) -> None:
+    for agent, message in resumed:
+        rest = "" if message is not None else ", nothing was left to do"
+        print(f"{output.text_of(agent['name'])}  resumed ({output.text_of(agent['state'])}{rest})")
+
+
+def _wait(
+    connection: Connection, resumed: Resumed, timeout: float | None, *, json: bool, named: bool
+) -> tuple[list[Agent], int]:
+    """Wait for all the turns at once; an agent with nothing left to do has none."""
+    waited = [(agent, message) for agent, message in resumed if message is not None]
+    outcomes = connection.each(
+        ("agent.wait_message", {"agent": agent["id"], "message": message, "timeout": timeout})
+        for agent, message in waited
+    )
+    after: dict[object, Agent] = {agent["id"]: agent for agent, _ in resumed}
+    status = errors.DONE
+    for (agent, _), outcome in zip(waited, outcomes, strict=True):
+        if isinstance(outcome, errors.WaitTimedOut):
+            verdict = output.complain(turns.still_going(agent, timeout))
+        elif isinstance(outcome, errors.SubstratError):
+            verdict = output.complain(outcome)
+        else:
+            assert isinstance(outcome, dict)
+            after[agent["id"]] = outcome
+            verdict = turns.show_verdict(outcome, json=json, named=named)
+        status = status or verdict
+    return list(after.values()), status

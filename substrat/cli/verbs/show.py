@@ -1,0 +1,76 @@
+"""`show`: everything about one agent, its newest turn included; what it did is `logs`."""
+
+from __future__ import annotations
+
+import sys
+
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command
+from substrat.cli.table import VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from substrat.cli.output import Agent
+
+COMMAND = Command("show", VERBS["show"], "NAME", least=1, most=1)
+_RESULT_LENGTH = 400
+_HOST = "host (shares this machine's network; the filtered network is not available in this version)"
+
+
+def run(arguments: Arguments) -> int:
+    """Print the agent and return the exit status."""
+    with Connection() as connection:
+        agent = connection.call_object("agent.show", agent=arguments.words[0])
+        parent = None if arguments.json else _parent(connection, agent)
+    if arguments.json:
+        output.put_json(agent)
+        return 0
+    colour = output.has_colour(sys.stdout)
+    for title, value in describe(agent, parent):
+        shown = output.paint_state(value, on=colour) if title == "state" else value
+        print(output.paint(f"{title:<12}", output.BOLD, on=colour) + shown)
+    return 0
+
+
+def describe(agent: Agent, parent: str | None = None) -> Iterator[tuple[str, str]]:
+    """Give an agent object's lines: a title and harmless text.
+
+    Args:
+        agent: the agent object.
+        parent: what to call its parent; its id by default.
+    """
+    for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
+        value = output.text_of(agent.get(key))
+        if key == "network" and value == "host":
+            value = _HOST
+        if key == "parent" and parent:
+            value = parent
+        yield key.removesuffix("_id").removesuffix("_at"), value
+    turn = output.turn_of(agent)
+    if turn is None:
+        yield "turn", "none yet"
+        return
+    yield "turn", f"{output.turn_summary(agent)} (id {output.text_of(turn.get('id'))})"
+    yield "  started", output.text_of(turn.get("started_at"))
+    yield "  ended", output.text_of(turn.get("ended_at"))
+    yield "  exit code", output.text_of(turn.get("exit_code"))
+    usage = turn.get("usage")
+    if isinstance(usage, dict):
+        yield "  usage", ", ".join(f"{output.text_of(key)} {output.text_of(value)}" for key, value in usage.items())
+    if turn.get("error"):
+        yield "  error", output.one_line(str(turn["error"]))
+    if turn.get("result"):
+        yield "  result", output.one_line(str(turn["result"]), _RESULT_LENGTH)
+
+
+def _parent(connection: Connection, agent: Agent) -> str | None:
+    """Return the parent's name and id; a parent that was removed has only its id left."""
+    if agent.get("parent") is None:
+        return None
+    for other in connection.call_list("agent.list"):
+        if other.get("id") == agent["parent"]:
+            return f"{output.text_of(other['name'])} ({output.text_of(other['id'])})"
+    return None

@@ -1,0 +1,76 @@
+"""`spawn`: creates an agent and hands over its first prompt; the daemon decides when the turn starts."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from substrat.cli import output, turns
+from substrat.cli.connection import Connection
+from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
+from substrat.cli.table import VERBS
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+COMMAND = Command(
+    "spawn",
+    VERBS["spawn"],
+    "[NAME] [PROMPT]",
+    most=2,
+    options=(
+        Option("--workspace", "-w", value="DIR", about="the directory it works in (needed)"),
+        Option("--model", value="M", about="the model's slug"),
+        Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
+        Option("--allow", value="HOST", about="a host that 'filtered' lets through; may be repeated"),
+        Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
+        WAIT,
+        TIMEOUT,
+    ),
+    notes=(
+        "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise the PROMPT.\n"
+        "Without a NAME one is made up. With --wait the turn's result is printed."
+    ),
+)
+
+
+def run(arguments: Arguments) -> int:
+    """Create the agent, wait for its first turn if asked to, and return the exit status."""
+    name, given = name_and_prompt(arguments)
+    prompt = turns.read_prompt(arguments, given)
+    timeout = turns.check_wait(arguments, has_prompt=prompt is not None)
+    workspace = arguments.value("workspace")
+    if workspace is None:
+        raise COMMAND.wrong("-w DIR is missing: the directory the agent works in, '-w .' for this one")
+    with Connection() as connection:
+        agent = connection.call_object(
+            "agent.spawn",
+            # Not resolved: the agent sees its workspace under the path it was given.
+            workspace=os.path.abspath(workspace),
+            name=name,
+            model=arguments.value("model"),
+            network=arguments.value("network"),
+            allow=arguments.values("allow") or None,
+            prompt=prompt,
+        )
+        if arguments.flag("wait"):
+            return turns.wait_for_verdict(connection, agent, None, timeout, json=arguments.json)
+    if arguments.json:
+        output.put_json(agent)
+    else:
+        print(f"{output.text_of(agent['name'])}  spawned (id {output.text_of(agent['id'])})")
+    return 0
+
+
+def name_and_prompt(arguments: Arguments) -> tuple[str | None, str | None]:
+    """Decide which of the words is the name and which the prompt.
+
+    Raises:
+        UsageError: the name can't be one.
+    """
+    words = arguments.words
+    if len(words) == 1 and not _NAME.fullmatch(words[0]):
+        return None, words[0]
+    name = words[0] if words else None
+    if name is not None and not _NAME.fullmatch(name):
+        raise COMMAND.wrong(f"{name!r} can't be a name: up to 64 letters, digits, '.', '_' and '-', no '.' or '-' first")
+    return name, words[1] if len(words) == 2 else None

@@ -1,0 +1,30 @@
+"""`version`: the versions of this program and of the daemon, if one runs."""
+
+from __future__ import annotations
+
+from substrat import __version__, errors
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command
+from substrat.cli.table import PROGRAM, VERBS
+
+COMMAND = Command("version", VERBS["version"])
+
+
+def run(arguments: Arguments) -> int:
+    """Print the versions and return the exit status."""
+    server = _server()
+    if arguments.json:
+        output.put_json({"client": __version__, "server": server})
+    else:
+        print(f"{PROGRAM} {__version__}")
+        print("no daemon is running" if server is None else f"daemon {output.one_line(server)}")
+    return 0
+
+
+def _server() -> str | None:
+    try:
+        with Connection() as connection:
+            return str(connection.greet().get("server", "of an unknown version"))
+    except (errors.DaemonNotRunning, errors.ConnectionLost):
+        return None

@@ -1,0 +1,232 @@
+"""An agent's lifecycle: one table of (phase, event) to (phase, commands); it performs nothing.
+
+Theory of operation
+-------------------
+There is one machine an agent. Its *phases* are finer than the *states* people see: while a turn is being stopped the
+agent is still `running` to the world, but the machine must know why it is being stopped, because that decides where it
+goes once the process is gone.
+
+Three kinds of event drive it. *Requests* come from a person (suspend, resume, interrupt, end) and may be refused.
+*Work* arrives: a `prompt` is a person's (or a parent's) decision that the agent shall work, `mail` is only something it
+should be told, so mail wakes an idle agent but leaves a failed one alone until a person has looked at it. *Turn events*
+report what became of a turn; they can come in any running phase and are never refused. A turn that succeeded although
+it was being stopped still counts as success, but the agent goes where the stop was taking it.
+
+An event that isn't in a phase's row is refused: `step` raises and nothing has changed. A request that asks for what
+already is so (suspend a suspended agent) is in the table as a step to the same phase without commands, because asking
+twice must not fail.
+
+`settle` is the one decision that needs a fact besides the phase: an agent whose turn is over is `idle` if nothing waits
+for it, else `queued`.
+
+Commands are names of what the supervisor has to do *after* it has committed the new phase.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Phase(StrEnum):
+    """Where an agent's lifecycle is."""
+
+    IDLE = "idle"
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    INTERRUPTING = "interrupting"
+    ENDING = "ending"
+    SUSPENDED = "suspended"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+class Event(StrEnum):
+    """What can happen to an agent."""
+
+    PROMPT = "prompt"
+    MAIL = "mail"
+    START = "start"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    INTERRUPT = "interrupt"
+    END = "end"
+    TURN_SUCCEEDED = "turn succeeded"
+    TURN_STOPPED = "turn stopped"
+    TURN_FAILED = "turn failed"
+
+
+class Command(StrEnum):
+    """What the supervisor does once the new phase is committed."""
+
+    START_TURN = "start turn"
+    STOP_TURN = "stop turn"
+    ADMIT = "admit"
+    """Look whether a waiting agent can start now."""
+
+
+class Step(NamedTuple):
+    """One cell of the table."""
+
+    phase: Phase | None
+    """None: `settle` decides between idle and queued."""
+    commands: tuple[Command, ...] = ()
+
+
+STATE_OF = {
+    Phase.IDLE: "idle",
+    Phase.QUEUED: "queued",
+    Phase.RUNNING: "running",
+    Phase.SUSPENDING: "running",
+    Phase.INTERRUPTING: "running",
+    Phase.ENDING: "running",
+    Phase.SUSPENDED: "suspended",
+    Phase.FAILED: "failed",
+    Phase.ENDED: "ended",
+}
+"""What people see of a phase."""
+
+RUNNING_PHASES = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.INTERRUPTING, Phase.ENDING})
+
+P, E, C = Phase, Event, Command
+_SETTLED = Step(None, (C.ADMIT,))
+_STOP = (C.STOP_TURN,)
+
+TABLE: dict[Phase, dict[Event, Step]] = {
+    P.IDLE: {
+        E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
+        E.MAIL: Step(P.QUEUED, (C.ADMIT,)),
+        E.SUSPEND: Step(P.SUSPENDED),
+        E.RESUME: Step(P.IDLE),
+        E.END: Step(P.ENDED),
+    },
+    P.QUEUED: {
+        E.PROMPT: Step(P.QUEUED),
+        E.MAIL: Step(P.QUEUED),
+        E.START: Step(P.RUNNING, (C.START_TURN,)),
+        E.SUSPEND: Step(P.SUSPENDED),
+        E.RESUME: Step(P.QUEUED),
+        E.END: Step(P.ENDED),
+    },
+    P.RUNNING: {
+        E.PROMPT: Step(P.RUNNING),
+        E.MAIL: Step(P.RUNNING),
+        E.SUSPEND: Step(P.SUSPENDING, _STOP),
+        E.RESUME: Step(P.RUNNING),
+        E.INTERRUPT: Step(P.INTERRUPTING, _STOP),
+        E.END: Step(P.ENDING, _STOP),
+        E.TURN_SUCCEEDED: _SETTLED,
+        E.TURN_STOPPED: Step(P.FAILED, (C.ADMIT,)),
+        E.TURN_FAILED: Step(P.FAILED, (C.ADMIT,)),
+    },
+    P.SUSPENDING: {
+        E.PROMPT: Step(P.SUSPENDING),
+        E.MAIL: Step(P.SUSPENDING),
+        E.SUSPEND: Step(P.SUSPENDING),
+        E.END: Step(P.ENDING),
+        E.TURN_SUCCEEDED: Step(P.SUSPENDED, (C.ADMIT,)),
+        E.TURN_STOPPED: Step(P.SUSPENDED, (C.ADMIT,)),
+        E.TURN_FAILED: Step(P.SUSPENDED, (C.ADMIT,)),
+    },
+    P.INTERRUPTING: {
+        E.PROMPT: Step(P.INTERRUPTING),
+        E.MAIL: Step(P.INTERRUPTING),
+        E.SUSPEND: Step(P.SUSPENDING),
+        E.RESUME: Step(P.INTERRUPTING),
+        E.INTERRUPT: Step(P.INTERRUPTING),
+        E.END: Step(P.ENDING),
+        E.TURN_SUCCEEDED: _SETTLED,
+        E.TURN_STOPPED: _SETTLED,
+        E.TURN_FAILED: _SETTLED,
+    },
+    P.ENDING: {
+        E.END: Step(P.ENDING),
+        E.TURN_SUCCEEDED: Step(P.ENDED, (C.ADMIT,)),
+        E.TURN_STOPPED: Step(P.ENDED, (C.ADMIT,)),
+        E.TURN_FAILED: Step(P.ENDED, (C.ADMIT,)),
+    },
+    P.SUSPENDED: {
+        E.PROMPT: Step(P.SUSPENDED),
+        E.MAIL: Step(P.SUSPENDED),
+        E.SUSPEND: Step(P.SUSPENDED),
+        E.RESUME: _SETTLED,
+        E.END: Step(P.ENDED),
+    },
+    P.FAILED: {
+        E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
+        E.MAIL: Step(P.FAILED),
+        E.SUSPEND: Step(P.SUSPENDED),
+        E.RESUME: _SETTLED,
+        E.END: Step(P.ENDED),
+    },
+    P.ENDED: {
+        E.END: Step(P.ENDED),
+    },
+}
+
+_REFUSALS = {
+    E.PROMPT: "takes no more prompts",
+    E.MAIL: "takes no more messages",
+    E.START: "has nothing to start",
+    E.SUSPEND: "can't be suspended",
+    E.RESUME: "can't be resumed",
+    E.INTERRUPT: "has no turn to interrupt",
+    E.END: "can't be ended",
+}
+_REMEDIES = {
+    P.ENDED: "it has ended for good; spawn another",
+    P.SUSPENDING: "its turn is still being stopped; try again in a moment",
+    P.ENDING: "it is being ended",
+}
+
+
+def step(phase: Phase, event: Event, *, waiting: bool, name: str = "the agent") -> tuple[Phase, tuple[Command, ...]]:
+    """Decide what an event does.
+
+    Args:
+        phase: where the agent is.
+        event: what happened.
+        waiting: whether its inbox holds anything, the event's own item included.
+        name: how to call it in a refusal.
+
+    Returns:
+        The new phase and what to do after it is committed.
+
+    Raises:
+        Refused: the phase doesn't allow the event; nothing has changed.
+    """
+    found = TABLE[phase].get(event)
+    if found is None:
+        reason = _REMEDIES.get(phase, f"it is {STATE_OF[phase]}")
+        raise Refused(f"{name} {_REFUSALS.get(event, f'cannot take the event {event!r}')}: {reason}")
+    return found.phase or settle(waiting=waiting), found.commands
+
+
+def settle(*, waiting: bool) -> Phase:
+    """Say where an agent without a turn belongs."""
+    return Phase.QUEUED if waiting else Phase.IDLE
+
+
+def diagram() -> Iterator[str]:
+    """Draw the table as a Mermaid state diagram, line by line; steps that stay where they are are left out."""
+    yield "stateDiagram-v2"
+    yield "    [*] --> idle"
+    for phase, row in TABLE.items():
+        targets: dict[Phase, list[str]] = {}
+        for event, found in row.items():
+            for target in (found.phase,) if found.phase else (Phase.IDLE, Phase.QUEUED):
+                targets.setdefault(target, []).append(event.value)
+        for target, events in targets.items():
+            if target != phase:
+                yield f"    {phase} --> {target}: {', '.join(events)}"
+    yield "    ended --> [*]"
+
+
+if __name__ == "__main__":
+    print("\n".join(diagram()))

@@ -1,0 +1,86 @@
+"""Cuts an agent's output into lines that remember where they were, in bounded memory; it doesn't look into them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_LINE = 8 * 1024 * 1024
+"""An edit's result holds the whole file, so megabytes are normal; what is longer is kept in the file and cut here."""
+
+
+class Line(NamedTuple):
+    """One line of output.
+
+    Args:
+        offset: where it starts in the stream, in bytes.
+        length: its bytes in the stream, without the newline.
+        data: its first `MAX_LINE` bytes.
+        ended: whether a newline closed it (the last line of a killed program has none).
+    """
+
+    offset: int
+    length: int
+    data: bytes
+    ended: bool = True
+
+    @property
+    def cut(self) -> bool:
+        """Whether `data` isn't the whole line."""
+        return len(self.data) < self.length
+
+
+class Splitter:
+    """Takes in bytes, gives out lines.
+
+    Args:
+        offset: where the stream is taken up.
+        limit: how much of a line is kept.
+    """
+
+    def __init__(self, offset: int = 0, limit: int = MAX_LINE) -> None:
+        self._limit = limit
+        self._start = offset
+        self._length = 0
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+
+    @property
+    def consumed(self) -> int:
+        """The offset after the last complete line: where a reader that starts anew should begin."""
+        return self._start
+
+    @property
+    def position(self) -> int:
+        """The offset after the last byte taken in."""
+        return self._start + self._length
+
+    def feed(self, data: bytes) -> Iterator[Line]:
+        """Take in the next bytes and give out each line they complete."""
+        *complete, rest = data.split(b"\n")
+        for part in complete:
+            self._take(part)
+            yield self._emit(ended=True)
+        self._take(rest)
+
+    def finish(self) -> Iterator[Line]:
+        """Give out what is left when the stream has ended, if anything is."""
+        if self._length:
+            yield self._emit(ended=False)
+
+    def _take(self, part: bytes) -> None:
+        self._length += len(part)
+        room = self._limit - self._kept_bytes
+        if part and room > 0:
+            self._kept.append(part[:room])
+            self._kept_bytes += len(self._kept[-1])
+
+    def _emit(self, *, ended: bool) -> Line:
+        line = Line(self._start, self._length, b"".join(self._kept), ended)
+        self._start += self._length + ended
+        self._length = 0
+        self._kept.clear()
+        self._kept_bytes = 0
+        return line

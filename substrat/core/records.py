@@ -1,0 +1,161 @@
+"""The nouns as frozen values: agents, turns, inbox items; what may happen to them is `lifecycle`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.spec import Network
+    from substrat.core.lifecycle import Phase
+
+OPERATOR = "operator"
+"""The name under which agents know the person in charge; no agent may have it."""
+SYSTEM = "substrat"
+"""The sender of what the daemon itself has to say; no agent may have it."""
+RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "all", "me", "parent"})
+
+
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    SUCCESS = "success"
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What an agent may reach. A child's is a subset of its parent's."""
+
+    network: Network
+
+    def allows(self, child: Policy) -> bool:
+        """Say whether a child may have the given policy."""
+        return child.network.reach <= self.network.reach
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Cursor's chat.
+
+    Args:
+        id: its UUID, as `system/init` gave it.
+        stored: whether its `store.db` was seen on disk after a turn; from then on a missing one is an error.
+    """
+
+    id: str
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A started sandbox, so that it can be found again: a pid alone could be somebody else's by now.
+
+    Args:
+        pid: bubblewrap's outer process.
+        start_time: its start in clock ticks since boot (proc(5), field 22 of stat).
+        boot_id: the boot it belongs to.
+    """
+
+    pid: int
+    start_time: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of the agent program with one prompt.
+
+    Args:
+        id: its UUID.
+        agent: its agent's id.
+        number: 1 for the agent's first turn.
+        started_at: seconds since the epoch.
+        process: the started sandbox; None before it is and when it never was.
+        offset: how much of its output is in the journal, in bytes.
+        stop: why it is being stopped, if it is.
+        reported: whether `system/init` was seen, so that the agent knows the prompt.
+        failure: why the launch failed, if it did.
+    """
+
+    id: str
+    agent: str
+    number: int
+    started_at: float
+    process: Process | None = None
+    offset: int = 0
+    stop: str | None = None
+    reported: bool = False
+    outcome: Outcome | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    result: str | None = None
+    usage: Mapping[str, int] | None = None
+    error: str | None = None
+
+
+class ItemKind(StrEnum):
+    """What an inbox item is."""
+
+    PROMPT = "prompt"
+    """From the operator or from a parent at spawn: a turn of its own."""
+    CONTINUATION = "continuation"
+    """What a resumed agent is told: a turn of its own, before everything else."""
+    MESSAGE = "message"
+    """From another agent or from the daemon: all that wait go into one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something an agent is to be told: a prompt or a message.
+
+    Args:
+        id: its number; items are delivered in this order, continuations first.
+        agent: the addressee's id; None for the operator.
+        sender: the sending agent's id, `operator` or `substrat`.
+        sender_name: what the sender was called at the time.
+        time: when it was accepted, in seconds since the epoch.
+    """
+
+    id: int
+    agent: str | None
+    kind: ItemKind
+    sender: str
+    sender_name: str
+    text: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A named, durable thing that works.
+
+    Args:
+        id: its UUID.
+        phase: where its lifecycle is.
+        workspace: the directory it works in.
+        parent: its parent's id, if an agent spawned it.
+        created_at: seconds since the epoch.
+        waiting: how many inbox items wait for it.
+        turn: its newest turn.
+        status: what it last said it is doing.
+    """
+
+    id: str
+    name: str
+    phase: Phase
+    workspace: str
+    model: str
+    policy: Policy
+    created_at: float
+    parent: str | None = None
+    session: Session | None = None
+    waiting: int = 0
+    turn: Turn | None = field(default=None)
+    status: str = ""

@@ -1,0 +1,70 @@
+"""What became of a turn, from what was seen of it; it looks at nothing itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.core.records import Outcome
+
+if TYPE_CHECKING:
+    from substrat.core.stream import Result
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
+_MAX_REASON = 400
+
+
+class Seen(NamedTuple):
+    """What was seen of a turn that is over.
+
+    Args:
+        result: its `result` event, if it came.
+        exit_code: the program's, if bubblewrap could still write it down.
+        stop: why the daemon was stopping it, if it was.
+        errors: the end of its standard error.
+        anything: whether it wrote anything to standard output.
+    """
+
+    result: Result | None
+    exit_code: int | None
+    stop: str | None
+    errors: str
+    anything: bool
+
+
+class Verdict(NamedTuple):
+    """How a turn ended, in one word and, unless it went well, one sentence."""
+
+    outcome: Outcome
+    error: str | None
+
+
+def judge(seen: Seen) -> Verdict:
+    """Decide a turn's outcome.
+
+    A `result` decides whatever the exit code is, and no `result` is a failure whatever the exit code is: cursor-agent
+    was seen to exit 0 without one, and to print one and never exit.
+
+    Args:
+        seen: what was seen.
+    """
+    if seen.result is not None:
+        if seen.result.is_error:
+            return Verdict(Outcome.ERROR, seen.result.text or "the agent reported an error without a text")
+        return Verdict(Outcome.SUCCESS, None)
+    if seen.stop == "time limit":
+        return Verdict(Outcome.TIMED_OUT, "the turn ran into its time limit")
+    if seen.stop is not None:
+        return Verdict(Outcome.INTERRUPTED, f"stopped: {seen.stop}")
+    if seen.exit_code is None:
+        return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
+    reason = last_words(seen.errors)
+    said = f": {reason}" if reason else ("" if seen.anything else " and without any output")
+    return Verdict(Outcome.ERROR, f"the agent program exited with status {seen.exit_code} without a result{said}")
+
+
+def last_words(errors: str) -> str:
+    """Return what a program's standard error says, without terminal codes, on one line."""
+    lines = [" ".join(line.split()) for line in _ANSI.sub("", errors).splitlines()]
+    text = " ".join(line for line in lines if line)
+    return text if len(text) <= _MAX_REASON else "…" + text[-_MAX_REASON:]

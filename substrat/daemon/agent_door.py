@@ -1,0 +1,102 @@
+"""An agent's socket: the listener says who is calling, each companion is served by `mcp_server.host`; no tool is here."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from substrat import __version__
+from substrat.daemon import sockets
+from substrat.errors import MessageTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from types import ModuleType
+
+log = structlog.get_logger("substrat.agent_door")
+
+MAX_CONNECTIONS = 16
+MAX_LINE = 4 * 1024 * 1024
+
+
+class AgentDoor:
+    """Opens agents' sockets.
+
+    Args:
+        call: performs a tool call: agent id, turn id, tool, arguments, the call's identity (None: it has none).
+    """
+
+    def __init__(self, call: Callable[[str, str, str, dict[str, Any] | None, str | None], tuple[str, bool]]) -> None:
+        self._call = call
+        self._host: ModuleType | None = None
+        self._importing = trio.Lock()
+
+    async def serve(
+        self, agent: str, turn: str, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen on an agent's socket until cancelled, then remove it.
+
+        Args:
+            agent: whose it is.
+            turn: the turn that is running.
+            path: where the socket is.
+            task_status: told when it listens.
+        """
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        listener = sockets.listen(path, 0o600)
+        task_status.started()
+        try:
+            await sockets.accept_forever(listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, stream))
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+    async def _serve_one(self, agent: str, turn: str, stream: trio.SocketStream) -> None:
+        lines = sockets.lines(stream, MAX_LINE)
+        first = await anext(lines, None)
+        if first is None:
+            return
+        relay = _relay_name(first)
+        host = await self._sdk()
+
+        def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
+            return self._call(agent, turn, name, arguments, f"{relay}:{request}" if relay else None)
+
+        try:
+            await host.serve(__version__, lines if relay else _chain(first, lines), stream.send_all, call)
+        except* (MessageTooLarge, trio.BrokenResourceError) as group:
+            log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
+
+    async def _sdk(self) -> ModuleType:
+        """Import the SDK in a thread when it is first needed."""
+        async with self._importing:
+            if self._host is None:
+                self._host = await trio.to_thread.run_sync(_import_host)
+        return self._host
+
+
+def _import_host() -> ModuleType:
+    from mcp_server import host
+
+    return host
+
+
+def _relay_name(line: bytes) -> str | None:
+    """Return how our companion names itself in its first line; None when the line is MCP already."""
+    try:
+        hello = json.loads(line)
+    except ValueError:
+        return None
+    name = hello.get("relay") if isinstance(hello, dict) and hello.get("substrat") == "companion" else None
+    return name[:64] if isinstance(name, str) else None
+
+
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for line in rest:
+        yield line

@@ -1,0 +1,182 @@
+"""The daemon put together: what is opened in which order, the one nursery, the order of stopping; no logic of agents."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from substrat import __version__
+from substrat.daemon import config as configuration
+from substrat.daemon import process
+from substrat.daemon.agent_door import AgentDoor
+from substrat.daemon.journal import Journal
+from substrat.daemon.notify import Notifier
+from substrat.daemon.operator_door import OperatorDoor
+from substrat.daemon.runner import Places, TurnRunner
+from substrat.daemon.store import Store
+from substrat.daemon.supervisor import Supervisor
+from substrat.daemon.tools import ToolCalls
+from substrat.daemon.watch import Watcher
+from substrat.daemon.workplace import User
+from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from substrat.daemon.config import Config
+
+log = structlog.get_logger("substrat.daemon")
+
+
+class Settings(NamedTuple):
+    """What a daemon is started with.
+
+    Args:
+        places: its directories.
+        config_path: its configuration file.
+        config: what the file said.
+        environ: its environment.
+    """
+
+    places: Places
+    config_path: str
+    config: Config
+    environ: dict[str, str]
+
+
+async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
+    """Run a daemon until it is told to stop by SIGTERM, SIGINT or the operator; turns go on without it.
+
+    Args:
+        settings: what it is started with.
+        now: the clock, in seconds since the epoch.
+
+    Raises:
+        DaemonAlreadyRunning: another daemon holds the state directory.
+        StateUnusable: the state can't be used.
+    """
+    places = settings.places
+    process.keep_descriptors_private()
+    _make_private(places.state)
+    _make_private(places.runtime)
+    with _locked(places.state), _opened_store(places.state) as store, _opened_watcher() as watcher:
+        journal = Journal(store, _stdout_finder(store, places), now)
+        supervisor = Supervisor(store, journal, settings.config, now)
+        notifier = Notifier(settings.environ)
+        async with trio.open_nursery() as nursery:
+            runner: TurnRunner
+            calls = ToolCalls(supervisor, lambda path: runner.check_workspace(path))  # noqa: PLW0108 - made below
+            runner = TurnRunner(
+                supervisor, places, User.current(settings.environ), watcher, nursery, AgentDoor(calls.perform).serve,
+                settings.environ, now,
+            )  # fmt: skip
+            door = OperatorDoor(supervisor, runner, places, nursery.cancel_scope.cancel)
+            nursery.start_soon(watcher.deliver)
+            await nursery.start(_obey_signals, settings, supervisor, runner, notifier, nursery.cancel_scope)
+            supervisor.attach(runner)
+            await nursery.start(door.serve, os.path.join(places.runtime, "daemon.sock"))
+            nursery.start_soon(notifier.feed_watchdog)
+            notifier.send("READY=1", f"STATUS={len(supervisor.agents)} agents")
+            log.info("ready", version=__version__, state_dir=places.state, agents=len(supervisor.agents))
+        notifier.send("STOPPING=1")
+        _remove_socket(places.runtime)
+        log.info("stopped", turns_going_on=supervisor.running)
+
+
+async def _obey_signals(
+    settings: Settings,
+    supervisor: Supervisor,
+    runner: TurnRunner,
+    notifier: Notifier,
+    everything: trio.CancelScope,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
+        async for number in signals:
+            if number != signal.SIGHUP:
+                log.info("stopping", signal=signal.Signals(number).name)
+                everything.cancel()
+                return
+            notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            _reload(settings, supervisor, runner)
+            notifier.send("READY=1")
+
+
+def _reload(settings: Settings, supervisor: Supervisor, runner: TurnRunner) -> None:
+    """Read the configuration again; a broken one changes nothing."""
+    try:
+        supervisor.config = configuration.load(settings.config_path, settings.environ)
+    except ConfigInvalid as problem:
+        log.error("configuration not reloaded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+        return
+    runner.reconfigured()
+    supervisor.admit()
+    log.info("configuration reloaded", path=settings.config_path)
+
+
+@contextmanager
+def _locked(state: str) -> Iterator[None]:
+    """Hold the state directory; the lock ends with the process, however it ends."""
+    descriptor = os.open(os.path.join(state, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise DaemonAlreadyRunning(
+                f"another substratd (pid {holder}) holds {state}: use it, or stop it with `substratctl shutdown`"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened_store(state: str) -> Iterator[Store]:
+    store = Store(os.path.join(state, "substrat.db"))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _opened_watcher() -> Iterator[Watcher]:
+    watcher = Watcher()
+    try:
+        yield watcher
+    finally:
+        watcher.close()
+
+
+def _make_private(path: str) -> None:
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        os.chmod(path, 0o700)
+    except OSError as problem:
+        raise StateUnusable(f"the directory {path} can't be used: {problem.strerror}; name another") from None
+
+
+def _remove_socket(runtime: str) -> None:
+    try:
+        os.unlink(os.path.join(runtime, "daemon.sock"))
+    except FileNotFoundError:
+        log.warning("somebody removed the operator socket")
+
+
+def _stdout_finder(store: Store, places: Places) -> Callable[[str, str], str | None]:
+    def find(agent: str, turn: str) -> str | None:
+        found = store.turn(turn)
+        return places.agent(agent).turn(found.number).stdout if found is not None else None
+
+    return find

@@ -1,0 +1,145 @@
+"""An agent's sandbox as a `Spec`: what it sees, its environment, its command. A pure function over what was found."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, Spec, Tmpfs
+from substrat.core.cursor import chats_folder
+from substrat.daemon.workplace import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX
+
+if TYPE_CHECKING:
+    from substrat.core.records import Agent
+    from substrat.daemon.program import Program
+    from substrat.daemon.workplace import AgentPlace, User
+
+_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+_PASSED_ON = ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN", "LANG", "LC_ALL", "TZ")
+"""What an agent gets of the daemon's own environment: its login, and how to write times and texts."""
+
+
+class Surroundings(NamedTuple):
+    """What is the same for every agent of a daemon.
+
+    Args:
+        user: who agents are.
+        program: the agent program.
+        companion: the companion's file on the host.
+        companion_needs: what its interpreter needs to be visible.
+        system: the operating system's mounts.
+        bind_ro: further visible paths, from the configuration.
+        hidden: directories no agent may see even if they lie below something visible.
+        memory_dir_bytes: the size of each in-memory directory.
+        environ: the daemon's own environment.
+        resolv_conf: the host's real resolver configuration.
+    """
+
+    user: User
+    program: Program
+    companion: str
+    companion_needs: tuple[str, ...]
+    system: tuple[Mount, ...]
+    bind_ro: tuple[str, ...]
+    hidden: tuple[str, ...]
+    memory_dir_bytes: int
+    environ: dict[str, str]
+    resolv_conf: str
+
+
+def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[str, ...], git_dir: tuple[str, ...]) -> Spec:
+    """Return the sandbox of an agent's turn.
+
+    Args:
+        agent: the agent.
+        place: its directories.
+        around: what is the same for every agent.
+        command: the program and its arguments.
+        git_dir: what git's own files in the workspace are protected (those that exist).
+    """
+    mounts = (
+        *around.system,
+        *_machine(around),
+        *_home(agent, place, around),
+        *(Bind(path, path) for path in (*around.program.visible, *around.companion_needs, *around.bind_ro)),
+        *(Tmpfs(path, mode=0o700) for path in _exposed(agent, around)),
+        *_etc(agent, place, around),
+        Bind(around.companion, COMPANION_IN_SANDBOX),
+        Bind(place.door, DOOR_IN_SANDBOX),
+        Bind(agent.workspace, agent.workspace, writable=True),
+        Bind(place.cursor, os.path.join(agent.workspace, ".cursor")),
+        *(Bind(path, path) for path in git_dir),
+    )
+    return Spec(command, environment(agent, around), mounts, agent.workspace, agent.name, agent.policy.network)
+
+
+def environment(agent: Agent, around: Surroundings) -> tuple[tuple[str, str], ...]:
+    """Return everything an agent's environment holds."""
+    user = around.user
+    built = {
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        "SHELL": "/bin/sh",
+        "PATH": _PATH,
+        "TERM": "dumb",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
+        "SUBSTRAT_AGENT": agent.name,
+    }
+    built.update({name: around.environ[name] for name in _PASSED_ON if around.environ.get(name)})
+    return tuple(sorted(built.items()))
+
+
+def _machine(around: Surroundings) -> tuple[Mount, ...]:
+    size = around.memory_dir_bytes
+    return (
+        Directory("/etc"),
+        Processes(),
+        Devices(),
+        Tmpfs("/tmp", size, 0o1777),  # noqa: S108 - the sandbox's own
+        Tmpfs("/var/tmp", size, 0o1777),  # noqa: S108 - the sandbox's own
+        Tmpfs("/run", 16 << 20),
+        Directory("/run/substrat"),
+        Tmpfs("/dev/shm", size, 0o1777),  # noqa: S108 - the sandbox's own
+    )
+
+
+def _home(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount, ...]:
+    """Show a home in memory with the agent's own `.cursor`, of the user's only the workspace's chats and the login.
+
+    Every directory that the agent can write to and that has something mounted in it is itself a mount, so the agent can't
+    put a link where the next turn will mount.
+    """
+    home = around.user.home
+    folder = chats_folder(agent.workspace)
+    return (
+        Tmpfs(home, around.memory_dir_bytes, 0o700),
+        Bind(place.dot_cursor, f"{home}/.cursor", writable=True),
+        Bind(place.chats, f"{home}/.cursor/chats", writable=True),
+        Bind(f"{home}/.cursor/chats/{folder}", f"{home}/.cursor/chats/{folder}", writable=True),
+        Bind(place.cache, f"{home}/.cache", writable=True),
+        Bind(f"{home}/.config/cursor", f"{home}/.config/cursor", optional=True),
+        Bind(place.gitconfig, f"{home}/.gitconfig"),
+        Bind(place.gitignore, f"{home}/.gitignore-substrat"),
+    )
+
+
+def _etc(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount, ...]:
+    own = [Bind(os.path.join(place.etc, name), f"/etc/{name}") for name in ("passwd", "group")]
+    if agent.policy.network is Network.HOST:
+        names = [Bind("/etc/hosts", "/etc/hosts", optional=True)]
+        names.append(Bind(around.resolv_conf, "/etc/resolv.conf", optional=True))
+    else:
+        names = [Bind(os.path.join(place.etc, "hosts"), "/etc/hosts")]
+    return (*own, *names)
+
+
+def _exposed(agent: Agent, around: Surroundings) -> list[str]:
+    """List the hidden directories that lie below something visible; the workspace was checked not to contain any."""
+    shown = (*around.program.visible, *around.companion_needs, *around.bind_ro)
+    return [
+        hidden
+        for hidden in around.hidden
+        if any((hidden + "/").startswith(path.rstrip("/") + "/") for path in shown) and hidden != agent.workspace
+    ]

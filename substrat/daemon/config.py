@@ -1,0 +1,157 @@
+"""The configuration file: TOML to a frozen `Config`, every key checked; it decides nothing else.
+
+An unknown key is an error that names the nearest known one, because a misspelt limit is a limit nobody set.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from sandbox.launch import AVAILABLE_NETWORKS
+from sandbox.spec import Network
+from substrat.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MIB = 1024 * 1024
+
+
+class AgentKeys(msgspec.Struct, frozen=True):
+    """`[agent]`: the agent program."""
+
+    binary: Annotated[str, Meta(description="the agent program: a path, or a name looked up on PATH")] = "cursor-agent"
+    model: Annotated[str, Meta(min_length=1, description="the model of agents that name none")] = "auto"
+    bind_ro: Annotated[tuple[str, ...], Meta(description="further absolute paths that every sandbox sees read-only")] = ()
+
+
+class SandboxKeys(msgspec.Struct, frozen=True):
+    """`[sandbox]`: what every sandbox is like."""
+
+    bwrap: Annotated[str, Meta(description="bubblewrap's path; empty: found by itself")] = ""
+    network: Annotated[Network, Meta(description="the network of agents that name none: `none` or `host`")] = Network.HOST
+    memory_dir_bytes: Annotated[
+        int, Meta(ge=MIB, description="how much each of the sandbox's in-memory directories (`/tmp`, home) may hold")
+    ] = 1024 * MIB
+
+
+class TurnKeys(msgspec.Struct, frozen=True):
+    """`[turns]`: how turns run."""
+
+    max_running: Annotated[int, Meta(ge=1, description="how many run at once; more wait as `queued`")] = 256
+    stop_grace: Annotated[
+        float, Meta(gt=0, description="seconds between SIGINT, SIGTERM and the kill when a turn is stopped")
+    ] = 5.0
+    result_grace: Annotated[
+        float, Meta(gt=0, description="seconds a program may go on after its result before it is stopped")
+    ] = 10.0
+    time_limit: Annotated[float, Meta(ge=0, description="seconds a turn may take; 0: no limit")] = 0.0
+
+
+class LimitKeys(msgspec.Struct, frozen=True):
+    """`[limits]`: what agents may cost each other."""
+
+    message_bytes: Annotated[int, Meta(ge=1, description="the longest message an agent may send")] = 64 * 1024
+    waiting_items: Annotated[int, Meta(ge=1, description="how many prompts and messages may wait for one agent")] = 1000
+    children: Annotated[int, Meta(ge=0, description="how many living children an agent may have")] = 16
+    depth: Annotated[int, Meta(ge=0, description="how many generations agents may spawn")] = 4
+    agents: Annotated[int, Meta(ge=1, description="how many agents there may be")] = 10_000
+
+
+class LogKeys(msgspec.Struct, frozen=True):
+    """`[log]`: the daemon's own log."""
+
+    level: Annotated[
+        str, Meta(pattern="^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`")
+    ] = "info"
+    format: Annotated[
+        str, Meta(pattern="^(auto|json|text)$", description="`json`, `text`, or `auto`: JSON unless on a terminal")
+    ] = "auto"
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The whole configuration."""
+
+    agent: AgentKeys = AgentKeys()
+    sandbox: SandboxKeys = SandboxKeys()
+    turns: TurnKeys = TurnKeys()
+    limits: LimitKeys = LimitKeys()
+    log: LogKeys = LogKeys()
+
+
+def load(path: str, environ: Mapping[str, str]) -> Config:
+    """Read the configuration.
+
+    Args:
+        path: the TOML file; a missing one means the defaults.
+        environ: `SUBSTRAT_AGENT_BINARY` in it overrides `agent.binary`.
+
+    Raises:
+        ConfigInvalid: naming the file, the key and what is wrong with it.
+    """
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except FileNotFoundError:
+        table = {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigInvalid(f"{path}: {problem}") from None
+    return with_environment(parse(table, path), environ)
+
+
+def parse(table: dict[str, object], path: str = "config.toml") -> Config:
+    """Check a parsed file.
+
+    Args:
+        table: the file's contents.
+        path: how to call it in an error.
+
+    Raises:
+        ConfigInvalid: naming the file, the key and what is wrong with it.
+    """
+    sections = get_type_hints(Config)
+    for name, section in table.items():
+        _known(name, sections, path, "section")
+        if not isinstance(section, dict):
+            raise ConfigInvalid(f"{path}: {name!r} must be a section: write [{name}]")
+        for key in section:
+            _known(key, get_type_hints(sections[name]), path, "key", f"{name}.")
+    try:
+        config = msgspec.convert(table, Config)
+    except msgspec.ValidationError as problem:
+        raise ConfigInvalid(f"{path}: {_readable(str(problem))}") from None
+    return _checked(config, path)
+
+
+def with_environment(config: Config, environ: Mapping[str, str]) -> Config:
+    """Apply what the environment overrides."""
+    binary = environ.get("SUBSTRAT_AGENT_BINARY")
+    return msgspec.structs.replace(config, agent=msgspec.structs.replace(config.agent, binary=binary)) if binary else config
+
+
+def _known(name: str, known: Mapping[str, object], path: str, what: str, prefix: str = "") -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {prefix}{near[0]!r}?" if near else f"known are: {', '.join(known)}"
+    raise ConfigInvalid(f"{path}: there is no {what} {prefix}{name!r}; {hint}")
+
+
+def _readable(problem: str) -> str:
+    """Turn msgspec's `Expected … - at `$.turns.max_running`` around: the key first."""
+    said, _, where = problem.partition(" - at `$.")
+    return f"{where.rstrip('`')}: {said[0].lower()}{said[1:]}" if where else problem
+
+
+def _checked(config: Config, path: str) -> Config:
+    if config.sandbox.network not in AVAILABLE_NETWORKS:
+        raise ConfigInvalid(f"{path}: sandbox.network: 'filtered' isn't available in this version; use 'none' or 'host'")
+    if odd := [entry for entry in config.agent.bind_ro if not os.path.isabs(entry)]:
+        raise ConfigInvalid(f"{path}: agent.bind_ro: {odd[0]!r} isn't an absolute path")
+    return config

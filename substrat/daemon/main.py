@@ -1,0 +1,51 @@
+"""`substratd`: the daemon's command line; everything it does is `app`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import trio
+
+from substrat import __version__, errors, paths
+from substrat.daemon import app, config, logs
+from substrat.daemon.runner import Places
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the daemon in the foreground.
+
+    Args:
+        arguments: the command line without the program's name; `sys.argv` when None.
+
+    Returns:
+        The exit status.
+    """
+    parser = argparse.ArgumentParser(
+        prog="substratd", description="Runs cursor-agent in sandboxes. Stops on SIGTERM (turns go on), reloads on SIGHUP."
+    )
+    parser.add_argument("--state-dir", help="where agents are kept (default: SUBSTRAT_STATE_DIR, or the user's state)")
+    parser.add_argument("--runtime-dir", help="where sockets are (default: SUBSTRAT_RUNTIME_DIR, or the user's runtime)")
+    parser.add_argument("--config", help="the configuration file (default: SUBSTRAT_CONFIG, or the user's config.toml)")
+    parser.add_argument("--version", action="version", version=f"substratd {__version__}")
+    given = parser.parse_args(arguments)
+    environ = dict(os.environ)
+    try:
+        places = Places(
+            os.path.abspath(given.state_dir or paths.state_dir()), os.path.abspath(given.runtime_dir or paths.runtime_dir())
+        )
+        config_path = given.config or paths.config_file()
+        if given.config and not os.path.exists(given.config):
+            raise errors.ConfigInvalid(f"{given.config}: no such file")
+        loaded = config.load(config_path, environ)
+        logs.configure(loaded.log.level, loaded.log.format, under_systemd="NOTIFY_SOCKET" in environ)
+        trio.run(app.run, app.Settings(places, config_path, loaded, environ))
+    except errors.SubstratError as problem:
+        print(f"substratd: {problem.message}", file=sys.stderr)
+        return problem.exit_status
+    return errors.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,296 @@
+"""The operator socket: who may come in, and what each method of `wire.methods` does; deciding is the supervisor's."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, cast
+
+import structlog
+import trio
+
+from sandbox.launch import AVAILABLE_NETWORKS
+from sandbox.spec import Network
+from substrat import __version__
+from substrat.core.lifecycle import STATE_OF, Phase
+from substrat.core.prompts import timestamp
+from substrat.daemon import journal, rpc, sockets
+from substrat.daemon.supervisor import Wish, bounded
+from substrat.errors import InvalidParams, NotAvailable, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from substrat.core.records import Agent, Turn
+    from substrat.daemon.journal import Encoded
+    from substrat.daemon.rpc import Connection, Params
+    from substrat.daemon.runner import Places, TurnRunner
+    from substrat.daemon.supervisor import Supervisor
+
+log = structlog.get_logger("substrat.operator_door")
+
+MAX_CONNECTIONS = 512
+_MAX_PAGE = 1000
+_PAGE_BYTES = 8 * 1024 * 1024
+
+
+def agent_object(agent: Agent, parent: str | None) -> dict[str, object]:
+    """Return an agent as people see it.
+
+    Args:
+        agent: the agent.
+        parent: its parent's name.
+    """
+    return {
+        "id": agent.id,
+        "name": agent.name,
+        "state": STATE_OF[agent.phase],
+        "session_id": agent.session.id if agent.session else None,
+        "workspace": agent.workspace,
+        "model": agent.model,
+        "network": agent.policy.network.value,
+        "parent": parent,
+        "created_at": timestamp(agent.created_at),
+        "unread": agent.waiting,
+        "turn": turn_object(agent.turn) if agent.turn else None,
+    }
+
+
+def turn_object(turn: Turn) -> dict[str, object]:
+    """Return a turn as people see it."""
+    return {
+        "id": turn.id,
+        "number": turn.number,
+        "outcome": turn.outcome.value if turn.outcome else None,
+        "started_at": timestamp(turn.started_at),
+        "ended_at": timestamp(turn.ended_at) if turn.ended_at is not None else None,
+        "exit_code": turn.exit_code,
+        "result": turn.result,
+        "usage": dict(turn.usage) if turn.usage is not None else None,
+        "error": turn.error,
+    }
+
+
+class OperatorDoor:
+    """Answers the operator.
+
+    Args:
+        supervisor: the agents.
+        runner: what can be found out about starting turns.
+        places: the daemon's directories.
+        stop: stops the daemon.
+    """
+
+    def __init__(self, supervisor: Supervisor, runner: TurnRunner, places: Places, stop: Callable[[], None]) -> None:
+        self._supervisor = supervisor
+        self._runner = runner
+        self._places = places
+        self._stop = stop
+        self._handlers: dict[str, Callable[[Connection, Params], Awaitable[object]]] = {
+            "agent.spawn": self._spawn,
+            "agent.send": self._send,
+            "agent.list": self._list,
+            "agent.show": self._show,
+            "agent.wait": self._wait,
+            "agent.wait_message": self._wait_message,
+            "agent.suspend": self._suspend,
+            "agent.resume": self._resume,
+            "agent.interrupt": self._interrupt,
+            "agent.end": self._end,
+            "agent.rm": self._rm,
+            "agent.explain": self._explain,
+            "events.read": self._read,
+            "events.subscribe": self._subscribe,
+            "events.unsubscribe": self._unsubscribe,
+            "inbox.list": self._inbox,
+            "daemon.status": self._status,
+            "daemon.shutdown": self._shutdown,
+        }
+
+    async def serve(self, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen on the operator socket until cancelled."""
+        listener = sockets.listen(path, 0o600)
+        task_status.started()
+        await sockets.accept_forever(listener, MAX_CONNECTIONS, self.serve_stream)
+
+    async def serve_stream(self, stream: trio.SocketStream) -> None:
+        """Serve one client, if it is the daemon's own user or root."""
+        if (uid := sockets.peer_uid(stream)) not in {os.geteuid(), 0}:
+            log.warning("refused a client of another user", uid=uid)
+            return
+        await rpc.Connection(stream, self).serve()
+
+    def handler(self, method: str) -> Callable[[Connection, Params], Awaitable[object]]:
+        """Return what performs a method (`rpc.Handlers`)."""
+        return self._handlers[method]
+
+    def greeting(self) -> dict[str, object]:
+        """Return what `hello` tells besides versions (`rpc.Handlers`)."""
+        return {"pid": os.getpid(), "state_dir": self._places.state}
+
+    def _object(self, agent: Agent) -> dict[str, object]:
+        return agent_object(agent, self._supervisor.name_of(agent.parent))
+
+    # Agents
+
+    async def _spawn(self, _connection: Connection, params: Params) -> object:
+        network = _network(params)
+        if params.get("allow"):
+            raise NotAvailable("--allow needs the network 'filtered', which isn't available in this version")
+        await self._runner.check()
+        wish = Wish(
+            self._runner.check_workspace(_text(params, "workspace")), _optional(params, "name"),
+            _optional(params, "model"), network, _optional(params, "prompt"),
+        )  # fmt: skip
+        return self._object(self._supervisor.spawn(wish))
+
+    async def _send(self, _connection: Connection, params: Params) -> object:
+        agent, item = self._supervisor.send(_text(params, "agent"), _text(params, "prompt"))
+        return {"agent": self._object(agent), "message": item}
+
+    async def _list(self, _connection: Connection, _params: Params) -> object:
+        return [self._object(agent) for agent in self._supervisor.agents]
+
+    async def _show(self, _connection: Connection, params: Params) -> object:
+        return self._object(self._supervisor.find(_text(params, "agent")))
+
+    async def _wait(self, _connection: Connection, params: Params) -> object:
+        names = cast("list[str]", params["agents"])
+        states = cast("list[str] | None", params.get("until"))
+        found = await bounded(_timeout(params), ", ".join(names), lambda: self._supervisor.wait_states(names, states))
+        return [self._object(agent) for agent in found]
+
+    async def _wait_message(self, _connection: Connection, params: Params) -> object:
+        name, item = _text(params, "agent"), cast("int | None", params.get("message"))
+        return self._object(
+            await bounded(_timeout(params), f"the turn of {name}", lambda: self._supervisor.wait_item(name, item))
+        )
+
+    async def _suspend(self, _connection: Connection, params: Params) -> object:
+        agent = self._supervisor.suspend(_text(params, "agent"))
+        return self._object(await self._supervisor.wait_settled(agent.id))
+
+    async def _interrupt(self, _connection: Connection, params: Params) -> object:
+        agent = self._supervisor.interrupt(_text(params, "agent"))
+        return self._object(await self._supervisor.wait_settled(agent.id))
+
+    async def _end(self, _connection: Connection, params: Params) -> object:
+        agent = self._supervisor.end(_text(params, "agent"))
+        return self._object(await self._supervisor.wait_settled(agent.id))
+
+    async def _resume(self, _connection: Connection, params: Params) -> object:
+        agent, item = self._supervisor.resume(_text(params, "agent"), _optional(params, "prompt"))
+        return {"agent": self._object(agent), "message": item}
+
+    async def _rm(self, _connection: Connection, params: Params) -> object:
+        self._supervisor.remove(_text(params, "agent"))
+        return None
+
+    async def _explain(self, _connection: Connection, params: Params) -> object:
+        return (await self._runner.explain(self._supervisor.find(_text(params, "agent"))))._asdict()
+
+    async def _inbox(self, _connection: Connection, _params: Params) -> object:
+        return [
+            {"id": item.id, "from": item.sender_name, "time": timestamp(item.time), "text": item.text}
+            for item in self._supervisor.store.waiting_items(None)
+        ]
+
+    # Events
+
+    async def _read(self, _connection: Connection, params: Params) -> object:
+        agent = self._agent_filter(params)
+        cursor = self._supervisor.journal.start_of(cast("int", params.get("since", 0)), agent)
+        limit = max(1, min(_MAX_PAGE, cast("int", params.get("limit", _MAX_PAGE))))
+        events, size = [], 0
+        for event in self._supervisor.journal.page(cursor, agent, limit):
+            events.append(self._readable(event, params))
+            cursor = event.cursor
+            size += len(events[-1])
+            if size > _PAGE_BYTES:
+                break
+        return rpc.Encoded(b'{"events":[' + b",".join(events) + b'],"cursor":' + str(cursor).encode() + b"}")
+
+    async def _subscribe(self, connection: Connection, params: Params) -> object:
+        agent = self._agent_filter(params)
+        start = self._supervisor.journal.start_of(cast("int | None", params.get("since")), agent)
+        number = connection.subscribe(lambda number: self._follow(connection, number, start, agent, params))
+        return {"subscription": number, "cursor": start}
+
+    async def _unsubscribe(self, connection: Connection, params: Params) -> object:
+        number = cast("int", params["subscription"])
+        if not connection.unsubscribe(number):
+            raise NotFound(f"this connection has no subscription {number}")
+        return None
+
+    async def _follow(self, connection: Connection, number: int, cursor: int, agent: str | None, params: Params) -> None:
+        """Send every event after a cursor, at the speed of the client."""
+        head = b'{"jsonrpc":"2.0","method":"event","params":{"subscription":%d,"event":' % number
+        with self._supervisor.journal.following(agent) as next_event:
+            while True:
+                more = next_event()
+                while events := self._supervisor.journal.page(cursor, agent):
+                    await connection.send(b"".join(head + self._readable(event, params) + b"}}\n" for event in events))
+                    cursor = events[-1].cursor
+                await more.wait()
+
+    def _readable(self, event: Encoded, params: Params) -> bytes:
+        if not params.get("lines"):
+            return event.json
+        return journal.with_line(event, self._supervisor.journal.line_of(event.row))
+
+    def _agent_filter(self, params: Params) -> str | None:
+        name = _optional(params, "agent")
+        return self._supervisor.find(name).id if name is not None else None
+
+    # The daemon
+
+    async def _status(self, _connection: Connection, _params: Params) -> object:
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "state_dir": self._places.state,
+            "runtime_dir": self._places.runtime,
+            "agents": len(self._supervisor.agents),
+            "running": self._supervisor.running,
+            "network": self._supervisor.config.sandbox.network.value,
+        }
+
+    async def _shutdown(self, _connection: Connection, params: Params) -> object:
+        if params.get("suspend"):
+            awake = [agent.id for agent in self._supervisor.agents if agent.phase not in _ASLEEP]
+            for agent_id in awake:
+                self._supervisor.suspend(agent_id)
+            for agent_id in awake:
+                await self._supervisor.wait_settled(agent_id)
+        self._stop()
+        return None
+
+
+_ASLEEP = frozenset({Phase.SUSPENDED, Phase.SUSPENDING, Phase.FAILED, Phase.ENDED, Phase.ENDING})
+
+
+def _network(params: Params) -> Network | None:
+    name = _optional(params, "network")
+    if name is None:
+        return None
+    try:
+        network = Network(name)
+    except ValueError:
+        raise InvalidParams(f"agent.spawn: {name!r} is no network; the networks are none, filtered, host") from None
+    if network not in AVAILABLE_NETWORKS:
+        raise NotAvailable("the network 'filtered' isn't available in this version; use 'none' or 'host'")
+    return network
+
+
+def _text(params: Params, name: str) -> str:
+    return cast("str", params[name])
+
+
+def _optional(params: Params, name: str) -> str | None:
+    return cast("str | None", params.get(name))
+
+
+def _timeout(params: Params) -> float | None:
+    seconds = cast("float | None", params.get("timeout"))
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise InvalidParams("'timeout' must be a number of seconds, not negative")
+    return seconds

@@ -1,0 +1,212 @@
+"""Processes as the kernel has them: starting one, being sure which one it is, its end, signals; no policy.
+
+A sandbox is two processes of bubblewrap: the outer one, which we start and which writes the exit code down, and the
+inner one, the first process of the sandbox's pid namespace. Killing the inner one takes the whole tree with it
+(pid_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from substrat.core.records import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_FIRST_FREE_FD = 3
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the machine: pids and start times mean nothing in another (random(4))."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def keep_descriptors_private() -> None:
+    """Mark every inherited descriptor close-on-exec, so that none reaches an agent by accident."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) >= _FIRST_FREE_FD:
+            with suppress(OSError):  # the listing's own descriptor is in the list and gone by now
+                os.set_inheritable(int(name), False)
+
+
+def start(
+    command: Sequence[str], environment: Mapping[str, str], stdin: int, stdout: int, stderr: int, status: int
+) -> Process:
+    """Start a sandbox in a session of its own with exactly four descriptors.
+
+    `posix_spawn` runs in this thread and comes back when the program is executing, after less than a millisecond; a
+    fork in a worker thread would tie the child to a thread that ends.
+
+    Args:
+        command: the program's absolute path and its arguments.
+        environment: the whole environment.
+        stdin: becomes descriptor 0.
+        stdout: becomes descriptor 1.
+        stderr: becomes descriptor 2.
+        status: becomes descriptor 3, for `--json-status-fd`.
+
+    Raises:
+        OSError: the program can't be executed.
+    """
+    # Through high numbers, so that no duplication overwrites a source that is still needed.
+    actions: list[tuple[int, ...]] = []
+    for target, source in enumerate((stdin, stdout, stderr, status)):
+        actions.append((os.POSIX_SPAWN_DUP2, source, 1000 + target))
+    for target in range(4):
+        actions += [(os.POSIX_SPAWN_DUP2, 1000 + target, target), (os.POSIX_SPAWN_CLOSE, 1000 + target)]
+    pid = os.posix_spawn(
+        command[0], list(command), dict(environment), file_actions=actions, setsid=True,
+        setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+    )  # fmt: skip
+    # The child can't be gone: it stays a zombie with its start time until we wait for it.
+    return Process(pid, _start_time(pid) or 0, boot_id())
+
+
+def open_pidfd(process: Process) -> int | None:
+    """Open a pidfd for a recorded process, or return None if it no longer is that process.
+
+    The start time is compared after the pidfd is open, so the answer stays true.
+    """
+    if process.boot_id != boot_id():
+        return None
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if _start_time(process.pid) != process.start_time:
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+async def wait_exit(process: Process, pidfd: int) -> None:
+    """Wait until the process of a pidfd has ended, and reap it if it is our child."""
+    await trio.lowlevel.wait_readable(pidfd)
+    with suppress(ChildProcessError):  # an adopted one is somebody else's child
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def read_status(text: bytes) -> tuple[int | None, int | None]:
+    """Read what bubblewrap wrote to `--json-status-fd`: the inner pid and the exit code, None for what isn't there."""
+    inner: int | None = None
+    code: int | None = None
+    for line in text.splitlines():
+        with suppress(msgspec.MsgspecError):  # the last line of a killed bubblewrap may be half a line
+            status = msgspec.json.decode(line, type=dict[str, int])
+            inner = status.get("child-pid", inner)
+            code = status.get("exit-code", code)
+    return inner, code
+
+
+def open_inner(outer: Process, inner: int) -> int | None:
+    """Open a pidfd for a sandbox's first process, or return None if it is gone.
+
+    Args:
+        outer: the sandbox's outer process.
+        inner: the pid that bubblewrap reported.
+
+    The inner pid is believed only for a process that started after the outer one and leads a pid namespace that isn't
+    ours; everything else would be a stranger that got the number since.
+    """
+    if outer.boot_id != boot_id():
+        return None
+    try:
+        pidfd = os.pidfd_open(inner)
+    except ProcessLookupError:
+        return None
+    started = _start_time(inner)
+    if started is None or started < outer.start_time or not _leads_pid_namespace(inner):
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+def find_unrecorded(status: bytes, stdout: str) -> Process | None:
+    """Find the sandbox of a turn whose process was started but not recorded, because the daemon died in between.
+
+    Args:
+        status: what bubblewrap reported in the turn's directory.
+        stdout: the turn's stdout file: whoever writes to it is the one.
+    """
+    inner, _ = read_status(status)
+    if inner is None:
+        return None
+    try:
+        if os.readlink(f"/proc/{inner}/fd/1") != os.path.realpath(stdout):
+            return None
+    except OSError:
+        return None
+    outer = _parent(inner)
+    started = _start_time(outer) if outer is not None else None
+    return Process(outer, started, boot_id()) if outer is not None and started is not None else None
+
+
+def signal_program(inner: int, number: signal.Signals) -> bool:
+    """Send a signal to the agent program, the first child of the sandbox's first process.
+
+    Returns:
+        Whether there was a program to signal.
+    """
+    program = _first_child(inner)
+    if program is None:
+        return False
+    try:
+        os.kill(program, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def kill(pidfd: int) -> None:
+    """Kill what a pidfd stands for; that it has ended already is fine."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _start_time(pid: int) -> int | None:
+    return _stat_field(pid, 22)
+
+
+def _parent(pid: int) -> int | None:
+    return _stat_field(pid, 4)
+
+
+def _stat_field(pid: int, number: int) -> int | None:
+    """Return a field of proc(5)'s stat by its number there, or None when the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in field 2 may hold anything, also ")": fields are counted from the last one.
+    return int(stat[stat.rindex(b")") + 2 :].split()[number - 3])
+
+
+def _leads_pid_namespace(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("NSpid:"):
+                    numbers = line.split()[1:]
+                    return len(numbers) > 1 and numbers[-1] == "1"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return False
+
+
+def _first_child(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = [int(child) for child in file.read().split()]
+    except FileNotFoundError:
+        return None
+    # Orphans of the sandbox become children of its first process too; the program came before all of them.
+    return min(children, key=lambda child: _start_time(child) or 0, default=None)

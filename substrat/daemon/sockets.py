@@ -1,0 +1,112 @@
+"""Unix sockets as the daemon uses them: listening with the right mode at any path length, reading lines in bounds."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from substrat.paths import short_socket_path
+from substrat.wire.framing import LineSplitter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+log = structlog.get_logger("substrat.sockets")
+
+_OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_BACKLOG = 512
+_CHUNK = 64 * 1024
+
+
+def listen(path: str, mode: int) -> trio.SocketListener:
+    """Listen on a Unix socket, replacing one that a dead daemon left.
+
+    Args:
+        path: where; its directory must exist and be ours.
+        mode: who may connect.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    spelling, directory = short_socket_path(path)
+    try:
+        # Nobody may connect before the mode is right: bind takes it from the umask.
+        before = os.umask(0o777 & ~mode)
+        try:
+            sock.bind(spelling)
+        finally:
+            os.umask(before)
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        if directory is not None:
+            os.close(directory)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+
+
+def peer_uid(stream: trio.SocketStream) -> int:
+    """Return the user at the other end (SO_PEERCRED, unix(7))."""
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return int(uid)
+
+
+async def accept_forever(
+    listener: trio.SocketListener, limit: int, serve: Callable[[trio.SocketStream], Awaitable[None]]
+) -> None:
+    """Serve each connection in a task of its own; what breaks in one ends that one.
+
+    Args:
+        listener: closed when this ends.
+        limit: how many connections at once; more wait unaccepted.
+        serve: serves one connection; it is closed afterwards.
+    """
+    room = trio.Semaphore(limit)
+
+    async def serve_one(stream: trio.SocketStream) -> None:
+        try:
+            async with stream:
+                await serve(stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            log.debug("a client went away")
+        except Exception:
+            log.exception("a connection broke")
+        finally:
+            room.release()
+
+    async with listener, trio.open_nursery() as nursery:
+        while True:
+            await room.acquire()
+            try:
+                stream = await listener.accept()
+            except OSError as problem:
+                room.release()
+                if problem.errno not in _OVERLOADED:
+                    raise
+                # Descriptors are used up: somebody has to close one before another connection makes sense.
+                log.warning("can't accept a connection", reason=problem.strerror)
+                await trio.sleep(0.1)
+            else:
+                nursery.start_soon(serve_one, stream)
+
+
+async def lines(stream: trio.SocketStream, limit: int) -> AsyncIterator[bytes]:
+    """Give out the lines a peer sends, without their newlines; empty ones are left out.
+
+    Raises:
+        MessageTooLarge: a line is over the limit.
+    """
+    splitter = LineSplitter(limit)
+    while data := await stream.receive_some(_CHUNK):
+        for line in splitter.feed(data):
+            if line.strip():
+                yield line

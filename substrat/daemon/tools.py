@@ -1,0 +1,150 @@
+"""What each MCP tool does to the agents; who calls is given, never believed; the words of the answers are here."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from mcp_server import tools
+from sandbox.launch import AVAILABLE_NETWORKS
+from sandbox.spec import Network
+from substrat.core.lifecycle import STATE_OF, Phase
+from substrat.core.prompts import sender, timestamp
+from substrat.core.records import OPERATOR
+from substrat.daemon.supervisor import Wish
+from substrat.errors import NotAvailable, PolicyDenied, SubstratError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.core.records import Agent
+    from substrat.daemon.supervisor import Supervisor
+
+log = structlog.get_logger("substrat.tools")
+
+
+class ToolCalls:
+    """Performs the agents' tool calls.
+
+    Args:
+        supervisor: whom they change.
+        check_workspace: checks a child's workspace and returns its physical path.
+    """
+
+    def __init__(self, supervisor: Supervisor, check_workspace: Callable[[str], str]) -> None:
+        self._supervisor = supervisor
+        self._check_workspace = check_workspace
+
+    def perform(
+        self, agent: str, turn: str, name: str, arguments: dict[str, Any] | None, identity: str | None
+    ) -> tuple[str, bool]:
+        """Perform one call: its effect and its answer are committed together, a repeated one gets the same answer.
+
+        Args:
+            agent: the caller's id, from the socket.
+            turn: the caller's turn.
+            name: the tool.
+            arguments: what the model gave.
+            identity: what a repeated call has in common with the first; None when the client can't say.
+
+        Returns:
+            The answer's text, and whether it is an error.
+        """
+        store = self._supervisor.store
+        try:
+            if identity is not None and (known := store.answered_call(agent, turn, identity)) is not None:
+                text, is_error = json.loads(known)
+                return text, is_error
+            call = tools.parse(name, arguments)
+            with self._supervisor.change():
+                text = self._do(self._supervisor.find(agent), call)
+                if identity is not None:
+                    store.add_call(agent, turn, identity, json.dumps([text, False]))
+        except (SubstratError, tools.BadArguments) as problem:
+            return str(problem), True
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("a tool broke", tool=name, agent=agent, error_id=error_id)
+            return f"{name} failed inside Substrat; the operator finds it in the log as {error_id}", True
+        return text, False
+
+    def _do(self, caller: Agent, call: tools.Tool) -> str:
+        match call:
+            case tools.Whoami():
+                return self._whoami(caller)
+            case tools.ListAgents():
+                return self._list_agents(caller)
+            case tools.SendMessage(to, text):
+                return self._send_message(caller, to, text)
+            case tools.CheckInbox():
+                return self._check_inbox(caller)
+            case tools.SpawnAgent():
+                return self._spawn_agent(caller, call)
+            case tools.ReportStatus(text):
+                self._supervisor.report_status(caller.id, text)
+                return "noted"
+
+    def _whoami(self, caller: Agent) -> str:
+        children = [agent.name for agent in self._supervisor.agents if agent.parent == caller.id]
+        return _json(
+            name=caller.name,
+            id=caller.id,
+            workspace=caller.workspace,
+            model=caller.model,
+            network=caller.policy.network.value,
+            parent=self._supervisor.name_of(caller.parent) or OPERATOR,
+            children=children,
+            unread=caller.waiting,
+        )
+
+    def _list_agents(self, caller: Agent) -> str:
+        others = [
+            {
+                "name": agent.name,
+                "state": STATE_OF[agent.phase],
+                "parent": self._supervisor.name_of(agent.parent) or OPERATOR,
+                "status": agent.status,
+            }
+            for agent in self._supervisor.agents
+            if agent.id != caller.id and agent.phase != Phase.ENDED
+        ]
+        return _json(agents=others)
+
+    def _send_message(self, caller: Agent, to: str, text: str) -> str:
+        if to == "parent":
+            to = self._supervisor.name_of(caller.parent) or OPERATOR
+        number = self._supervisor.message(caller, to, text)
+        return f"message {number} to {to} is accepted"
+
+    def _check_inbox(self, caller: Agent) -> str:
+        items = self._supervisor.take_inbox(caller.id)
+        return _json(
+            messages=[
+                {"id": item.id, "from": sender(item), "time": timestamp(item.time), "text": item.text} for item in items
+            ]
+        )
+
+    def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent) -> str:
+        network = Network(call.network) if call.network is not None else None
+        if network is not None and network not in AVAILABLE_NETWORKS:
+            raise NotAvailable("the network 'filtered' isn't available in this version; use 'none' or 'host'")
+        workspace = self._child_workspace(caller, call.directory)
+        child = self._supervisor.spawn(Wish(workspace, call.name, call.model, network, call.prompt), caller)
+        return f"agent {child.name} is started; a message will tell you when it has finished"
+
+    def _child_workspace(self, caller: Agent, directory: str | None) -> str:
+        if directory is None:
+            return caller.workspace
+        path = os.path.join(caller.workspace, directory)
+        # The answer for what lies outside is the same whether it exists or not.
+        if not (os.path.realpath(path) + "/").startswith(caller.workspace + "/"):
+            raise PolicyDenied(f"{directory!r} isn't a directory inside your workspace {caller.workspace}")
+        return self._check_workspace(path)
+
+
+def _json(**members: object) -> str:
+    return json.dumps(members, ensure_ascii=False, indent=1)

@@ -1,0 +1,248 @@
+"""One running turn: its launch or adoption, its output, its end, the ladder of signals that stops it; no bookkeeping.
+
+What is seen goes to the supervisor, which commits it. The task owns the turn's agent socket, its pidfds and its watch.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from substrat.core import stream
+from substrat.core.ndjson import Line, Splitter
+from substrat.core.verdict import Seen
+from substrat.daemon import process
+from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from substrat.core.records import Process
+    from substrat.daemon.watch import Change, Watcher
+    from substrat.daemon.workplace import TurnPlace
+
+_CHUNK = 256 * 1024
+AFTER_RESULT = "went on after its result"
+"""The one reason for stopping that doesn't change the turn's outcome."""
+
+
+class Launch(NamedTuple):
+    """What starts a sandbox."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+
+
+class Pace(NamedTuple):
+    """How long things may take, in seconds; `time_left` None means no limit."""
+
+    stop_grace: float
+    result_grace: float
+    time_left: float | None
+
+
+class Books(Protocol):
+    """What a turn tells whoever keeps the books; each call commits before it returns."""
+
+    def turn_spawned(self, turn: str, started: Process) -> None:
+        """The sandbox was started."""
+
+    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int) -> None:
+        """The agent wrote lines; everything before `offset` has been seen."""
+
+    def turn_truncated(self, turn: str, size: int, expected: int) -> None:
+        """The agent cut its own output."""
+
+    def turn_time_is_up(self, turn: str) -> None:
+        """The time limit has passed."""
+
+
+class RunningTurn:
+    """A turn from its launch, or its adoption by a new daemon, to its last line.
+
+    Args:
+        turn: its id.
+        place: its directory.
+        offset: where to take its output up.
+        books: who is told.
+        watcher: inotify.
+        pace: how long things may take.
+    """
+
+    def __init__(self, turn: str, place: TurnPlace, offset: int, books: Books, watcher: Watcher, pace: Pace) -> None:
+        self.turn = turn
+        self._place = place
+        self._offset = offset
+        self._books = books
+        self._watcher = watcher
+        self._pace = pace
+        self._stop_wanted = trio.Event()
+        self._stop_reason: str | None = None
+        self._result_seen = trio.Event()
+        self._exited = trio.Event()
+        self._calls = stream.ToolCalls()
+        self._result: stream.Result | None = None
+        self._process: Process | None = None
+        self._inner: int | None = None
+        self._inner_pidfd: int | None = None
+
+    def stop(self, reason: str) -> None:
+        """Ask for the turn to be stopped; the first reason counts, except that any reason beats `AFTER_RESULT`."""
+        if self._stop_reason in {None, AFTER_RESULT}:
+            self._stop_reason = reason
+        self._stop_wanted.set()
+
+    async def run(self, launch: Callable[[], Awaitable[Launch]]) -> Seen:
+        """Launch the sandbox and stay with it to its end.
+
+        Args:
+            launch: prepares the turn's directory and says what to start; not asked when the turn is already stopped.
+
+        Raises:
+            SubstratError: the launch failed; nothing is running.
+        """
+        prepared = await launch()
+        if self._stop_wanted.is_set():
+            return Seen(None, None, self._stop_reason, "", anything=False)
+        with self._watcher.watching(self._place.root) as change:
+            pidfd = self._start(prepared)
+            return await self._accompany(pidfd, change)
+
+    async def adopt(self, started: Process) -> Seen:
+        """Stay with a sandbox that an earlier daemon started, whether it is still running or not."""
+        self._process = started
+        with self._watcher.watching(self._place.root) as change:
+            return await self._accompany(process.open_pidfd(started), change)
+
+    def _start(self, launch: Launch) -> int:
+        files: list[int] = []
+        try:
+            files.append(os.open(self._place.prompt, os.O_RDONLY | os.O_CLOEXEC))
+            # Appending, so that several writers and a truncation never make holes.
+            appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            outputs = (self._place.stdout, self._place.stderr, self._place.status)
+            files.extend(os.open(path, appending, 0o600) for path in outputs)
+            self._process = process.start(launch.command, launch.environment, *files)
+        except OSError as problem:
+            raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
+        finally:
+            for descriptor in files:
+                os.close(descriptor)
+        self._books.turn_spawned(self.turn, self._process)
+        return os.pidfd_open(self._process.pid)
+
+    async def _accompany(self, pidfd: int | None, change: Change) -> Seen:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._climb_the_ladder)
+                nursery.start_soon(self._end_after_result)
+                nursery.start_soon(self._keep_time)
+                followed = trio.Event()
+                nursery.start_soon(self._follow, change, followed)
+                await self._wait_exit(pidfd)
+                self._exited.set()
+                change.set()
+                await followed.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            for descriptor in (pidfd, self._inner_pidfd):
+                if descriptor is not None:
+                    os.close(descriptor)
+            self._inner_pidfd = None
+        _, exit_code = process.read_status(self._place.read_status())
+        stop = None if self._stop_reason == AFTER_RESULT else self._stop_reason
+        return Seen(self._result, exit_code, stop, self._place.read_errors(), self._place.has_output())
+
+    # The end
+
+    async def _wait_exit(self, pidfd: int | None) -> None:
+        assert self._process is not None
+        if pidfd is not None:
+            await process.wait_exit(self._process, pidfd)
+        # bubblewrap's outer process gone and its inner one alive: somebody killed the outer one, the tree must follow.
+        inner = self._find_inner()
+        if inner is not None:
+            process.kill(inner)
+            await trio.lowlevel.wait_readable(inner)
+
+    def _find_inner(self) -> int | None:
+        """Return a pidfd of the sandbox's first process, or None while there is none to be found."""
+        if self._inner_pidfd is None and self._process is not None:
+            self._inner, _ = process.read_status(self._place.read_status())
+            if self._inner is not None:
+                self._inner_pidfd = process.open_inner(self._process, self._inner)
+        return self._inner_pidfd
+
+    async def _climb_the_ladder(self) -> None:
+        """Stop the turn when it is asked for: SIGINT, SIGTERM, then the whole pid namespace."""
+        await self._stop_wanted.wait()
+        rungs = (signal.SIGTERM,) if self._stop_reason == AFTER_RESULT else (signal.SIGINT, signal.SIGTERM)
+        for number in rungs:
+            with trio.move_on_after(self._pace.stop_grace):
+                await self._signal_program(number)
+                await trio.sleep_forever()
+        inner = self._find_inner()
+        if inner is not None:
+            process.kill(inner)
+        elif self._process is not None and (outer := process.open_pidfd(self._process)) is not None:
+            process.kill(outer)
+            os.close(outer)
+
+    async def _signal_program(self, number: signal.Signals) -> None:
+        """Signal the agent program; when bubblewrap hasn't started it yet there is nothing to be gentle with."""
+        with self._watcher.watching(self._place.root) as change:
+            while (inner := self._find_inner()) is None or self._inner is None:
+                await change.wait()
+        if not process.signal_program(self._inner, number):
+            process.kill(inner)
+
+    async def _end_after_result(self) -> None:
+        await self._result_seen.wait()
+        await trio.sleep(self._pace.result_grace)
+        self.stop(AFTER_RESULT)
+
+    async def _keep_time(self) -> None:
+        if self._pace.time_left is not None:
+            await trio.sleep(max(0.0, self._pace.time_left))
+            self._books.turn_time_is_up(self.turn)
+
+    # The output
+
+    async def _follow(self, change: Change, done: trio.Event) -> None:
+        splitter = Splitter(self._offset)
+        try:
+            descriptor = os.open(self._place.stdout, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            done.set()
+            return
+        try:
+            while True:
+                over = self._exited.is_set()
+                data = os.pread(descriptor, _CHUNK, splitter.position)
+                if data:
+                    self._take(list(splitter.feed(data)), splitter.consumed)
+                    await trio.lowlevel.checkpoint()
+                elif (size := os.fstat(descriptor).st_size) < splitter.position:
+                    self._books.turn_truncated(self.turn, size, splitter.position)
+                    splitter = Splitter(size)
+                elif over:
+                    break
+                else:
+                    await change.wait()
+        finally:
+            os.close(descriptor)
+        self._take(list(splitter.finish()), splitter.consumed)
+        done.set()
+
+    def _take(self, lines: list[Line], offset: int) -> None:
+        if not lines:
+            return
+        decoded = [(line, stream.decode(line, self._calls)) for line in lines]
+        self._books.turn_lines(self.turn, decoded, offset)
+        for _, event in decoded:
+            if (result := stream.result_of(event)) is not None:
+                self._result = result
+                self._result_seen.set()

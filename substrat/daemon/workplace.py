@@ -1,0 +1,437 @@
+"""The files of an agent and of a turn, and the places of them; what a sandbox shows of them is `blueprint`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import shutil
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.core import mcp_config, prompts
+from substrat.core.cursor import chats_folder
+from substrat.errors import WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from substrat.core.records import Agent
+
+COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
+DOOR_IN_SANDBOX = "/run/substrat/door"
+SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
+
+_MAX_OVERLAY_FILES = 2000
+_MAX_OVERLAY_BYTES = 32 * 1024 * 1024
+_MAX_OVERLAY_DEPTH = 12
+_NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class User(NamedTuple):
+    """Who the agents are, inside as outside."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+    @classmethod
+    def current(cls, environ: dict[str, str]) -> User:
+        """Return the daemon's own user; `HOME` decides where home is."""
+        uid, gid = os.geteuid(), os.getegid()
+        try:
+            entry = pwd.getpwuid(uid)
+            name, home = entry.pw_name, entry.pw_dir
+        except KeyError:
+            name, home = f"u{uid}", "/"
+        return cls(name, uid, gid, os.path.realpath(environ.get("HOME") or home))
+
+
+class TurnPlace(NamedTuple):
+    """A turn's directory."""
+
+    root: str
+
+    @property
+    def prompt(self) -> str:
+        """What the agent program reads as its standard input."""
+        return os.path.join(self.root, "prompt")
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote: stream-json lines."""
+        return os.path.join(self.root, "stdout")
+
+    @property
+    def stderr(self) -> str:
+        """What it complained about."""
+        return os.path.join(self.root, "stderr")
+
+    @property
+    def status(self) -> str:
+        """What bubblewrap reported: the inner pid, the exit code."""
+        return os.path.join(self.root, "status")
+
+    def make(self, prompt: str) -> None:
+        """Make the directory and its files; a directory left from a launch that was cut short is made anew."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        os.makedirs(self.root, mode=0o700)
+        with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
+            file.write(prompt)
+
+    def read_status(self) -> bytes:
+        """Return what bubblewrap has reported so far."""
+        return _read_bounded(self.status, 64 * 1024)
+
+    def has_output(self) -> bool:
+        """Say whether the program wrote anything to its standard output."""
+        try:
+            return os.path.getsize(self.stdout) > 0
+        except FileNotFoundError:
+            return False
+
+    def read_errors(self) -> str:
+        """Return the end of what the program complained about."""
+        return _read_bounded(self.stderr, 64 * 1024).decode("utf-8", "replace")
+
+
+class AgentPlace(NamedTuple):
+    """An agent's directories.
+
+    Args:
+        root: `<state>/agents/<uuid>`.
+        door: `<runtime>/agents/<uuid>`, the directory of its socket.
+    """
+
+    root: str
+    door: str
+
+    @property
+    def cursor(self) -> str:
+        """What is bound over `<workspace>/.cursor`."""
+        return os.path.join(self.root, "cursor")
+
+    @property
+    def mcp_json(self) -> str:
+        """The generated MCP configuration."""
+        return os.path.join(self.cursor, "mcp.json")
+
+    @property
+    def dot_cursor(self) -> str:
+        """The agent's own `~/.cursor`."""
+        return os.path.join(self.root, "dot-cursor")
+
+    @property
+    def chats(self) -> str:
+        """What is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
+        return os.path.join(self.root, "chats")
+
+    @property
+    def cache(self) -> str:
+        """The agent's own `~/.cache`."""
+        return os.path.join(self.root, "cache")
+
+    @property
+    def etc(self) -> str:
+        """Generated files for `/etc`."""
+        return os.path.join(self.root, "etc")
+
+    @property
+    def gitconfig(self) -> str:
+        """The generated `~/.gitconfig`."""
+        return os.path.join(self.root, "gitconfig")
+
+    @property
+    def gitignore(self) -> str:
+        """Keeps our files in `.cursor` out of the agent's commits."""
+        return os.path.join(self.root, "gitignore")
+
+    @property
+    def socket(self) -> str:
+        """The agent socket."""
+        return os.path.join(self.door, "agent.sock")
+
+    def turn(self, number: int) -> TurnPlace:
+        """Return the place of a turn."""
+        return TurnPlace(os.path.join(self.root, "turns", str(number)))
+
+    def prepare(self, agent: Agent, parent: str | None, user: User, python: str, identity: str) -> str | None:
+        """Make everything anew that a turn's sandbox shows of this agent.
+
+        Args:
+            agent: the agent.
+            parent: its parent's name.
+            user: who it is inside.
+            python: the companion's interpreter.
+            identity: the operator's `user.name` and `user.email` as a git configuration section.
+
+        Returns:
+            What was left out and why, or None.
+
+        Raises:
+            WorkspaceUnusable: its `.cursor` can't be shown.
+        """
+        for directory in (self.dot_cursor, self.chats, self.cache, self.etc, self.door):
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.join(self.chats, chats_folder(agent.workspace)), exist_ok=True)
+        shutil.rmtree(self.cursor, ignore_errors=True)
+        os.makedirs(os.path.join(self.cursor, "rules"), mode=0o755)
+        left_out = _copy_overlay(os.path.join(agent.workspace, ".cursor"), self.cursor)
+        own = _read_text(self.mcp_json)
+        ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+        text, problem = mcp_config.merge(own, ours)
+        _write(self.mcp_json, text)
+        _write(os.path.join(self.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
+        self._write_etc(user, agent)
+        _write(self.gitignore, "/.cursor/mcp.json\n/.cursor/rules/substrat.mdc\n")
+        ignore = f"[core]\n\texcludesFile = {user.home}/.gitignore-substrat\n[safe]\n\tdirectory = *\n"
+        _write(self.gitconfig, identity + ignore)
+        return problem or left_out
+
+    def _write_etc(self, user: User, agent: Agent) -> None:
+        _write(
+            os.path.join(self.etc, "passwd"),
+            ("root:x:0:0:root:/root:/bin/sh\n" if user.uid else "")
+            + f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh\n"
+            + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        )
+        _write(
+            os.path.join(self.etc, "group"),
+            ("root:x:0:\n" if user.gid else "") + f"{user.name}:x:{user.gid}:\nnogroup:x:65534:\n",
+        )
+        _write(
+            os.path.join(self.etc, "hosts"), f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n"
+        )
+
+    def remove(self) -> None:
+        """Delete everything of the agent."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.rmtree(self.door, ignore_errors=True)
+
+
+def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
+    """Check that a directory can be an agent's workspace.
+
+    Args:
+        path: as the client gave it.
+        user: who has to be able to work in it.
+        forbidden: directories that must not become visible, such as the daemon's own.
+
+    Returns:
+        Its physical path.
+
+    Raises:
+        WorkspaceUnusable: saying why not.
+    """
+    if not os.path.isabs(path):
+        raise WorkspaceUnusable(f"the workspace {path!r} isn't an absolute path: give one")
+    real = os.path.realpath(path)
+    try:
+        found = os.stat(real)
+    except OSError as problem:
+        raise WorkspaceUnusable(f"the workspace {path} can't be used: {problem.strerror}; make it first") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise WorkspaceUnusable(f"the workspace {path} isn't a directory: choose one")
+    if real in _SYSTEM_PLACES or real.startswith(("/proc/", "/sys/", "/dev/", "/usr/", "/etc/", "/boot/")):
+        raise WorkspaceUnusable(f"the workspace {real} belongs to the system: choose a directory of your own")
+    for other in (user.home, *forbidden):
+        if _within(other, real) or (other != user.home and _within(real, other)):
+            raise WorkspaceUnusable(
+                f"the workspace {real} would show the agent {other}: choose a directory that doesn't contain it"
+            )
+    _check_owner(real, found, user)
+    _check_cursor_dir(real)
+    return real
+
+
+_SYSTEM_PLACES = frozenset(  # none of them is written to here: they are what must not become a workspace
+    {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
+     "/srv", "/sys", "/tmp", "/usr", "/var", "/var/tmp"}  # noqa: S108
+)  # fmt: skip
+
+
+def _check_owner(path: str, found: os.stat_result, user: User) -> None:
+    """Refuse a directory that the user couldn't write to without capabilities, which no agent has."""
+    mode = found.st_mode
+    groups = {user.gid, *os.getgroups()}
+    bits = mode >> 6 if found.st_uid == user.uid else mode >> 3 if found.st_gid in groups else mode
+    if bits & 0o7 == 0o7:
+        return
+    try:
+        owner = pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        owner = "nobody on this machine"
+    raise WorkspaceUnusable(
+        f"the workspace {path} belongs to {owner} (uid {found.st_uid}) and {user.name} can't write there: "
+        f"chown it to {user.name}, or choose another"
+    )
+
+
+def _check_cursor_dir(workspace: str) -> None:
+    path = os.path.join(workspace, ".cursor")
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise WorkspaceUnusable(f"{path} is a link or a file, so it can't be protected: make it a directory")
+
+
+def _within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def make_mount_point(workspace: str) -> str | None:
+    """Make `<workspace>/.cursor` if there is none, for mounting over it.
+
+    Returns:
+        Its path if it was made and is to be removed again, else None.
+
+    Raises:
+        WorkspaceUnusable: it is something else than a directory, or can't be made.
+    """
+    _check_cursor_dir(workspace)
+    path = os.path.join(workspace, ".cursor")
+    try:
+        os.mkdir(path, 0o755)
+    except FileExistsError:
+        return None
+    except OSError as problem:
+        raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}; check the workspace") from None
+    return path
+
+
+def remove_mount_point(path: str) -> None:
+    """Remove what `make_mount_point` made, unless somebody has put something there since."""
+    try:
+        os.rmdir(path)
+    except OSError as problem:
+        if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY}:
+            raise
+
+
+def git_files(workspace: str) -> tuple[str, ...]:
+    """List what git on the host would execute or obey, so that it can be protected in the writable workspace."""
+    found = []
+    for name in ("config", "hooks"):
+        path = os.path.join(workspace, ".git", name)
+        with suppress(OSError):
+            if stat.S_IFMT(os.lstat(path).st_mode) in {stat.S_IFREG, stat.S_IFDIR}:
+                found.append(path)
+    return tuple(found)
+
+
+def session_is_stored(user: User, workspace: str, session: str) -> bool:
+    """Say whether a session's chat is on disk, without following a link that an agent may have left there."""
+    folder = os.path.join(user.home, ".cursor", "chats", chats_folder(workspace))
+    try:
+        chat = os.lstat(os.path.join(folder, session))
+        store = os.lstat(os.path.join(folder, session, "store.db"))
+    except OSError:
+        return False
+    return stat.S_ISDIR(chat.st_mode) and stat.S_ISREG(store.st_mode)
+
+
+def make_chats_folder(user: User, workspace: str) -> str:
+    """Make the workspace's folder in the user's own `~/.cursor/chats` and return it.
+
+    Raises:
+        WorkspaceUnusable: a part of the path is a link or can't be made.
+    """
+    path = user.home
+    for name in (".cursor", "chats", chats_folder(workspace)):
+        path = os.path.join(path, name)
+        try:
+            os.mkdir(path, 0o755)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(path).st_mode):
+                raise WorkspaceUnusable(f"{path} isn't a directory: cursor-agent keeps its chats there") from None
+        except OSError as problem:
+            raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}") from None
+    return path
+
+
+def _copy_overlay(source: str, target: str) -> str | None:
+    """Copy a workspace's own `.cursor` without following any link in it."""
+    budget = _Budget()
+    try:
+        root = os.open(source, _NO_FOLLOW | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    try:
+        _copy_directory(root, target, budget, depth=0)
+    finally:
+        os.close(root)
+    return f"left out of the workspace's .cursor: {', '.join(budget.skipped[:5])}" if budget.skipped else None
+
+
+class _Budget:
+    """How much of a `.cursor` is still copied, and what was not."""
+
+    def __init__(self) -> None:
+        self.files = _MAX_OVERLAY_FILES
+        self.bytes = _MAX_OVERLAY_BYTES
+        self.skipped: list[str] = []
+
+    def takes(self, size: int) -> bool:
+        """Say whether a file of this size fits, and count it."""
+        self.files -= 1
+        self.bytes -= size
+        return self.files >= 0 and self.bytes >= 0
+
+
+def _copy_directory(directory: int, target: str, budget: _Budget, depth: int) -> None:
+    os.makedirs(target, mode=0o755, exist_ok=True)
+    for name in sorted(os.listdir(directory)):
+        to = os.path.join(target, name)
+        try:
+            entry = os.open(name, _NO_FOLLOW, dir_fd=directory)
+        except OSError:  # a link (ELOOP), a socket (ENXIO), or not ours to read
+            budget.skipped.append(name)
+            continue
+        try:
+            found = os.fstat(entry)
+            if stat.S_ISDIR(found.st_mode) and depth < _MAX_OVERLAY_DEPTH:
+                _copy_directory(entry, to, budget, depth + 1)
+            elif stat.S_ISREG(found.st_mode) and budget.takes(found.st_size):
+                _copy_file(entry, to, found)
+            else:
+                budget.skipped.append(name)
+        finally:
+            os.close(entry)
+
+
+def _copy_file(source: int, target: str, found: os.stat_result) -> None:
+    with open(target, "wb") as file:
+        for part in _parts(source, found.st_size):
+            file.write(part)
+        os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode) & 0o755 | 0o400)
+
+
+def _parts(source: int, size: int) -> Iterator[bytes]:
+    """Read no more than the size that was counted, though the file may grow meanwhile."""
+    while size > 0 and (part := os.read(source, min(size, 1 << 20))):
+        size -= len(part)
+        yield part
+
+
+def _read_bounded(path: str, size: int) -> bytes:
+    """Return a file's last bytes; a missing file is empty."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read(size)
+    except FileNotFoundError:
+        return b""
+
+
+def _read_text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)

@@ -1,0 +1,233 @@
+"""Every failure a person can cause: its sentence, its code on the wire and its exit status; not for internal bugs.
+
+Standard library only: `substratctl` imports this at every start. A failure crosses the operator socket as
+`{code, message, data: {type}}` and is rebuilt on the other side by `from_wire`.
+"""
+
+from __future__ import annotations
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+NO_DAEMON = 3
+NOT_FOUND = 4
+TURN_FAILED = 5
+TIMED_OUT = 124
+
+
+class SubstratError(Exception):
+    """A failure with a remedy.
+
+    Args:
+        message: one sentence naming the thing at fault and what to do about it.
+    """
+
+    code = -32000
+    exit_status = FAILED
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class ParseError(SubstratError):
+    """The line isn't JSON."""
+
+    code = -32700
+    exit_status = FAILED
+
+
+class InvalidRequest(SubstratError):
+    """The line is JSON but no JSON-RPC request."""
+
+    code = -32600
+
+
+class MethodNotFound(SubstratError):
+    """No such method on this door."""
+
+    code = -32601
+
+
+class InvalidParams(SubstratError):
+    """A parameter is missing, unknown or of the wrong type."""
+
+    code = -32602
+    exit_status = USAGE
+
+
+class InternalError(SubstratError):
+    """A bug in the daemon; its log has the details under the id in the message."""
+
+    code = -32603
+
+
+class HelloRequired(SubstratError):
+    """The first request on a connection must be `hello`."""
+
+    code = -32001
+
+
+class UnsupportedVersion(SubstratError):
+    """The two ends share no protocol version."""
+
+    code = -32002
+
+
+class MessageTooLarge(SubstratError):
+    """A line is over the size limit; the connection ends after this answer."""
+
+    code = -32003
+
+
+class TooManyRequests(SubstratError):
+    """More requests in flight on one connection than allowed."""
+
+    code = -32004
+
+
+class NotFound(SubstratError):
+    """No agent, turn or message of that name."""
+
+    code = -32010
+    exit_status = NOT_FOUND
+
+
+class NameTaken(SubstratError):
+    """Another agent has that name."""
+
+    code = -32011
+
+
+class Refused(SubstratError):
+    """The agent's state doesn't allow this now."""
+
+    code = -32012
+
+
+class WaitTimedOut(SubstratError):
+    """What was waited for didn't happen in time."""
+
+    code = -32013
+    exit_status = TIMED_OUT
+
+
+class LimitReached(SubstratError):
+    """A budget or a size is used up."""
+
+    code = -32014
+
+
+class PolicyDenied(SubstratError):
+    """A child asked for more than its parent has."""
+
+    code = -32015
+
+
+class WorkspaceUnusable(SubstratError):
+    """The workspace can't be mounted for an agent."""
+
+    code = -32020
+
+
+class AgentProgramMissing(SubstratError):
+    """There is no agent program, or it can't be executed."""
+
+    code = -32021
+
+
+class BubblewrapMissing(SubstratError):
+    """There is no bubblewrap, or it is too old."""
+
+    code = -32022
+
+
+class NamespacesForbidden(SubstratError):
+    """This machine doesn't let us make the namespaces a sandbox needs."""
+
+    code = -32023
+
+
+class SessionMissing(SubstratError):
+    """A session's stored chat isn't where it was recorded, so resuming would silently start an empty one."""
+
+    code = -32024
+
+
+class SandboxFailed(SubstratError):
+    """A part of the sandbox couldn't be set up."""
+
+    code = -32025
+
+
+class NotAvailable(SubstratError):
+    """Something this version doesn't have yet."""
+
+    code = -32026
+
+
+class StorageFailed(SubstratError):
+    """The state couldn't be written; nothing was changed."""
+
+    code = -32027
+
+
+class DaemonNotRunning(SubstratError):
+    """Nobody listens on the operator socket."""
+
+    code = -32050
+    exit_status = NO_DAEMON
+
+
+class DaemonAlreadyRunning(SubstratError):
+    """Another daemon holds the state directory."""
+
+    code = -32051
+
+
+class ConnectionLost(SubstratError):
+    """The daemon went away in the middle of a request."""
+
+    code = -32052
+    exit_status = NO_DAEMON
+
+
+class ConfigInvalid(SubstratError):
+    """The configuration file has an error."""
+
+    code = -32053
+    exit_status = USAGE
+
+
+class StateUnusable(SubstratError):
+    """The state directory is damaged, newer than this version or not writable."""
+
+    code = -32054
+
+
+class UsageError(SubstratError):
+    """The command line is wrong."""
+
+    code = -32055
+    exit_status = USAGE
+
+
+def every_error() -> dict[int, type[SubstratError]]:
+    """Return all error classes by wire code."""
+    found = {SubstratError.code: SubstratError}
+    for kind in SubstratError.__subclasses__():
+        found[kind.code] = kind
+    return found
+
+
+def from_wire(code: int, message: str) -> SubstratError:
+    """Rebuild the error an answer carries.
+
+    Args:
+        code: the JSON-RPC error code.
+        message: its sentence.
+
+    Returns:
+        An instance of the class with that code, or of `SubstratError` for a code of a newer daemon.
+    """
+    return every_error().get(code, SubstratError)(message)

@@ -1,0 +1,104 @@
+"""The failures of `/fail NAME [TIMES]` that happen when the script reaches them, as the real program shows them.
+
+Those that come before the session are in `refusals`. With TIMES only the first TIMES runs of that line in this
+workspace fail.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from substrat.standin import oddities, refusals
+from substrat.standin.errors import LeaveError, RefusalError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.standin.turn import Turn
+
+
+def fail(turn: Turn, text: str) -> None:
+    """`/fail NAME [TIMES]`: fail as named in the two tables."""
+    name, times = refusals.parse(text, DURING)
+    if name in refusals.BEFORE or not refusals.is_due(turn.places, text, times):
+        return
+    DURING[name](turn)
+
+
+def _lose_network(turn: Turn) -> None:
+    oddities.lose_connection(turn)
+    raise RefusalError("RetriableError: [unavailable] PING timed out")
+
+
+def _lose_network_quietly(turn: Turn) -> None:
+    oddities.lose_connection(turn)
+    raise RefusalError("Connection failed repeatedly", 0)
+
+
+def _reject_system_prompt(turn: Turn) -> None:
+    turn.stream.event("retry", "starting", {"attempt": 1, "is_resume": False})
+    raise RefusalError("RetriableError: [invalid_argument] unknown option '--system-prompt'")
+
+
+def _need_a_plan(_turn: Turn) -> None:
+    raise RefusalError("ActionRequiredError: Named models unavailable Free plans can only use Auto.")
+
+
+def _run_out_of_quota(_turn: Turn) -> None:
+    raise RefusalError(
+        "ActionRequiredError: You're out of usage. Switch to Auto, or ask your admin to raise your spend limit."
+    )
+
+
+def _say_the_error(turn: Turn) -> None:
+    turn.stream.speak("RetriableError: [aborted] read ECONNRESET")
+
+
+def _end_without_result(_turn: Turn) -> None:
+    raise LeaveError(0)
+
+
+def _hang_without_result(turn: Turn) -> None:
+    turn.stream.final_flush()
+    turn.reactor.run_until(lambda: False)
+
+
+def _crash(_turn: Turn) -> None:
+    raise RefusalError("TypeError: Cannot read properties of undefined (reading 'stand-in')\n    at run (index.js:1:1)")
+
+
+def _cut_a_line(turn: Turn) -> None:
+    turn.stream.raw(b'{"type":"assistant","message":{"role":"assistant","content":[{"type":"te')
+    raise LeaveError(1)
+
+
+def _run_out_of_memory(_turn: Turn) -> None:
+    oddities.say_on_stderr("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory")
+    _die(signal.SIGABRT)
+
+
+def _die(number: signal.Signals) -> None:
+    import resource
+
+    # A death that was asked for should not fill the disk with core files.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    os.kill(os.getpid(), number)
+
+
+DURING: dict[str, Callable[[Turn], None]] = {
+    "plan": _need_a_plan,
+    "quota": _run_out_of_quota,
+    "network": _lose_network,
+    "network-zero": _lose_network_quietly,
+    "system-prompt": _reject_system_prompt,
+    "transport": _say_the_error,
+    "no-result": _end_without_result,
+    "hang": _hang_without_result,
+    "crash": _crash,
+    "cut": _cut_a_line,
+    "memory": _run_out_of_memory,
+    "kill": lambda _turn: _die(signal.SIGKILL),
+    "segv": lambda _turn: _die(signal.SIGSEGV),
+}

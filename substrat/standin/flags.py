@@ -1,0 +1,203 @@
+"""cursor-agent's command line as a table and a pure parser of it; what a flag does is decided elsewhere.
+
+argparse is not used: its import costs more than the whole parse, and its abbreviations and texts differ from what
+the real program (commander) accepts and prints.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Final
+
+    Value = bool | str | list[str]
+
+FLAG, VALUE, OPTIONAL, MANY = "flag", "value", "optional", "many"
+
+
+class Option:
+    """One option of the table; `names` are in the order commander prints them."""
+
+    def __init__(
+        self,
+        names: str,
+        kind: str,
+        metavar: str = "",
+        *,
+        choices: tuple[str, ...] = (),
+        text: str = "",
+        hidden: bool = False,
+    ) -> None:
+        self.names: Final = tuple(names.split(", "))
+        self.kind: Final = kind
+        self.metavar: Final = metavar
+        self.choices: Final = choices
+        self.text: Final = text
+        self.hidden: Final = hidden
+
+    @property
+    def key(self) -> str:
+        """The long name without dashes, by which the parsed value is found."""
+        return next(name for name in self.names if name.startswith("--"))[2:]
+
+    @property
+    def usage(self) -> str:
+        """The option as help and error texts spell it."""
+        return ", ".join(self.names) + (f" {self.metavar}" if self.metavar else "")
+
+
+# fmt: off
+OPTIONS = (
+    Option("-v, --version", FLAG, text="say which stand-in this is"),
+    Option("-h, --help", FLAG, text="this text"),
+    Option("-p, --print", FLAG, text="print the answer and exit; also on when stdin or stdout is no terminal"),
+    Option("--output-format", VALUE, "<format>", choices=("text", "json", "stream-json"), text="default: text"),
+    Option("--stream-partial-output", FLAG, text="assistant text in small pieces, with stream-json"),
+    Option("--resume", OPTIONAL, "[chatId]", text="continue a chat of this workspace; =-N is the Nth most recent"),
+    Option("--continue", FLAG, text="continue the most recent chat of this workspace"),
+    Option("--model", VALUE, "<model>", text="the model's name; remembered in cli-config.json"),
+    Option("--list-models", FLAG, text="list the model names and exit"),
+    Option("--mode", VALUE, "<mode>", choices=("plan", "ask"), text="refuse to change anything"),
+    Option("--plan", FLAG, text="the same as --mode plan"),
+    Option("-f, --force", FLAG, text="perform everything that is not denied; also trusts the workspace"),
+    Option("--yolo", FLAG, text="the same as --force"),
+    Option("--auto-review", FLAG, text="accepted, without effect"),
+    Option("--trust", FLAG, text="trust the workspace, in print mode"),
+    Option("--sandbox", VALUE, "<mode>", choices=("enabled", "disabled"), text="accepted, without effect"),
+    Option("--approve-mcps", FLAG, text="use the MCP servers of the project's .cursor/mcp.json"),
+    Option("--workspace", VALUE, "<path>", text="the directory to work in; default: the current one"),
+    Option("--add-dir", MANY, "<path>", text="accepted, without effect"),
+    Option("--plugin-dir", MANY, "<path>", text="accepted, without effect"),
+    Option("-w, --worktree", OPTIONAL, "[name]", text="refused: the stand-in makes no worktrees"),
+    Option("--worktree-base", VALUE, "<branch>", text="accepted, without effect"),
+    Option("--skip-worktree-setup", FLAG, text="accepted, without effect"),
+    Option("-n, --name", VALUE, "<name>", text="the chat's name"),
+    Option("-c, --cloud", FLAG, text="refused: the stand-in has no cloud"),
+    Option("--api-key", VALUE, "<key>", text="accepted, never sent anywhere"),
+    Option("--auth-token", VALUE, "<token>", text="accepted, never sent anywhere"),
+    Option("-H, --header", MANY, "<header>", text="accepted, never sent anywhere"),
+    Option("-e, --endpoint", VALUE, "<url>", text="accepted, never contacted"),
+    Option("-k, --insecure", FLAG, text="accepted, without effect"),
+    Option("--allowed-tools", VALUE, "<tools>", hidden=True),
+    Option("--exclude-tools", VALUE, "<tools>", hidden=True),
+    Option("--new-session-id", VALUE, "<uuid>", hidden=True),
+    Option("--single-turn", FLAG, hidden=True),
+    Option("--background-shell-timeout", VALUE, "<seconds>", hidden=True),
+    Option("--show-thinking", FLAG, hidden=True),
+    Option("--data-dir", VALUE, "<path>", hidden=True),
+    Option("--printenv", FLAG, hidden=True),
+    Option("--harness", VALUE, "<name>", hidden=True),
+    Option("--conversation-history-file", VALUE, "<path>", hidden=True),
+    Option("--system-prompt", VALUE, "<text>", hidden=True),
+    Option("--exclude-workspace-context", FLAG, hidden=True),
+    Option("--disable-auto-update", FLAG, hidden=True),
+    # Options of subcommands; commander would refuse them elsewhere, which no caller is known to rely on.
+    Option("--format", VALUE, "<format>", choices=("text", "json"), hidden=True),
+)
+# fmt: on
+
+# The names that begin a subcommand instead of a prompt.
+COMMANDS = ("status", "whoami", "about", "models", "ls", "resume", "create-chat")
+
+_BY_NAME = {name: option for option in OPTIONS for name in option.names}
+
+
+class UsageError(Exception):
+    """The command line is not one of cursor-agent's; the text is what commander prints."""
+
+
+class Arguments:
+    """A parsed command line.
+
+    Args:
+        values: What was given, by the option's key.
+        words: The positional words, those after `--` included.
+        command: The first word if it names a subcommand, which no word after `--` does; else nothing.
+    """
+
+    def __init__(self, values: dict[str, Value], words: tuple[str, ...], command: str) -> None:
+        self._values: Final = values
+        self.words: Final = words
+        self.command: Final = command
+
+    def has(self, key: str) -> bool:
+        """Whether the option was given."""
+        return key in self._values
+
+    def text(self, key: str, default: str = "") -> str:
+        """The value of an option that takes one; an option with an optional value may give the default."""
+        value = self._values.get(key, default)
+        return value if isinstance(value, str) else default
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Read a command line.
+
+    Raises:
+        UsageError: An option is unknown, lacks its value or has one that is not allowed.
+    """
+    values: dict[str, Value] = {}
+    words: list[str] = []
+    literal: list[str] = []
+    rest = list(argv)
+    while rest:
+        given = rest.pop(0)
+        if given == "--":
+            literal = rest
+            break
+        if given == "-" or not given.startswith("-"):
+            words.append(given)
+            continue
+        for name, attached in _split(given):
+            _take(name, attached, rest, values)
+    return Arguments(values, (*words, *literal), words[0] if words and words[0] in COMMANDS else "")
+
+
+def _split(given: str) -> Iterator[tuple[str, str | None]]:
+    """`--name=value`, `-xvalue` and `-xyz` as names, each with the value that is attached to it, if any."""
+    if given.startswith("--"):
+        name, equals, value = given.partition("=")
+        yield name, value if equals else None
+        return
+    letters = given[1:]
+    while letters:
+        name, letters = "-" + letters[0], letters[1:]
+        option = _BY_NAME.get(name)
+        if option is None:
+            raise UsageError(f"error: unknown option '{given}'")
+        if option.kind != FLAG and letters:
+            yield name, letters
+            return
+        yield name, None
+
+
+def _take(name: str, attached: str | None, rest: list[str], values: dict[str, Value]) -> None:
+    option = _BY_NAME.get(name)
+    if option is None:
+        raise UsageError(f"error: unknown option '{name}'")
+    if option.kind == FLAG:
+        values[option.key] = True
+        return
+    if attached is None and rest and (option.kind != OPTIONAL or not rest[0].startswith("-")):
+        attached = rest.pop(0)
+    if attached is None:
+        if option.kind != OPTIONAL:
+            raise UsageError(f"error: option '{option.usage}' argument missing")
+        values[option.key] = True
+        return
+    if option.choices and attached not in option.choices:
+        allowed = ", ".join(option.choices)
+        raise UsageError(
+            f"error: option '{option.usage}' argument '{attached}' is invalid. Allowed choices are {allowed}."
+        )
+    if option.kind == MANY:
+        earlier = values.get(option.key)
+        values[option.key] = [*earlier, attached] if isinstance(earlier, list) else [attached]
+    else:
+        values[option.key] = attached
+
+
+def help_lines() -> list[str]:
+    """The options that help shows, one a line."""
+    return [f"  {option.usage:<34} {option.text}" for option in OPTIONS if not option.hidden]

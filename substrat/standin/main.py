@@ -1,0 +1,320 @@
+"""The stand-in's way in: one command line becomes one turn, or a failure; what a turn does is in `actions`.
+
+The order of what can be seen is the contract: failures before the session leave stdout empty, the first line is out
+before databases and servers are opened, and the turn is on disk before its result is out.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import sys
+
+from substrat.standin import flags, ids, models, places, refusals, script, stream
+from substrat.standin.errors import LeaveError, RefusalError, StopSignal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+    from typing import Final
+
+    from substrat.standin.flags import Arguments
+    from substrat.standin.places import Places, Settings
+    from substrat.standin.store import Chat
+    from substrat.standin.stream import Stream
+    from substrat.standin.turn import Turn
+
+# Linux refuses a longer argument; one that is passed from inside Python is refused here.
+_LONGEST_ARGUMENT = 128 * 1024
+# Above this the real program ends with status 0 and prints nothing at all.
+_LONGEST_COMMAND_LINE = 465 * 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit status.
+
+    Args:
+        argv: The command line without the program's name; that of the process if it is left out.
+    """
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        _open_standard_descriptors()
+        return _run(sys.argv[1:] if argv is None else argv, os.environ)
+    except flags.UsageError as error:
+        _complain(str(error))
+        return 1
+    except RefusalError as error:
+        _complain(error.text)
+        return error.code
+    except LeaveError as error:
+        return error.code
+    except BrokenPipeError:
+        return 1  # nobody reads any more, so there is nobody to tell
+    except OSError as error:
+        _complain(f"Error: {error}")
+        return 1
+    except StopSignal as request:
+        if request.number == signal.SIGINT:
+            _complain("Aborting operation...")
+        return 128 + request.number
+
+
+def _open_standard_descriptors() -> None:
+    """Put /dev/null where stdin, stdout or stderr was closed, or the next file that is opened would take its place."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    # The first request decides; a second one must not break into the cleaning up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise StopSignal(number)
+
+
+def _complain(text: str) -> None:
+    try:
+        stream.write_all(2, text.encode("utf-8", "replace") + b"\n")
+    except OSError:
+        return  # stderr is closed or full; the exit status still tells
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    sizes = [len(os.fsencode(argument)) + 1 for argument in argv]
+    if sum(sizes) >= _LONGEST_COMMAND_LINE:
+        return 0
+    if max(sizes, default=0) > _LONGEST_ARGUMENT:
+        raise RefusalError("Error: Argument list too long")
+    arguments = flags.parse(argv)
+    # Everything but a run of a prompt is rare and not worth its import.
+    if arguments.command or any(arguments.has(key) for key in ("version", "help", "list-models")):
+        from substrat.standin import subcommands
+
+        subcommands.run(arguments, environ)
+        return 0
+    plan = _check(arguments, environ)
+    from substrat.standin import store
+
+    chat = store.Chat(os.path.join(plan.places.chats, plan.chat_id), plan.places.workspace)
+    try:
+        _perform(plan, chat)
+        if arguments.words:
+            _wait_for_stdin()
+    finally:
+        chat.close()
+    return 0
+
+
+class Plan:
+    """A run of a prompt that passed every check that comes before its session.
+
+    Args:
+        arguments: The command line.
+        environ: The process's environment.
+        run_places: The run's directories.
+        prompt: The whole prompt.
+        chat_id: The chat to continue or to begin.
+        settings: `cli-config.json` as it was before the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        arguments: Arguments,
+        environ: Mapping[str, str],
+        run_places: Places,
+        prompt: str,
+        chat_id: str,
+        settings: Settings,
+    ) -> None:
+        self.arguments: Final = arguments
+        self.environ: Final = environ
+        self.places: Final = run_places
+        self.prompt: Final = prompt
+        self.chat_id: Final = chat_id
+        self.settings: Final = settings
+
+
+def _check(arguments: Arguments, environ: Mapping[str, str]) -> Plan:
+    """Refuse what the real program refuses before it prints anything.
+
+    Raises:
+        RefusalError: The run fails.
+    """
+    _check_mode(arguments)
+    run_places = places.Places(environ, _workspace(arguments), arguments.text("data-dir"))
+    trusted = any(arguments.has(key) for key in ("trust", "force", "yolo"))
+    places.prepare_project(run_places, trusted=trusted)
+    refusals.check_environment(environ.get("STANDIN_FAIL", ""), run_places)
+    if not trusted:
+        raise RefusalError(refusals.untrusted(run_places.workspace))
+    model = arguments.text("model", models.DEFAULT_MODEL)
+    if not models.is_known(model):
+        raise RefusalError(models.refusal(model))
+    chat_id = _choose_chat(arguments, run_places)
+    prompt = _read_prompt(arguments)
+    refusals.check(script.parse(prompt, ("fail",)), run_places, chat_id)
+    return Plan(
+        arguments=arguments,
+        environ=environ,
+        run_places=run_places,
+        prompt=prompt,
+        chat_id=chat_id,
+        settings=places.Settings(run_places),
+    )
+
+
+def _check_mode(arguments: Arguments) -> None:
+    if not arguments.has("print") and os.isatty(0) and os.isatty(1):
+        raise RefusalError("Error: the stand-in has no interactive mode; pass --print")
+    for key in ("cloud", "worktree"):
+        if arguments.has(key):
+            raise RefusalError(f"Error: --{key} is not part of the stand-in")
+    seconds = arguments.text("background-shell-timeout", "0")
+    if not seconds.replace(".", "", 1).isdecimal():
+        raise RefusalError(f"Error: --background-shell-timeout is not a number: {seconds}")
+
+
+def _workspace(arguments: Arguments) -> str:
+    """The physical path of the workspace, which decides where everything is kept."""
+    path = os.path.realpath(arguments.text("workspace", "."))
+    if not os.path.isdir(path):
+        raise RefusalError(f"Error: the workspace {path} is not a directory")
+    return path
+
+
+def _choose_chat(arguments: Arguments, run_places: Places) -> str:
+    """The id of the chat to continue or to begin; an id that nobody knows begins a chat."""
+    if arguments.has("new-session-id"):
+        chat_id = arguments.text("new-session-id")
+        if not ids.is_uuid4(chat_id):
+            raise RefusalError(f'Error: Session ID "{chat_id}" is not a UUID of version 4.')
+        if os.path.exists(os.path.join(run_places.chats, chat_id)):
+            raise RefusalError(f'Error: Session ID "{chat_id}" is already in use.')
+        return chat_id
+    if not arguments.has("resume") and not arguments.has("continue"):
+        return ids.new_uuid()
+    chat_id = arguments.text("resume", "-1")
+    if ids.is_uuid(chat_id):
+        return chat_id
+    if not (chat_id.startswith("-") and chat_id[1:].isdecimal()):
+        text = f'Failed to claim persistent session for chat "{chat_id}": Persistent-session chat ID must be a UUID'
+        raise RefusalError(text)
+    return _recent_chat(run_places, int(chat_id[1:]))
+
+
+def _recent_chat(run_places: Places, number: int) -> str:
+    from substrat.standin import store
+
+    chats = store.recent(run_places.chats)
+    if not 1 <= number <= len(chats):
+        raise RefusalError("Error: No previous chats found for this workspace.")
+    return chats[number - 1]
+
+
+def _read_prompt(arguments: Arguments) -> str:
+    """The words of the command line, or stdin to its end."""
+    if arguments.words:
+        data = os.fsencode(" ".join(arguments.words))
+    elif os.isatty(0):
+        data = b""
+    else:
+        chunks = []
+        while chunk := _read_stdin():
+            chunks.append(chunk)
+        data = b"".join(chunks)
+    prompt = data.decode("utf-8", "replace")
+    if not prompt.strip():
+        raise RefusalError("Error: No prompt provided for print mode")
+    return prompt
+
+
+def _read_stdin() -> bytes:
+    while True:
+        try:
+            return os.read(0, 1 << 20)
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(0, select.POLLIN)
+            poll.poll()
+
+
+def _wait_for_stdin() -> None:
+    """A prompt in the command line and a stdin that somebody holds open: the real program never exits either."""
+    mode = os.fstat(0).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        while _read_stdin():
+            pass
+
+
+def _perform(plan: Plan, chat: Chat) -> None:
+    """Show the turn's beginning, perform its script and end it."""
+    given = plan.arguments
+    model = plan.settings.remember_model(given.text("model"))
+    output = stream.Stream(
+        1,
+        given.text("output-format", "text"),
+        partial=given.has("stream-partial-output"),
+        session_id=chat.id,
+        two_part_ids=models.has_two_part_call_ids(model),
+    )
+    output.init(plan.places.workspace, models.display_name(model))
+    output.user(plan.prompt)
+    from substrat.standin import actions
+
+    turn = _open_turn(plan, chat, output, model)
+    asked_for = [plan.environ.get("STANDIN_FAIL", ""), "system-prompt" if given.has("system-prompt") else ""]
+    failing = [script.Step("fail", name, f"/fail {name}") for name in asked_for if name]
+    try:
+        actions.perform(turn, (*failing, *script.parse(plan.prompt, actions.ACTIONS)))
+    except RefusalError:
+        turn.write_transcript("error")
+        raise
+    turn.finish()
+    turn.servers.stop()
+
+
+def _open_turn(plan: Plan, chat: Chat, output: Stream, model: str) -> Turn:
+    """Everything the actions use; the servers connect while the script already runs."""
+    from substrat.standin import mcp, mcpconfig, permissions, reactor, turn
+
+    given = plan.arguments
+    chat.open(given.text("name"), model)
+    loop = reactor.Reactor()
+    warn = places.logger(plan.places)
+    configs = mcpconfig.find(plan.places, plan.environ, approved=given.has("approve-mcps"), warn=warn)
+    servers = mcp.Servers(configs, loop, plan.places.workspace, warn)
+    servers.start(plan.environ)
+    allowed = permissions.Permissions(
+        plan.settings,
+        plan.places,
+        forced=given.has("force") or given.has("yolo"),
+        mode="plan" if given.has("plan") else given.text("mode"),
+    )
+    limits = turn.Limits(
+        single_turn=given.has("single-turn"),
+        background_seconds=float(given.text("background-shell-timeout", "0")) or None,
+        show_thinking=given.has("show-thinking"),
+    )
+    return turn.Turn(
+        prompt=plan.prompt,
+        stream=output,
+        chat=chat,
+        reactor=loop,
+        servers=servers,
+        permissions=allowed,
+        run_places=plan.places,
+        environ=plan.environ,
+        limits=limits,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The failures that come before a session, so that stdout stays empty; each with the real program's text.
+
+A script asks for one with `/fail NAME [TIMES]`, wherever in the prompt the line stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from substrat.standin import models, places
+from substrat.standin.errors import MalformedActionError, RefusalError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from substrat.standin.places import Places
+    from substrat.standin.script import Step
+
+_NO_LOGIN = (
+    "Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY environment variable."
+)
+
+
+def untrusted(workspace: str) -> str:
+    """What stderr shows for a workspace that nobody trusted."""
+    return f"""
+⚠ Workspace Trust Required
+
+  Cursor Agent can execute code and access files in this directory.
+  Do you trust the contents of this directory?
+
+    {workspace}
+
+  To proceed, you can either:
+    • Run 'agent' interactively to decide
+    • Pass --trust, --yolo, or -f if you trust this directory"""
+
+
+def in_use(chat_id: str) -> str:
+    """What stderr shows when another process holds the chat."""
+    return (
+        f"Chat {chat_id} may still be running, but Cursor could not verify its persistent session: "
+        f"Persistent chat ownership is currently changing for {chat_id}"
+    )
+
+
+def check(steps: Sequence[Step], run_places: Places, chat_id: str) -> None:
+    """Raise the first failure of a script that comes before the session.
+
+    Raises:
+        RefusalError: There is one.
+    """
+    for step in steps:
+        if step.action != "fail":
+            continue
+        try:
+            name, times = parse(step.text, ())
+        except MalformedActionError:
+            continue  # said when the script gets there
+        if name in BEFORE and is_due(run_places, step.text, times):
+            raise RefusalError(BEFORE[name](run_places, chat_id))
+
+
+def check_environment(name: str, run_places: Places) -> None:
+    """Raise the failure that the environment asks for, if it is one that comes before the session.
+
+    Raises:
+        RefusalError: It is.
+    """
+    if name in BEFORE:
+        raise RefusalError(BEFORE[name](run_places, ""))
+
+
+def parse(text: str, during: Collection[str]) -> tuple[str, int | None]:
+    """The name and the number of times in what follows `/fail`.
+
+    Args:
+        text: What follows it.
+        during: The names of the failures that come later than the start.
+
+    Raises:
+        MalformedActionError: There is no such failure, or the number is none.
+    """
+    name, _, times = text.strip().partition(" ")
+    if name not in BEFORE and name not in during:
+        raise MalformedActionError(f"NAME must be one of {', '.join((*BEFORE, *during))}")
+    if times and not times.isdecimal():
+        raise MalformedActionError("TIMES must be a whole number")
+    return name, int(times) if times else None
+
+
+def is_due(run_places: Places, text: str, times: int | None) -> bool:
+    """Whether this run of the line fails; counted in the project's folder, which outlives the run."""
+    if times is None:
+        return True
+    path = os.path.join(run_places.project, "standin-failures.json")
+    value = places.read_json(path)
+    counts = value if isinstance(value, dict) else {}
+    so_far = counts.get(text, 0)
+    places.write_file(path, json.dumps(counts | {text: so_far + 1}).encode())
+    return bool(so_far < times)
+
+
+BEFORE: dict[str, Callable[[Places, str], str]] = {
+    "auth": lambda _places, _chat: _NO_LOGIN,
+    "api-key": lambda _places, _chat: "\x1b[33m⚠ Warning: The provided API key is invalid.\x1b[0m",
+    "model": lambda _places, _chat: models.refusal("no-such-model"),
+    "trust": lambda run_places, _chat: untrusted(run_places.workspace),
+    "busy": lambda _places, chat: in_use(chat),
+    "admin": lambda _places, _chat: "Error: Your team administrator has disabled the 'Run Everything' option.",
+}

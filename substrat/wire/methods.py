@@ -1,0 +1,191 @@
+"""The operator's methods as one table: names, parameters, results; what they do is `daemon/operator_door.py`.
+
+Standard library only. The daemon checks every request against this table, `substratctl` and `substrat.Client` are
+built on it, and a test holds `docs/protocol.md` to it.
+"""
+
+from __future__ import annotations
+
+from substrat import errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AGENT_STATES = ("idle", "queued", "running", "suspended", "failed", "ended")
+OUTCOMES = ("success", "error", "interrupted", "timed_out", "lost")
+NETWORKS = ("none", "filtered", "host")
+
+AGENT_FIELDS = (
+    "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
+)  # fmt: skip
+TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
+EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw")
+
+
+class Param:
+    """One parameter of a method.
+
+    Args:
+        name: its key in `params`.
+        kind: `string`, `integer`, `number`, `boolean`, `strings` (a list) or `states`.
+        about: what it means, for the documents.
+        required: whether it must be there; an optional one may also be null.
+    """
+
+    __slots__ = ("about", "kind", "name", "required")
+
+    def __init__(self, name: str, kind: str, about: str, *, required: bool = False) -> None:
+        self.name = name
+        self.kind = kind
+        self.about = about
+        self.required = required
+
+
+class Method:
+    """One method of the operator socket.
+
+    Args:
+        name: the JSON-RPC method.
+        about: what it does, for the documents.
+        result: what its result is, for the documents.
+        params: its parameters.
+    """
+
+    __slots__ = ("about", "name", "params", "result")
+
+    def __init__(self, name: str, about: str, result: str, params: tuple[Param, ...] = ()) -> None:
+        self.name = name
+        self.about = about
+        self.result = result
+        self.params = params
+
+
+_AGENT = Param("agent", "string", "the agent's name or id", required=True)
+
+METHODS = (
+    Method("hello", "opens the conversation; must be the first request", "`{protocol, server, pid, state_dir}`", (
+        Param("protocol", "integer", "the newest protocol version the client speaks", required=True),
+        Param("client", "string", "who is calling, for the log"),
+    )),
+    Method("agent.spawn", "creates an agent and queues its first prompt when there is one", "an agent object", (
+        Param("workspace", "string", "absolute path of the directory it works in", required=True),
+        Param("name", "string", "its name; one is made up when absent"),
+        Param("model", "string", "model slug; the configured default when absent"),
+        Param("network", "string", "`none`, `filtered` or `host`; the configured default when absent"),
+        Param("allow", "strings", "hosts for `filtered`"),
+        Param("prompt", "string", "the first prompt"),
+    )),
+    Method("agent.send", "queues a prompt", "`{agent, message}`: the agent object and the inbox item's id", (
+        _AGENT,
+        Param("prompt", "string", "the prompt", required=True),
+    )),
+    Method("agent.list", "all agents, oldest first", "a list of agent objects"),
+    Method("agent.show", "one agent", "an agent object", (_AGENT,)),
+    Method("agent.wait", "answers when each agent is in one of the states", "a list of agent objects", (
+        Param("agents", "strings", "names or ids", required=True),
+        Param("until", "states", "the states; when absent: neither queued nor running"),
+        Param("timeout", "number", "seconds after which it fails with `WaitTimedOut`"),
+    )),
+    Method("agent.wait_message", "answers when the turn that carries an inbox item has ended", "that turn's agent object", (
+        _AGENT,
+        Param("message", "integer", "the inbox item's id; the newest prompt when absent"),
+        Param("timeout", "number", "seconds after which it fails with `WaitTimedOut`"),
+    )),
+    Method("agent.suspend", "stops the turn, keeps the session; answers when its process is gone", "an agent object", (
+        _AGENT,
+    )),
+    Method("agent.resume", "continues where it stopped", "`{agent, message}`; no message: nothing was left to do", (
+        _AGENT,
+        Param("prompt", "string", "what to do instead of going on where it stopped"),
+    )),
+    Method("agent.interrupt", "stops the turn; answers when its process is gone", "an agent object", (_AGENT,)),
+    Method("agent.end", "finishes the agent; answers when its process is gone", "an agent object", (_AGENT,)),
+    Method("agent.rm", "forgets an agent that isn't running, its files and its events", "null", (_AGENT,)),
+    Method("agent.explain", "how the next turn would be started", "`{command, environment, program}`", (_AGENT,)),
+    Method("events.read", "a page of events after a cursor", "`{events, cursor}`; `cursor` is where to read on", (
+        Param("agent", "string", "only this agent's"),
+        Param("since", "integer", "the cursor to read after; 0 is the beginning, negative counts from the end"),
+        Param("limit", "integer", "how many at most (1000)"),
+        Param("lines", "boolean", "add `line`: the agent's own bytes, in base64"),
+    )),
+    Method("events.subscribe", "sends events as `event` notifications", "`{subscription, cursor}`", (
+        Param("agent", "string", "only this agent's"),
+        Param("since", "integer", "the cursor to start after; when absent: only what comes from now on"),
+        Param("lines", "boolean", "add `line`: the agent's own bytes, in base64"),
+    )),
+    Method("events.unsubscribe", "ends a subscription", "null", (
+        Param("subscription", "integer", "the number `events.subscribe` gave", required=True),
+    )),
+    Method("inbox.list", "messages that agents sent to the operator", "a list of `{id, from, time, text}`"),
+    Method("daemon.status", "the daemon itself", "`{version, pid, state_dir, runtime_dir, agents, running, network}`"),
+    Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
+        Param("suspend", "boolean", "suspend every agent before"),
+    )),
+)  # fmt: skip
+
+BY_NAME: dict[str, Method] = {method.name: method for method in METHODS}
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "strings": (list,),
+    "states": (list,),
+}
+
+
+def check(method: Method, params: object) -> dict[str, object]:
+    """Check a request's parameters against the table.
+
+    Args:
+        method: the table's row.
+        params: what the client sent; None counts as `{}`.
+
+    Returns:
+        The parameters that were given, without nulls.
+
+    Raises:
+        InvalidParams: naming the parameter and what it should be.
+    """
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise errors.InvalidParams(f"{method.name}: params must be an object")
+    known = {param.name: param for param in method.params}
+    if unknown := sorted(set(params) - set(known)):
+        has = ", ".join(known) or "none"
+        raise errors.InvalidParams(f"{method.name} has no parameter {unknown[0]!r}; it has: {has}")
+    given = {name: value for name, value in params.items() if value is not None}
+    for param in method.params:
+        if param.name in given:
+            _check_value(method, param, given[param.name])
+        elif param.required:
+            raise errors.InvalidParams(f"{method.name} needs the parameter {param.name!r}: {param.about}")
+    return given
+
+
+def _check_value(method: Method, param: Param, value: object) -> None:
+    where = f"{method.name}: {param.name!r}"
+    fits = isinstance(value, _KINDS[param.kind]) and (param.kind == "boolean" or not isinstance(value, bool))
+    if fits and isinstance(value, list):
+        fits = all(isinstance(item, str) for item in value)
+        if fits and param.kind == "states" and (odd := [item for item in value if item not in AGENT_STATES]):
+            raise errors.InvalidParams(f"{where}: {odd[0]!r} is no state; the states are {', '.join(AGENT_STATES)}")
+    if not fits:
+        raise errors.InvalidParams(f"{where} must be of kind {param.kind}")
+
+
+def verdict_status(outcome: object) -> int:
+    """Return the exit status that passes a turn's verdict on.
+
+    Args:
+        outcome: the turn object's `outcome`.
+    """
+    return errors.DONE if outcome == "success" else errors.TURN_FAILED
+
+
+def fields(source: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
+    """Pick an object's contract fields, in the contract's order."""
+    return {name: source[name] for name in names}

@@ -1,0 +1,173 @@
+"""The script's actions on files, commands and time."""
+
+import os
+
+import pytest
+
+
+def test_lines_that_are_no_action_are_spoken_back(standin):
+    assert standin.run("hello\n  indented\n/nonsense 1\n/\n\n/say  two  spaces\r\n").text == (
+        "hello\n  indented\n/nonsense 1\n/\n two  spaces"
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["/sleep soon", "/emit 3", "/exit now", "/tool x {", "/tool x []", "/fail nothing", "/shell "]
+)
+def test_a_malformed_action_is_said_and_not_performed(standin, line):
+    assert standin.run(f"{line}\nend").text.startswith(f"{line} (not performed: ")
+
+
+def test_shell_success(standin):
+    (result,) = standin.run("/shell echo out; echo err >&2; pwd").calls("shell")
+    success = result["success"]
+    assert list(success) == [
+        *("command", "workingDirectory", "exitCode", "signal", "stdout", "stderr", "executionTime"),
+        *("interleavedOutput", "localExecutionTimeMs"),
+    ]
+    assert success["stdout"] == f"out\n{standin.workspace}\n"
+    assert success["stderr"] == "err\n"
+    assert (success["exitCode"], success["signal"]) == (0, "")
+
+
+def test_shell_failure(standin):
+    exited, killed = standin.run("/shell echo half; exit 7\n/shell kill -9 $$").calls("shell")
+    assert exited["failure"]["exitCode"] == 7
+    assert exited["failure"]["stdout"] == "half\n"
+    assert exited["failure"]["aborted"] is False
+    assert (killed["failure"]["exitCode"], killed["failure"]["signal"]) == (137, "SIGKILL")
+
+
+def test_shell_commands_lead_their_own_group_and_know_the_agent(standin):
+    script = "/shell test $$ = $(ps -o pgid= $$) && test $$ = $(ps -o sid= $$) && echo leader\n/shell env"
+    outcome = standin.run(script)
+    leader, environ = (result["success"]["stdout"] for result in outcome.calls("shell"))
+    assert leader == "leader\n"
+    assert "CURSOR_AGENT=1\n" in environ
+    assert f"CURSOR_CONVERSATION_ID={outcome.result['session_id']}\n" in environ
+
+
+def test_shell_ends_with_its_shell(standin):
+    # A child that keeps the pipes must not hold the turn.
+    outcome = standin.run("/shell sleep 1000 & echo $!")
+    (result,) = outcome.calls("shell")
+    os.kill(int(result["success"]["stdout"]), 9)
+
+
+def test_shell_output_of_megabytes(standin):
+    (result,) = standin.run("/shell head -c 3000000 /dev/zero | tr '\\0' x").calls("shell")
+    assert len(result["success"]["stdout"]) == 3_000_000
+
+
+def test_shell_reads_no_stdin(standin):
+    (result,) = standin.run("/shell cat; echo end").calls("shell")
+    assert result["success"]["stdout"] == "end\n"
+
+
+def test_read(standin):
+    (standin.workspace / "f").write_text("hi\n")
+    present, absent, directory = standin.run("/read f\n/read nope\n/read .").calls("read")
+    assert present["success"] == {
+        "content": "hi\n",
+        "isEmpty": False,
+        "exceededLimit": False,
+        "totalLines": 2,
+        "fileSize": 3,
+        "path": str(standin.workspace / "f"),
+        "readRange": {"startLine": 1, "endLine": 2},
+        "relatedCursorRulePaths": [],
+        "relatedCursorRules": [],
+    }
+    assert absent == {"error": {"errorMessage": "File not found"}}
+    assert "error" in directory
+
+
+def test_write(standin):
+    outcome = standin.run("/write sub/f some text\n/write sub/f other")
+    created, replaced = outcome.calls("edit")
+    assert (standin.workspace / "sub" / "f").read_text() == "other"
+    assert "beforeFullFileContent" not in created["success"]
+    assert created["success"]["afterFullFileContent"] == "some text"
+    assert replaced["success"]["beforeFullFileContent"] == "some text"
+    assert replaced["success"]["diffString"] == "-some text\n+other"
+    started = outcome.of("tool_call", "started")[0]["tool_call"]["editToolCall"]["args"]
+    assert started == {"path": str(standin.workspace / "sub" / "f"), "streamContent": "some text"}
+
+
+def test_write_that_fails(standin):
+    (standin.workspace / "d").mkdir()
+    assert "error" in standin.run("/write d text").calls("edit")[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_write_without_permission(standin):
+    standin.workspace.chmod(0o500)
+    assert "writePermissionDenied" in standin.run("/write f text").calls("edit")[0]
+
+
+def test_stderr_and_exit(standin):
+    outcome = standin.run("before\n/stderr watch out\n/exit 9\nafter")
+    assert (outcome.code, outcome.stderr) == (9, "watch out\n")
+    assert [line["type"] for line in outcome.lines] == ["system", "user"]
+    assert standin.chats == []
+
+
+def test_exit_zero_has_no_result_either(standin):
+    outcome = standin.run("/exit 0")
+    assert outcome.code == 0
+    assert outcome.of("result") == []
+
+
+def test_hang_prints_the_result_and_stays(standin):
+    running = standin.start("hello\n/hang\nnever said")
+    assert running.read_until("result")["result"] == "hello"
+    assert running.process.poll() is None
+    assert running.signal(15).code == 143
+    assert len(standin.chats) == 1
+
+
+def test_parallel_calls_interleave(standin):
+    outcome = standin.run("/parallel while ! test -e go; do sleep 0.01; done; echo slow ;; touch go; echo quick")
+    assert [line["subtype"] for line in outcome.of("tool_call")] == ["started", "started", "completed", "completed"]
+    assert [result["success"]["stdout"] for result in outcome.calls("shell")] == ["quick\n", "slow\n"]
+    assert len({line["call_id"] for line in outcome.of("tool_call")}) == 2
+
+
+def test_the_result_waits_for_background_commands(standin):
+    outcome = standin.run(
+        "/background while ! test -e go; do sleep 0.01; done; echo done\nspoken\n/shell touch go\nend"
+    )
+    (background, _) = outcome.calls("shell")
+    assert background["success"]["backgroundReason"] == "SHELL_BACKGROUND_REASON_USER_REQUEST"
+    (notice,) = outcome.of("system", "task_notification")
+    assert (notice["status"], notice["task_id"]) == ("completed", str(background["success"]["shellId"]))
+    assert outcome.lines.index(notice) < len(outcome.lines) - 1
+    assert (standin.project / "terminals" / f"{notice['task_id']}.txt").read_text() == "done\n"
+
+
+def test_background_commands_can_be_bounded_or_left(standin, until):
+    bounded = standin.run("/background sleep 1000\nend", "--background-shell-timeout", "0.05")
+    assert bounded.of("system", "background_shell_timeout")
+    assert bounded.text == "end"
+    left = standin.run("/background touch started; sleep 1000\nend", "--single-turn")
+    until((standin.workspace / "started").exists)
+    os.kill(left.calls("shell")[0]["success"]["pid"], 9)
+
+
+def test_a_worker_outlives_the_run_in_its_own_session(standin):
+    running = standin.start("/worker\nend\n/hang")
+    running.read_until("result")
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdecimal() and is_worker_of(entry, standin.workspace)]
+    running.signal(9)
+    (pid,) = pids
+    assert os.getsid(pid) == pid
+    os.kill(pid, 9)
+
+
+def is_worker_of(pid, workspace):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return False
+    return b"worker-server" in words and str(workspace).encode() in words
