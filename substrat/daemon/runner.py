@@ -181,7 +181,7 @@ class TurnRunner:
 
     def _spec(self, agent: Agent) -> Spec:
         agent_program = program.find(self.config.agent.binary)
-        python, python_needs = program.find_python()
+        _, python_needs = program.find_python()
         around = blueprint.Surroundings(
             user=self._user,
             program=agent_program,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fail(turn: Turn, text: str) -> None:
-    """`/fail NAME [TIMES]`: fail as named in the two tables."""
+    """`/fail NAME [TIMES]`: fail in the way that is named; with TIMES only so many runs in this workspace."""
     name, times = refusals.parse(text, DURING)
     if name in refusals.BEFORE or not refusals.is_due(turn.places, text, times):
         return

@@ -188,9 +188,7 @@ def _take(name: str, attached: str | None, rest: list[str], values: dict[str, Va
         return
     if option.choices and attached not in option.choices:
         allowed = ", ".join(option.choices)
-        raise UsageError(
-            f"error: option '{option.usage}' argument '{attached}' is invalid. Allowed choices are {allowed}."
-        )
+        raise UsageError(f"error: option '{option.usage}' argument '{attached}' is invalid. Allowed choices are {allowed}.")
     if option.kind == MANY:
         earlier = values.get(option.key)
         values[option.key] = [*earlier, attached] if isinstance(earlier, list) else [attached]

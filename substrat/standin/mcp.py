@@ -89,9 +89,7 @@ class Server:
         self._reactor.watch(err, lambda: self._discard(err))
         self._reactor.watch_child(self._pid, self._child_ended)
         handshake: Json = {"protocolVersion": PROTOCOL, "capabilities": {"elicitation": {"form": {}}}}
-        self._request(
-            "initialize", handshake | {"clientInfo": {"name": "Cursor", "version": "1.0.0"}}, self._initialized
-        )
+        self._request("initialize", handshake | {"clientInfo": {"name": "Cursor", "version": "1.0.0"}}, self._initialized)
 
     def call(self, tool: str, arguments: Json, seconds: float) -> Json:
         """Call a tool and wait for the answer.
@@ -221,9 +219,7 @@ class Server:
         if method == "ping":
             return {"result": {}}
         if method == "roots/list":
-            return {
-                "result": {"roots": [{"uri": "file://" + self._workspace, "name": os.path.basename(self._workspace)}]}
-            }
+            return {"result": {"roots": [{"uri": "file://" + self._workspace, "name": os.path.basename(self._workspace)}]}}
         if method == "elicitation/create":
             return {"result": {"action": "decline"}}  # nobody is there to ask
         return {"error": {"code": -32601, "message": "Method not found"}}

@@ -40,9 +40,7 @@ class ServerConfig:
         self.cwd: Final = cwd
 
 
-def find(
-    places_: Places, environ: Mapping[str, str], *, approved: bool, warn: Callable[[str], None]
-) -> list[ServerConfig]:
+def find(places_: Places, environ: Mapping[str, str], *, approved: bool, warn: Callable[[str], None]) -> list[ServerConfig]:
     """The servers of this run: the user's, and the project's where they are approved.
 
     Args:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 ALLOWED, REJECTED, DENIED = "allowed", "rejected", "denied"
 
 _SEPARATOR = r"\|\||&&|[;|&\n]"
-_READ_ONLY = frozenset(
-    {"cat", "date", "echo", "find", "git", "grep", "head", "ls", "pwd", "sort", "tail", "true", "wc"}
-)
+_READ_ONLY = frozenset({"cat", "date", "echo", "find", "git", "grep", "head", "ls", "pwd", "sort", "tail", "true", "wc"})
 
 
 def simple_commands(command: str) -> list[list[str]]:

@@ -32,9 +32,7 @@ class Places:
         xdg = environ.get("XDG_CONFIG_HOME")
         self.workspace: Final = workspace
         self.user_dir: Final = os.path.join(home, ".cursor")
-        self.config_dir: Final = environ.get("CURSOR_CONFIG_DIR") or (
-            os.path.join(xdg, "cursor") if xdg else self.user_dir
-        )
+        self.config_dir: Final = environ.get("CURSOR_CONFIG_DIR") or (os.path.join(xdg, "cursor") if xdg else self.user_dir)
         self.data_dir: Final = data_dir or environ.get("CURSOR_DATA_DIR") or self.user_dir
         self.chats: Final = os.path.join(self.config_dir, "chats", digests.md5(os.fsencode(workspace)).hex())
         self.project: Final = os.path.join(self.data_dir, "projects", slug(workspace))

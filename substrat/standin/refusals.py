@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from substrat.standin.places import Places
     from substrat.standin.script import Step
 
-_NO_LOGIN = (
-    "Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY environment variable."
-)
+_NO_LOGIN = "Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY environment variable."
 
 
 def untrusted(workspace: str) -> str:

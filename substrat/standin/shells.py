@@ -38,9 +38,7 @@ def background(turn: Turn, text: str) -> None:
         output = started.interleaved.decode("utf-8", "replace")
         places.write_file(os.path.join(turn.places.project, "terminals", f"{shell_id}.txt"), output.encode())
         status = "completed" if started.exit_code == 0 else "failed"
-        turn.stream.event(
-            "system", "task_notification", {"task_id": task_id, "status": status, "title": _title(command)}
-        )
+        turn.stream.event("system", "task_notification", {"task_id": task_id, "status": status, "title": _title(command)})
         turn.stream.next_model_call()
 
     try:

@@ -39,7 +39,7 @@ def _version(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
 
 
 def _help(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
-    from substrat.standin import actions
+    from substrat.standin import actions, failures, refusals
 
     lines = [
         "Usage: cursor-agent-standin [options] [command] [prompt...]",
@@ -55,6 +55,9 @@ def _help(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
         "",
         "Script (a line of the prompt each):",
         *actions.help_lines(),
+        "",
+        f"Failures before the session: {', '.join(refusals.BEFORE)}",
+        f"Failures within it: {', '.join(failures.DURING)}",
         "",
         "STANDIN_FAIL=NAME in the environment fails every run as /fail NAME does.",
     ]

@@ -134,9 +134,7 @@ def test_parallel_calls_interleave(standin):
 
 
 def test_the_result_waits_for_background_commands(standin):
-    outcome = standin.run(
-        "/background while ! test -e go; do sleep 0.01; done; echo done\nspoken\n/shell touch go\nend"
-    )
+    outcome = standin.run("/background while ! test -e go; do sleep 0.01; done; echo done\nspoken\n/shell touch go\nend")
     (background, _) = outcome.calls("shell")
     assert background["success"]["backgroundReason"] == "SHELL_BACKGROUND_REASON_USER_REQUEST"
     (notice,) = outcome.of("system", "task_notification")

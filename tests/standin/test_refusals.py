@@ -65,9 +65,7 @@ def test_an_unknown_model(standin, model):
     assert stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "model", ["auto", "composer-2.5", "gpt-5.9-codex-high", "sonnet-4.6", "claude-x", "gemini-4-pro"]
-)
+@pytest.mark.parametrize("model", ["auto", "composer-2.5", "gpt-5.9-codex-high", "sonnet-4.6", "claude-x", "gemini-4-pro"])
 def test_plausible_models(standin, model):
     assert standin.run("x", "--model", model).code == 0
 
@@ -217,9 +215,7 @@ def test_signals_can_be_ignored(standin):
 
 def test_without_force_commands_and_tools_are_rejected(standin):
     standin.use_mcp()
-    outcome = standin.run(
-        "/shell touch f\n/shell ls\n/write g text\n/tool echo", "--trust", "--approve-mcps", usual=BARE
-    )
+    outcome = standin.run("/shell touch f\n/shell ls\n/write g text\n/tool echo", "--trust", "--approve-mcps", usual=BARE)
     rejected, allowed = outcome.calls("shell")
     about = {"command": "touch f", "workingDirectory": str(standin.workspace)}
     assert rejected == {"rejected": {**about, "reason": "", "isReadonly": False}}
@@ -299,7 +295,5 @@ def test_a_whole_turn_stays_lean():
         "import sys; before = set(sys.modules); from substrat.standin import main; sys.argv[1:] = sys.argv[1:]; "
         "main.main(['-p', '--trust', '--force', '/shell true']); print(*set(sys.modules) - before)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
-    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     assert not {"typing", "dataclasses", "subprocess", "hashlib", "uuid", "threading"} & set(run.stdout.split())

@@ -117,9 +117,7 @@ def test_lines_are_out_as_they_are_produced(standin):
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_other_formats_print_nothing_before_the_end(standin, output_format):
     marker = standin.workspace / "reached"
-    script = (
-        f"/think deep\nhello\n/shell touch {marker}\n/shell test ! -e go && while ! test -e go; do sleep 0.01; done\n"
-    )
+    script = f"/think deep\nhello\n/shell touch {marker}\n/shell test ! -e go && while ! test -e go; do sleep 0.01; done\n"
     running = standin.start(script, "--output-format", output_format, "--show-thinking")
     while not marker.exists():
         assert running.process.poll() is None
