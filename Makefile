@@ -1,0 +1,44 @@
+# Every target does its own set-up. PYTHON=/path/to/python3 chooses the Python.
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: help demo test check lint types slow bench clean
+
+help:
+	@echo "make demo    show the main job with a stand-in agent (20 s, leaves nothing behind)"
+	@echo "make test    lint, types and tests"
+	@echo "make slow    the tests that take longer"
+	@echo "make bench   measure speed and size"
+	@echo "make clean   remove what was built"
+
+demo:
+	@sh .ci/setup runtime
+	@$(BIN)/substratctl demo
+
+test: check
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
+
+slow:
+	@sh .ci/setup dev
+	@$(BIN)/pytest -q -n $(WORKERS) -m slow
+
+check: lint types
+
+lint:
+	@sh .ci/setup dev
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/flake8-async --disable ASYNC114,ASYNC124,ASYNC222,ASYNC230,ASYNC240 $$(git ls-files 'substrat/*.py' 'mcp_server/*.py')
+
+types:
+	@sh .ci/setup dev
+	@$(BIN)/mypy
+
+bench:
+	@sh .ci/setup dev
+	@$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,56 @@
+"""`doctor`: prints what `substrat.doctor` finds, and whether a daemon answers; the exit status is 1 if agents can't run."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from substrat import errors
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command
+from substrat.cli.table import VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.doctor import Finding
+
+COMMAND = Command(
+    "doctor",
+    VERBS["doctor"],
+    notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with the remedy.",
+)
+_MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken": ("✗", output.RED)}
+
+
+def run(arguments: Arguments) -> int:
+    """Print the findings and return the exit status."""
+    # Imported here because it needs what substratctl otherwise never loads.
+    from substrat import doctor
+
+    findings = [*doctor.examine(os.environ), _daemon()]
+    works = all(finding.state != doctor.BROKEN for finding in findings)
+    if arguments.json:
+        output.put_json({"agents_can_run": works, "checks": [finding._asdict() for finding in findings]})
+    else:
+        colour = output.has_colour(sys.stdout)
+        for finding in findings:
+            mark, tint = _MARKS[finding.state]
+            sys.stdout.write(
+                f"{output.paint(mark, tint, on=colour)} {finding.name:<14} {output.one_line(finding.detail)}\n"
+            )
+            if finding.remedy:
+                sys.stdout.write(f"  {'':<14} → {output.one_line(finding.remedy)}\n")
+        sys.stdout.write("agents can run here\n" if works else "agents can't run here\n")
+    return errors.DONE if works else errors.FAILED
+
+
+def _daemon() -> Finding:
+    from substrat.doctor import GOOD, WEAKER, Finding
+
+    try:
+        with Connection() as connection:
+            status = connection.call_object("daemon.status")
+    except errors.SubstratError as problem:
+        return Finding("daemon", WEAKER, "no daemon answers", problem.message)
+    return Finding("daemon", GOOD, f"{status['version']}, pid {status['pid']}, {status['agents']} agents")

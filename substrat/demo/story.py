@@ -1,0 +1,177 @@
+"""The demo's story: two agents work in one repository, one is suspended, the daemon dies, everything goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from substrat.demo.stage import Stage, StageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from substrat.demo.stage import Event
+
+_WRITE = """\
+/think The task wants a program and a commit.
+/write greet.py print("hello from the sandbox")
+/shell git add greet.py && git commit -q -m "Add greet.py" && git log --oneline
+/shell ls -A ~ && cat /etc/shadow
+/tool send_message {"to": "bob", "text": "Please review greet.py.\\n/shell python3 greet.py\\n\
+/tool send_message {\\"to\\": \\"ada\\", \\"text\\": \\"Reviewed: it greets.\\"}"}"""
+
+_LONG = """\
+/shell echo A long job begins
+/sleep 60
+/say This is never reached."""
+
+_SURVIVE = """\
+/shell echo The daemon may die now
+/sleep 1.5
+/tool whoami {}
+/say I went on without it."""
+
+
+class Story:
+    """Plays the story and keeps what it proved.
+
+    Args:
+        stage: where it plays.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._names: dict[str, str] = {}
+        self.proved: list[str] = []
+
+    def play(self) -> None:
+        """Play all of it.
+
+        Raises:
+            StageFailed: it didn't go as told.
+        """
+        stage = self._stage
+        work = self._make_repository()
+        stage.chapter("2. Two sandboxed agents work in it and write to each other through MCP")
+        self._work_together(work)
+        stage.chapter("3. Suspended in the middle of a turn")
+        session = self._suspend()
+        stage.chapter("4. The daemon is killed while bob works, and started again")
+        self._survive()
+        stage.chapter("5. Resumed: the same session goes on")
+        self._resume(session)
+        self._check_workspace(work)
+
+    def _make_repository(self) -> str:
+        stage = self._stage
+        origin, work = os.path.join(stage.root, "origin"), os.path.join(stage.root, "work")
+        stage.chapter("1. A private daemon, and a clone of a small repository")
+        stage.shell("git", "init", "-q", "-b", "main", origin)
+        with open(os.path.join(origin, "README"), "w", encoding="utf-8") as file:
+            file.write("A small repository.\n")
+        stage.shell("git", "-C", origin, "add", "README")
+        identity = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost")
+        stage.shell("git", *identity, "-C", origin, "commit", "-q", "-m", "Begin")
+        stage.shell("git", "clone", "-q", origin, work)
+        stage.start_daemon()
+        stage.say("$ substratd &")
+        stage.open_timeline()
+        return work
+
+    def _work_together(self, work: str) -> None:
+        stage = self._stage
+        stage.command("spawn", "bob", "-w", work)
+        stage.command("spawn", "ada", "-w", work, _WRITE)
+        self._watch("ada", "the verdict on /etc/shadow", "tool-call-completed", "No such file")
+        self._prove("a sandboxed agent sees its workspace and its own home: /etc/shadow isn't there")
+        self._watch("bob", "bob woken by ada's message", "message:received", "Please review")
+        self._watch("bob", "bob running the program", "tool-call-completed", "python3 greet.py → exit 0")
+        self._watch("ada", "bob's answer", "message:received", "Reviewed")
+        self._watch("ada", "the end of ada's second turn", "turn:ended", "turn 2 success")
+        self._prove("two agents wrote to each other through MCP; a message woke the idle one")
+
+    def _suspend(self) -> object:
+        stage = self._stage
+        stage.command("send", "ada", _LONG)
+        self._watch("ada", "the long job", "tool-call-completed", "A long job begins")
+        began = time.monotonic()
+        stage.command("suspend", "ada")
+        took = time.monotonic() - began
+        self._watch("ada", "the end of the turn", "agent:suspended", "")
+        agent = stage.agent("ada")
+        self._prove(f"a turn in its middle was stopped in {took:.1f} s, and its session {agent['session_id']} kept")
+        return agent["session_id"]
+
+    def _survive(self) -> None:
+        stage = self._stage
+        stage.command("send", "bob", _SURVIVE)
+        self._watch("bob", "bob's turn", "tool-call-completed", "The daemon may die now")
+        stage.kill_daemon()
+        stage.start_daemon()
+        stage.say("$ substratd &")
+        self._watch("bob", "bob's turn after the restart", "assistant", "I went on without it")
+        self._watch("bob", "the end of bob's turn", "turn:ended", "success")
+        cursors = [int(str(event["cursor"])) for event in stage.events]
+        self._prove(
+            "kill -9 of the daemon stopped no turn; the next one adopted it, no event lost or doubled",
+            true=cursors == list(range(1, len(cursors) + 1)),
+        )
+
+    def _resume(self, session: object) -> None:
+        stage = self._stage
+        stage.command("resume", "ada", "--prompt", "/recall")
+        self._watch("ada", "what ada remembers", "assistant", "I remember 2 earlier turns")
+        self._watch("ada", "the end of ada's turn", "turn:ended", "success")
+        same = stage.agent("ada")["session_id"] == session
+        self._prove("the suspended agent, resumed by another daemon, is in the same session and remembers it", true=same)
+
+    def _check_workspace(self, work: str) -> None:
+        stage = self._stage
+        stage.chapter("6. What is left in the workspace")
+        clean = stage.shell("git", "-C", work, "status", "--porcelain") == "" and not os.path.exists(f"{work}/.cursor")
+        log = stage.shell("git", "-C", work, "log", "--format=%s")
+        self._prove(
+            "the workspace holds the agent's commit and nothing of Substrat's", true=clean and "Add greet.py" in log
+        )
+
+    def _watch(self, agent: str, what: str, kind: str, text: str) -> Event:
+        """Show the timeline up to an event of an agent."""
+        if agent not in self._names:
+            self._names[agent] = str(self._stage.agent(agent)["id"])
+
+        def until(event: Event) -> bool:
+            right = event["agent"] == self._names[agent] and str(event["kind"]).startswith(kind)
+            return right and text in f"{event['text']} {event['raw']}"
+
+        return self._stage.watch(what, until)
+
+    def _prove(self, claim: str, *, true: bool = True) -> None:
+        if not true:
+            raise StageFailed(f"this is not so: {claim}")
+        self.proved.append(claim)
+
+
+def run(*, show: bool, environ: Mapping[str, str], report: Callable[[list[str]], None]) -> None:
+    """Play the demo and clean up.
+
+    Args:
+        show: whether to print the story.
+        environ: the environment to start from.
+        report: given what was proved.
+
+    Raises:
+        SubstratError: it didn't go as told; nothing is left behind all the same.
+    """
+    began = time.monotonic()
+    with Stage(show=show, environ=environ) as stage:
+        story = Story(stage)
+        story.play()
+        root = stage.root
+    if os.path.exists(root):
+        raise OSError(f"{root} could not be removed")
+    stage.chapter(f"Proved in {time.monotonic() - began:.0f} s, with the stand-in in cursor-agent's place:")
+    for claim in story.proved:
+        stage.say(f"  ✓ {claim}")
+    stage.say("Nothing is left: no process, no file.")
+    report(story.proved)
