@@ -74,17 +74,22 @@ def rules(agent: Agent, parent: str | None) -> str:
         parent: its parent's name, if it has one.
     """
     boss = f"the agent `{parent}`" if parent else "the operator"
-    return (
-        "---\n"
-        "description: who you are in Substrat and how to work with other agents\n"
-        "alwaysApply: true\n"
-        "---\n\n"
-        f"You are the agent `{agent.name}`, started by {boss}. You work in `{agent.workspace}`, inside a sandbox:\n"
-        f"you can write there and in `/tmp`; the network is `{agent.policy.network.value}`.\n\n"
-        "The MCP server `substrat` connects you to other agents: `whoami`, `list_agents`, `send_message`, `check_inbox`,\n"
-        "`spawn_agent`, `report_status`. Its calls return at once. Nothing there waits for an answer: when somebody replies\n"
-        "to you, the reply starts your next turn, so finish your turn when you have nothing left to do.\n"
-    )
+    return _RULES.format(name=agent.name, boss=boss, workspace=agent.workspace, network=agent.policy.network.value)
+
+
+_RULES = """\
+---
+description: who you are in Substrat and how to work with other agents
+alwaysApply: true
+---
+
+You are the agent `{name}`, started by {boss}. You work in `{workspace}`, inside a sandbox: you can write there and in
+`/tmp`; the network is `{network}`.
+
+The MCP server `substrat` connects you to other agents: `whoami`, `list_agents`, `send_message`, `check_inbox`,
+`spawn_agent`, `report_status`. Its calls return at once. Nothing there waits for an answer: when somebody replies to you,
+the reply starts your next turn, so finish your turn when you have nothing left to do.
+"""
 
 
 def timestamp(seconds: float) -> str:

@@ -100,6 +100,27 @@ class Turn:
     error: str | None = None
 
 
+SUSPENDED = "suspended"
+"""Why a turn is stopped by `suspend` (`Turn.stop`)."""
+
+
+def left_unfinished(turn: Turn, *, waiting: bool) -> bool:
+    """Say whether an agent that goes on should go on with its last turn.
+
+    A turn that was stopped by `suspend`, or that failed, is to be continued; one that a person interrupted is not, and a
+    failure is forgotten once something newer waits.
+
+    Args:
+        turn: the agent's last turn.
+        waiting: whether anything newer waits in its inbox.
+    """
+    if turn.outcome in {None, Outcome.SUCCESS}:
+        return False
+    if turn.outcome is Outcome.INTERRUPTED:
+        return turn.stop == SUSPENDED
+    return turn.stop == SUSPENDED or not waiting
+
+
 class ItemKind(StrEnum):
     """What an inbox item is."""
 

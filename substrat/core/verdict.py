@@ -32,6 +32,10 @@ class Seen(NamedTuple):
     anything: bool
 
 
+NOTHING_SEEN = Seen(None, None, None, "", anything=False)
+"""Of a turn that never came to its launch."""
+
+
 class Verdict(NamedTuple):
     """How a turn ended, in one word and, unless it went well, one sentence."""
 

@@ -51,7 +51,10 @@ class AgentDoor:
         listener = sockets.listen(path, 0o600)
         task_status.started()
         try:
-            await sockets.accept_forever(listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, stream))
+            async with trio.open_nursery() as nursery:
+                # The companion will call as soon as the agent has started; the import may be over by then.
+                nursery.start_soon(self._sdk)
+                await sockets.accept_forever(listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, stream))
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(path)

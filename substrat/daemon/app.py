@@ -81,6 +81,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, supervisor, runner, notifier, nursery.cancel_scope)
             supervisor.attach(runner)
+            runner.remove_mount_points()
             await nursery.start(door.serve, os.path.join(places.runtime, "daemon.sock"))
             nursery.start_soon(notifier.feed_watchdog)
             notifier.send("READY=1", f"STATUS={len(supervisor.agents)} agents")

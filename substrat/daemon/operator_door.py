@@ -33,13 +33,8 @@ _MAX_PAGE = 1000
 _PAGE_BYTES = 8 * 1024 * 1024
 
 
-def agent_object(agent: Agent, parent: str | None) -> dict[str, object]:
-    """Return an agent as people see it.
-
-    Args:
-        agent: the agent.
-        parent: its parent's name.
-    """
+def agent_object(agent: Agent) -> dict[str, object]:
+    """Return an agent as people see it."""
     return {
         "id": agent.id,
         "name": agent.name,
@@ -48,7 +43,7 @@ def agent_object(agent: Agent, parent: str | None) -> dict[str, object]:
         "workspace": agent.workspace,
         "model": agent.model,
         "network": agent.policy.network.value,
-        "parent": parent,
+        "parent": agent.parent,
         "created_at": timestamp(agent.created_at),
         "unread": agent.waiting,
         "turn": turn_object(agent.turn) if agent.turn else None,
@@ -127,9 +122,6 @@ class OperatorDoor:
         """Return what `hello` tells besides versions (`rpc.Handlers`)."""
         return {"pid": os.getpid(), "state_dir": self._places.state}
 
-    def _object(self, agent: Agent) -> dict[str, object]:
-        return agent_object(agent, self._supervisor.name_of(agent.parent))
-
     # Agents
 
     async def _spawn(self, _connection: Connection, params: Params) -> object:
@@ -141,45 +133,45 @@ class OperatorDoor:
             self._runner.check_workspace(_text(params, "workspace")), _optional(params, "name"),
             _optional(params, "model"), network, _optional(params, "prompt"),
         )  # fmt: skip
-        return self._object(self._supervisor.spawn(wish))
+        return agent_object(self._supervisor.spawn(wish))
 
     async def _send(self, _connection: Connection, params: Params) -> object:
         agent, item = self._supervisor.send(_text(params, "agent"), _text(params, "prompt"))
-        return {"agent": self._object(agent), "message": item}
+        return {"agent": agent_object(agent), "message": item}
 
     async def _list(self, _connection: Connection, _params: Params) -> object:
-        return [self._object(agent) for agent in self._supervisor.agents]
+        return [agent_object(agent) for agent in self._supervisor.agents]
 
     async def _show(self, _connection: Connection, params: Params) -> object:
-        return self._object(self._supervisor.find(_text(params, "agent")))
+        return agent_object(self._supervisor.find(_text(params, "agent")))
 
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])
         states = cast("list[str] | None", params.get("until"))
         found = await bounded(_timeout(params), ", ".join(names), lambda: self._supervisor.wait_states(names, states))
-        return [self._object(agent) for agent in found]
+        return [agent_object(agent) for agent in found]
 
     async def _wait_message(self, _connection: Connection, params: Params) -> object:
         name, item = _text(params, "agent"), cast("int | None", params.get("message"))
-        return self._object(
+        return agent_object(
             await bounded(_timeout(params), f"the turn of {name}", lambda: self._supervisor.wait_item(name, item))
         )
 
     async def _suspend(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.suspend(_text(params, "agent"))
-        return self._object(await self._supervisor.wait_settled(agent.id))
+        return agent_object(await self._supervisor.wait_settled(agent.id))
 
     async def _interrupt(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.interrupt(_text(params, "agent"))
-        return self._object(await self._supervisor.wait_settled(agent.id))
+        return agent_object(await self._supervisor.wait_settled(agent.id))
 
     async def _end(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.end(_text(params, "agent"))
-        return self._object(await self._supervisor.wait_settled(agent.id))
+        return agent_object(await self._supervisor.wait_settled(agent.id))
 
     async def _resume(self, _connection: Connection, params: Params) -> object:
         agent, item = self._supervisor.resume(_text(params, "agent"), _optional(params, "prompt"))
-        return {"agent": self._object(agent), "message": item}
+        return {"agent": agent_object(agent), "message": item}
 
     async def _rm(self, _connection: Connection, params: Params) -> object:
         self._supervisor.remove(_text(params, "agent"))
@@ -261,8 +253,7 @@ class OperatorDoor:
                 self._supervisor.suspend(agent_id)
             for agent_id in awake:
                 await self._supervisor.wait_settled(agent_id)
-        self._stop()
-        return None
+        return rpc.Last(None, self._stop)
 
 
 _ASLEEP = frozenset({Phase.SUSPENDED, Phase.SUSPENDING, Phase.FAILED, Phase.ENDED, Phase.ENDING})

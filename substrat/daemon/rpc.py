@@ -7,7 +7,7 @@ nothing is queued for it elsewhere.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 import trio
@@ -37,6 +37,13 @@ _MAX_SUBSCRIPTIONS = 64
 
 class Encoded(bytes):
     """A result that is JSON text already."""
+
+
+class Last(NamedTuple):
+    """A result after which something is done, when the answer has been sent."""
+
+    result: object
+    then: Callable[[], None]
 
 
 class Handlers(Protocol):
@@ -163,6 +170,7 @@ class Connection:
         return method, params
 
     async def _answer(self, request_id: object, method: methods.Method, params: Params) -> None:
+        then: Callable[[], None] | None = None
         try:
             if method.name == "hello":
                 result: object = {
@@ -170,6 +178,8 @@ class Connection:
                 }  # fmt: skip
             else:
                 result = await self._handlers.handler(method.name)(self, params)
+            if isinstance(result, Last):
+                result, then = result
             if isinstance(result, Encoded):
                 answer = framing.success_encoded(request_id, result)
             else:
@@ -182,6 +192,8 @@ class Connection:
             answer = framing.failure(request_id, InternalError(f"an internal error, {error_id} in substratd's log"))
         self._in_flight.discard(request_id)
         await self.send(answer)
+        if then is not None:
+            then()
 
 
 def _check_version(params: Params) -> None:

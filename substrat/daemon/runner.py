@@ -17,9 +17,18 @@ import trio
 import mcp_server.relay
 from sandbox import host, launch
 from substrat.core import cursor
+from substrat.core.records import Outcome
+from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import blueprint, process, program, workplace
-from substrat.daemon.turn import Launch, Pace, RunningTurn
-from substrat.errors import BubblewrapMissing, NamespacesForbidden, SessionMissing, SubstratError, WorkspaceUnusable
+from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
+from substrat.errors import (
+    BubblewrapMissing,
+    NamespacesForbidden,
+    SandboxFailed,
+    SessionMissing,
+    SubstratError,
+    WorkspaceUnusable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -109,6 +118,7 @@ class TurnRunner:
 
     def start(self, agent: Agent, turn: Turn) -> None:
         """Start a turn's task."""
+        self._occupied[agent.workspace] += 1
         self._nursery.start_soon(self._run, agent, turn)
 
     def stop(self, turn_id: str, reason: str) -> None:
@@ -145,6 +155,10 @@ class TurnRunner:
             NamespacesForbidden: the machine doesn't allow what a sandbox needs.
             AgentProgramMissing: there is no agent program.
         """
+        if not self._user.has_home:
+            raise SandboxFailed(
+                f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
+            )
         await self._find_bubblewrap()
         program.find(self.config.agent.binary)
 
@@ -201,19 +215,18 @@ class TurnRunner:
     # A turn's task
 
     async def _run(self, agent: Agent, turn: Turn) -> None:
-        self._occupied[agent.workspace] += 1
         try:
             seen = await self._run_turn(agent, turn)
+            verdict = judge(seen)
         except SubstratError as problem:
             log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
-            self._supervisor.turn_failed(turn.id, problem.message)
+            seen, verdict = NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message)
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
             self._kill_remains(agent, turn)
-            self._supervisor.turn_failed(turn.id, f"an internal error, {error_id} in substratd's log")
-        else:
-            self._supervisor.turn_over(turn.id, seen)
+            seen, verdict = NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
+        await stored(lambda: self._supervisor.turn_over(turn.id, verdict, seen))
         # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
         self._occupied[agent.workspace] -= 1
         self.remove_mount_points()

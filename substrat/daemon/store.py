@@ -8,9 +8,11 @@ of the daemon; a power failure can take the last commits back (sqlite.org/pragma
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
@@ -82,6 +84,7 @@ class Store:
         self._path = path
         self._in_transaction = False
         try:
+            _refuse_newer(path)
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -95,11 +98,6 @@ class Store:
 
     def _migrate(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise StateUnusable(
-                f"the state in {self._path} was written by a newer Substrat (schema {version}, this one knows "
-                f"{SCHEMA_VERSION}); use that version, nothing was changed"
-            )
         if version == 0:
             self._db.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={SCHEMA_VERSION};COMMIT;")
 
@@ -280,6 +278,22 @@ class Store:
     def forget_mount_point(self, path: str) -> None:
         """Take back `add_mount_point`."""
         self._db.execute("DELETE FROM mount_points WHERE path = ?", (path,))
+
+
+def _refuse_newer(path: str) -> None:
+    """Look at the schema's version without writing a byte, because a newer one must stay as it is."""
+    if not os.path.exists(path):
+        return
+    db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+    finally:
+        db.close()
+    if version > SCHEMA_VERSION:
+        raise StateUnusable(
+            f"the state in {path} was written by a newer Substrat (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); use that version, nothing was changed"
+        )
 
 
 def _agent(row: Any, turn: Turn | None, waiting: int) -> Agent:

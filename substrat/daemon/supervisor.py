@@ -22,6 +22,7 @@ from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Command, Event, Ph
 from substrat.core.records import (
     OPERATOR,
     RESERVED_NAMES,
+    SUSPENDED,
     SYSTEM,
     Agent,
     Item,
@@ -30,11 +31,20 @@ from substrat.core.records import (
     Policy,
     Session,
     Turn,
+    left_unfinished,
 )
-from substrat.core.verdict import Seen, Verdict, judge
 from substrat.daemon.journal import Told
 from substrat.daemon.store import READ_IN_TOOL
-from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
+from substrat.errors import (
+    InvalidParams,
+    LimitReached,
+    NameTaken,
+    NotFound,
+    PolicyDenied,
+    Refused,
+    StorageFailed,
+    WaitTimedOut,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
     from sandbox.spec import Network
     from substrat.core.ndjson import Line
     from substrat.core.records import Process
+    from substrat.core.verdict import Seen, Verdict
     from substrat.daemon.config import Config
     from substrat.daemon.journal import Journal
     from substrat.daemon.store import Store
@@ -52,7 +63,7 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAX_STATUS = 500
-_REASONS = {Phase.SUSPENDING: "suspended", Phase.INTERRUPTING: "interrupted", Phase.ENDING: "ended"}
+_REASONS = {Phase.SUSPENDING: SUSPENDED, Phase.INTERRUPTING: "interrupted", Phase.ENDING: "ended"}
 
 
 class Wish(NamedTuple):
@@ -372,7 +383,7 @@ class Supervisor:
     def _unfinished(self, agent: Agent) -> str | None:
         """Return what to say to an agent whose last turn didn't come to its end, or None if it did."""
         turn = agent.turn
-        if turn is None or turn.outcome in {None, Outcome.SUCCESS}:
+        if turn is None or not left_unfinished(turn, waiting=agent.waiting > 0):
             return None
         prompt = self.prompt_of(turn)
         return prompts.continuation(prompt) if turn.reported else prompt
@@ -464,7 +475,12 @@ class Supervisor:
         room = self.config.turns.max_running - self.running
         queued = [agent for agent in self._agents.values() if agent.phase == Phase.QUEUED]
         for agent in queued[: max(0, room)]:
-            self._start_turn(agent)
+            try:
+                self._start_turn(agent)
+            except StorageFailed as problem:
+                # What was accepted stays queued; the next change tries again.
+                log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+                return
 
     def _start_turn(self, agent: Agent) -> None:
         waiting = self.store.waiting_items(agent.id)
@@ -526,15 +542,14 @@ class Supervisor:
             if told is not None:
                 self.journal.tell(Told(agent.id, turn, told[0], told[1]))
 
-    def turn_over(self, turn: str, seen: Seen) -> None:
-        """Account for a turn that has ended."""
-        self._finish(turn, judge(seen), seen)
+    def turn_over(self, turn_id: str, verdict: Verdict, seen: Seen) -> None:
+        """Account for a turn that has ended.
 
-    def turn_failed(self, turn: str, reason: str) -> None:
-        """Account for a turn that couldn't be started, or whose task broke."""
-        self._finish(turn, Verdict(Outcome.ERROR, reason), Seen(None, None, None, "", anything=False))
-
-    def _finish(self, turn_id: str, verdict: Verdict, seen: Seen) -> None:
+        Args:
+            turn_id: the turn.
+            verdict: what became of it.
+            seen: what was seen of it.
+        """
         agent = self._agent_of(turn_id)
         if agent is None or agent.turn is None:
             return

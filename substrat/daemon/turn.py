@@ -9,13 +9,14 @@ import os
 import signal
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import structlog
 import trio
 
 from substrat.core import stream
 from substrat.core.ndjson import Line, Splitter
 from substrat.core.verdict import Seen
 from substrat.daemon import process
-from substrat.errors import SandboxFailed
+from substrat.errors import SandboxFailed, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from substrat.daemon.watch import Change, Watcher
     from substrat.daemon.workplace import TurnPlace
 
+log = structlog.get_logger("substrat.turn")
+
 _CHUNK = 256 * 1024
+_FULL_DISK_PAUSE = 1.0
 AFTER_RESULT = "went on after its result"
 """The one reason for stopping that doesn't change the turn's outcome."""
 
@@ -42,6 +46,22 @@ class Pace(NamedTuple):
     stop_grace: float
     result_grace: float
     time_left: float | None
+
+
+async def stored(write: Callable[[], None]) -> None:
+    """Write something down, as often as it takes: when the disk is full, what was seen waits until there is room.
+
+    Args:
+        write: commits it, or raises `StorageFailed` and has changed nothing.
+    """
+    while True:
+        try:
+            write()
+        except StorageFailed as problem:
+            log.error("waiting to write the state", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+            await trio.sleep(_FULL_DISK_PAUSE)
+        else:
+            return
 
 
 class Books(Protocol):
@@ -207,7 +227,7 @@ class RunningTurn:
     async def _keep_time(self) -> None:
         if self._pace.time_left is not None:
             await trio.sleep(max(0.0, self._pace.time_left))
-            self._books.turn_time_is_up(self.turn)
+            await stored(lambda: self._books.turn_time_is_up(self.turn))
 
     # The output
 
@@ -223,10 +243,11 @@ class RunningTurn:
                 over = self._exited.is_set()
                 data = os.pread(descriptor, _CHUNK, splitter.position)
                 if data:
-                    self._take(list(splitter.feed(data)), splitter.consumed)
+                    await self._take(list(splitter.feed(data)), splitter)
                     await trio.lowlevel.checkpoint()
                 elif (size := os.fstat(descriptor).st_size) < splitter.position:
-                    self._books.turn_truncated(self.turn, size, splitter.position)
+                    expected = splitter.position
+                    await stored(lambda size=size, expected=expected: self._books.turn_truncated(self.turn, size, expected))  # type: ignore[misc]
                     splitter = Splitter(size)
                 elif over:
                     break
@@ -234,14 +255,14 @@ class RunningTurn:
                     await change.wait()
         finally:
             os.close(descriptor)
-        self._take(list(splitter.finish()), splitter.consumed)
+        await self._take(list(splitter.finish()), splitter)
         done.set()
 
-    def _take(self, lines: list[Line], offset: int) -> None:
+    async def _take(self, lines: list[Line], splitter: Splitter) -> None:
         if not lines:
             return
         decoded = [(line, stream.decode(line, self._calls)) for line in lines]
-        self._books.turn_lines(self.turn, decoded, offset)
+        await stored(lambda: self._books.turn_lines(self.turn, decoded, splitter.consumed))
         for _, event in decoded:
             if (result := stream.result_of(event)) is not None:
                 self._result = result

@@ -48,6 +48,11 @@ class User(NamedTuple):
             name, home = f"u{uid}", "/"
         return cls(name, uid, gid, os.path.realpath(environ.get("HOME") or home))
 
+    @property
+    def has_home(self) -> bool:
+        """Whether home is a directory that can be shown empty without hiding the system."""
+        return self.home == "/root" or self.home not in _SYSTEM_PLACES
+
 
 class TurnPlace(NamedTuple):
     """A turn's directory."""
