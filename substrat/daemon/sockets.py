@@ -37,12 +37,10 @@ def listen(path: str, mode: int) -> trio.SocketListener:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     spelling, directory = short_socket_path(path)
     try:
-        # Nobody may connect before the mode is right: bind takes it from the umask.
-        before = os.umask(0o777 & ~mode)
-        try:
-            sock.bind(spelling)
-        finally:
-            os.umask(before)
+        sock.bind(spelling)
+        # Nobody can connect before listen. The umask is no way to set the mode: it is the whole process's, and other
+        # threads are making directories.
+        os.chmod(spelling, mode)
         sock.listen(_BACKLOG)
     except BaseException:
         sock.close()

@@ -16,7 +16,7 @@ from substrat.core.lifecycle import STATE_OF, Phase
 from substrat.core.prompts import sender, timestamp
 from substrat.core.records import OPERATOR
 from substrat.daemon.supervisor import Wish
-from substrat.errors import NotAvailable, PolicyDenied, SubstratError
+from substrat.errors import NotAvailable, NotFound, PolicyDenied, SubstratError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,10 @@ class ToolCalls:
     def _send_message(self, caller: Agent, to: str, text: str) -> str:
         if to == "parent":
             to = self._supervisor.name_of(caller.parent) or OPERATOR
-        number = self._supervisor.message(caller, to, text)
+        try:
+            number = self._supervisor.message(caller, to, text)
+        except NotFound:
+            raise NotFound(f"there is no agent {to!r}: list_agents shows those there are") from None
         return f"message {number} to {to} is accepted"
 
     def _check_inbox(self, caller: Agent) -> str:
