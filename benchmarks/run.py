@@ -94,7 +94,9 @@ def mcp_figures() -> list[Figure]:
             server.close()
         wire.close()
     return [
-        Figure("companion: exec to tools/list", f"{ours:.0f} ms", f"SDK server {theirs:.0f} ms: {theirs / ours:.0f} x", "25 x"),
+        Figure(
+            "companion: exec to tools/list", f"{ours:.0f} ms", f"SDK server {theirs:.0f} ms: {theirs / ours:.0f} x", "25 x"
+        ),
         Figure("companion: memory", f"{sizes[0]:.1f} MiB", f"SDK server {sizes[1]:.0f} MiB", "< 12 MiB"),
         Figure("tool call, p50", f"{calls[0]:.2f} ms", f"SDK server itself {calls[1]:.2f} ms", "< 1 ms and < floor"),
     ]
@@ -162,7 +164,9 @@ def ls_figure() -> Figure:
         environ = {**os.environ, "SUBSTRAT_SOCKET": running.socket}
         ours = best(lambda: timed([f"{BIN}/substratctl", "ls"], env=environ), 30)
     floor = best(lambda: timed([sys.executable, "-I", "-c", "pass"]), 30)
-    return Figure("substratctl ls, whole process", f"{ours:.0f} ms", f"python -I -c pass {floor:.0f} ms", "< 60 ms where floor is 15")
+    return Figure(
+        "substratctl ls, whole process", f"{ours:.0f} ms", f"python -I -c pass {floor:.0f} ms", "< 60 ms where floor is 15"
+    )
 
 
 def event_figure() -> Figure:
@@ -191,7 +195,9 @@ def event_figure() -> Figure:
                     delays.append(now - raw["at"])
             wire.close()
     delays.sort()
-    return Figure("event: written to read, p50", f"{delays[100] * 1000:.1f} ms", f"p99 {delays[198] * 1000:.1f} ms", "< 5 ms")
+    return Figure(
+        "event: written to read, p50", f"{delays[100] * 1000:.1f} ms", f"p99 {delays[198] * 1000:.1f} ms", "< 5 ms"
+    )
 
 
 def crowd_figures() -> list[Figure]:
@@ -264,7 +270,9 @@ def follow_figure(running) -> Figure:
     for thread in threads:
         thread.join()
     wire.close()
-    return Figure("100 followers of 50 agents", f"{used / took:.2f} cores ({sum(counts) / took:.0f} events/s sent)", "", "< 1 core")
+    return Figure(
+        "100 followers of 50 agents", f"{used / took:.2f} cores ({sum(counts) / took:.0f} events/s sent)", "", "< 1 core"
+    )
 
 
 def main() -> None:

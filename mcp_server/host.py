@@ -25,6 +25,9 @@ INSTRUCTIONS = (
     "arrive as your next turn."
 )
 
+MAX_IN_FLIGHT = 64
+"""How many requests of one connection are worked on at once; more wait unread."""
+
 TOOLS = [
     types.Tool(name=tools.name_of(tool), description=tools.description_of(tool), input_schema=tools.schema_of(tool))
     for tool in tools.TOOLS
@@ -62,6 +65,7 @@ async def serve(
         "substrat", version=version, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
     server.middleware.clear()  # tracing that nobody here reads
+    room = anyio.Semaphore(MAX_IN_FLIGHT)
     to_server, from_companion = anyio.create_memory_object_stream[SessionMessage | Exception](1)
     to_companion, from_server = anyio.create_memory_object_stream[SessionMessage](1)
 
@@ -73,12 +77,16 @@ async def serve(
                 except ValidationError as problem:
                     await to_server.send(problem)
                 else:
+                    if isinstance(message, types.JSONRPCRequest):
+                        await room.acquire()
                     await to_server.send(SessionMessage(message))
 
     async def write() -> None:
         async with from_server:
             async for message in from_server:
                 await send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                if isinstance(message.message, types.JSONRPCResponse | types.JSONRPCError):
+                    room.release()
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)

@@ -108,7 +108,7 @@ def left_unfinished(turn: Turn, *, waiting: bool) -> bool:
     """Say whether an agent that goes on should go on with its last turn.
 
     A turn that was stopped by `suspend`, or that failed, is to be continued; one that a person interrupted is not, and a
-    failure is forgotten once something newer waits.
+    failure that the agent saw itself is forgotten once something newer waits.
 
     Args:
         turn: the agent's last turn.
@@ -118,7 +118,7 @@ def left_unfinished(turn: Turn, *, waiting: bool) -> bool:
         return False
     if turn.outcome is Outcome.INTERRUPTED:
         return turn.stop == SUSPENDED
-    return turn.stop == SUSPENDED or not waiting
+    return turn.stop == SUSPENDED or not waiting or not turn.reported
 
 
 class ItemKind(StrEnum):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _RECENT_EVENTS = 4096
 _RECENT_BYTES = 8 * 1024 * 1024
 _PAGE = 256
+_PAGE_BYTES = 8 * 1024 * 1024
 _MAX_RAW = 8 * 1024 * 1024
 """A longer line is not sent inside an event; it stays in the turn's stdout file."""
 
@@ -119,7 +120,7 @@ class Journal:
         self._publish(mark)
 
     def page(self, cursor: int, agent: str | None, limit: int = _PAGE) -> list[Encoded]:
-        """Return the events after a cursor, from memory when it holds them all."""
+        """Return the next events after a cursor, from memory when it holds them all; only at the end there are none."""
         if cursor >= self._forgotten:
             start = bisect_right(self._recent, cursor, key=lambda event: event.cursor)
             found = []
@@ -180,14 +181,18 @@ class Journal:
         return None
 
     def _from_disk(self, rows: list[EventRow]) -> list[Encoded]:
-        encoded = []
+        encoded: list[Encoded] = []
+        size = 0
         for row in rows:
+            if size > _PAGE_BYTES:
+                break
             data = self.line_of(row)
             if data is None:
                 encoded.append(_encode(row, None))
             else:
                 line = Line(row.offset or 0, row.length or 0, data)
                 encoded.append(_encode(row, stream.decode(line), data))
+            size += len(encoded[-1].json)
         return encoded
 
     def _keep(self, events: list[Encoded]) -> None:

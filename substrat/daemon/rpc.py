@@ -33,6 +33,8 @@ log = structlog.get_logger("substrat.rpc")
 
 Params = dict[str, object]
 _MAX_SUBSCRIPTIONS = 64
+_GOODBYE_SECONDS = 5.0
+"""How long answers to a client that has closed its sending side are still worked on: `nc` users get theirs."""
 
 
 class Encoded(bytes):
@@ -70,6 +72,7 @@ class Connection:
         self._sending = trio.Lock()
         self._greeted = False
         self._in_flight: set[object] = set()
+        self._unsent = 0
         self._subscriptions: dict[int, trio.CancelScope] = {}
         self._numbers = 0
         self._nursery: trio.Nursery | None = None
@@ -85,6 +88,11 @@ class Connection:
                 await self.send(framing.failure(None, problem))
             except trio.BrokenResourceError:
                 log.debug("a client went away")
+            else:
+                for number in list(self._subscriptions):
+                    self.unsubscribe(number)
+                nursery.cancel_scope.deadline = trio.current_time() + _GOODBYE_SECONDS
+                return
             nursery.cancel_scope.cancel()
 
     async def send(self, data: bytes) -> None:
@@ -145,6 +153,7 @@ class Connection:
             await self.send(framing.failure(request_id if isinstance(request_id, int | str) else None, problem))
             return
         self._in_flight.add(request_id)
+        self._unsent += 1
         nursery.start_soon(self._guard, self._answer(request_id, method, params))
 
     def _checked(self, message: dict[str, object]) -> tuple[methods.Method, Params]:
@@ -155,7 +164,8 @@ class Connection:
             raise InvalidRequest('a request needs an "id", a number or a string; this door takes no notifications')
         if request_id in self._in_flight:
             raise InvalidRequest(f"the id {request_id!r} is in flight already: number requests anew")
-        if len(self._in_flight) >= framing.MAX_IN_FLIGHT:
+        # Counted until the answer is sent, so that a client that doesn't read can't pile answers up here.
+        if self._unsent >= framing.MAX_IN_FLIGHT:
             raise TooManyRequests(f"a connection may have {framing.MAX_IN_FLIGHT} requests in flight: wait for answers")
         method = methods.BY_NAME.get(name)
         if method is None:
@@ -192,6 +202,7 @@ class Connection:
             answer = framing.failure(request_id, InternalError(f"an internal error, {error_id} in substratd's log"))
         self._in_flight.discard(request_id)
         await self.send(answer)
+        self._unsent -= 1
         if then is not None:
             then()
 

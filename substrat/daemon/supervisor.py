@@ -442,7 +442,7 @@ class Supervisor:
     def _check_name(self, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
-        if name.lower() in RESERVED_NAMES:
+        if name.lower() in RESERVED_NAMES or is_session_id(name.lower()):
             raise InvalidParams(f"the name {name!r} is reserved: choose another")
         if name in self._ids:
             raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")
