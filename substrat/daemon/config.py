@@ -139,8 +139,8 @@ def _known(name: str, known: Mapping[str, object], path: str, what: str, prefix:
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {prefix}{near[0]!r}?" if near else f"known are: {', '.join(known)}"
-    raise ConfigInvalid(f"{path}: there is no {what} {prefix}{name!r}; {hint}")
+    hint = f"did you mean {prefix + near[0]!r}?" if near else f"known are: {', '.join(known)}"
+    raise ConfigInvalid(f"{path}: there is no {what} {prefix + name!r}; {hint}")
 
 
 def _readable(problem: str) -> str:
