@@ -16,7 +16,6 @@ from substrat.wire import framing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
     from typing import Self
 
 # The limit on a line protects the daemon from its clients. A page of a thousand events may be longer.

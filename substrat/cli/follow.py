@@ -50,9 +50,7 @@ class Feed:
     def past(self) -> Iterator[Event]:
         """Give all events there are."""
         while True:
-            page = self._connection.call_object(
-                "events.read", agent=self._agent, since=self._cursor, lines=self._lines
-            )
+            page = self._connection.call_object("events.read", agent=self._agent, since=self._cursor, lines=self._lines)
             found = page.get("events")
             if not isinstance(found, list) or not found:
                 return
@@ -85,7 +83,7 @@ class Feed:
     def _session(self) -> Iterator[Event]:
         """Follow over one connection; returns when there is nothing more to come."""
         connection = self._connection
-        order = {"agent": self._agent, "since": self._cursor, "lines": self._lines}
+        order: dict[str, object] = {"agent": self._agent, "since": self._cursor, "lines": self._lines}
         start = connection.submit("events.subscribe", order)
         end = None
         if self._agent is not None:

@@ -111,7 +111,7 @@ def _check_encoding(line: list[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            raise errors.UsageError(f"the argument {ascii(argument)} isn't UTF-8; only UTF-8 can be sent") from None
+            raise errors.UsageError(f"the argument {argument!a} isn't UTF-8; only UTF-8 can be sent") from None
 
 
 def _tolerate_any_text() -> None:

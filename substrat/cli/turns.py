@@ -50,9 +50,7 @@ def check_wait(arguments: Arguments, *, has_prompt: bool = True) -> float | None
     return timeout
 
 
-def wait_for_verdict(
-    connection: Connection, agent: Agent, message: object, timeout: float | None, *, json: bool
-) -> int:
+def wait_for_verdict(connection: Connection, agent: Agent, message: object, timeout: float | None, *, json: bool) -> int:
     """Wait for the turn that carries a prompt, print what became of it and return its verdict as exit status.
 
     Args:

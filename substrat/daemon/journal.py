@@ -119,6 +119,16 @@ class Journal:
             self._open = False
         self._publish(mark)
 
+    def forget(self, agent: str) -> None:
+        """Drop an agent's events from memory, after they were deleted from the store."""
+        kept = [event for event in self._recent if event.agent != agent]
+        if kept:
+            self._recent = deque(kept)
+        elif self._recent:
+            self._forgotten = self._recent[-1].cursor
+            self._recent.clear()
+        self._recent_bytes = sum(len(event.json) for event in kept)
+
     def page(self, cursor: int, agent: str | None, limit: int = _PAGE) -> list[Encoded]:
         """Return the next events after a cursor, from memory when it holds them all; only at the end there are none."""
         if cursor >= self._forgotten:

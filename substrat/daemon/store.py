@@ -85,12 +85,14 @@ class Store:
         self._in_transaction = False
         try:
             _refuse_newer(path)
+            # SQLite gives the mode of this file to those it makes beside it.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._migrate()
-        except sqlite3.Error as problem:
-            raise StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away") from None
+        except (sqlite3.Error, OSError) as problem:
+            raise _unusable(path, problem) from None
 
     def close(self) -> None:
         """Close the database; the last writer folds the write-ahead log in."""
@@ -150,7 +152,17 @@ class Store:
         )  # fmt: skip
 
     def agents(self) -> list[Agent]:
-        """Load every agent with its newest turn and the number of items that wait, oldest first."""
+        """Load every agent with its newest turn and the number of items that wait, oldest first.
+
+        Raises:
+            StateUnusable: the database is damaged.
+        """
+        try:
+            return self._agents()
+        except (sqlite3.Error, ValueError) as problem:
+            raise _unusable(self._path, problem) from None
+
+    def _agents(self) -> list[Agent]:
         turns = {
             row[1]: _turn(row)
             for row in self._db.execute(
@@ -278,6 +290,10 @@ class Store:
     def forget_mount_point(self, path: str) -> None:
         """Take back `add_mount_point`."""
         self._db.execute("DELETE FROM mount_points WHERE path = ?", (path,))
+
+
+def _unusable(path: str, problem: Exception) -> StateUnusable:
+    return StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away")
 
 
 def _refuse_newer(path: str) -> None:

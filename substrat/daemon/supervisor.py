@@ -411,6 +411,7 @@ class Supervisor:
                 self._put(replace(child, parent=None))
             self._change.removed.add(agent.id)
             self._change.agents.pop(agent.id, None)
+            self._change.after.append(lambda: self.journal.forget(agent.id))
             runner = self._runner
             if runner is not None:
                 self._change.after.append(lambda: runner.forget(agent))

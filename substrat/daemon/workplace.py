@@ -241,10 +241,13 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         raise WorkspaceUnusable(f"the workspace {path} isn't a directory: choose one")
     if real in _SYSTEM_PLACES or real.startswith(("/proc/", "/sys/", "/dev/", "/usr/", "/etc/", "/boot/")):
         raise WorkspaceUnusable(f"the workspace {real} belongs to the system: choose a directory of your own")
-    for other in (user.home, *forbidden):
+    # Working in one of these would be writing what decides about other agents, logins or the daemon.
+    closed = (*forbidden, *(os.path.join(user.home, name) for name in (".cursor", ".config/cursor", ".ssh", ".gnupg")))
+    for other in (user.home, *closed):
         if _within(other, real) or (other != user.home and _within(real, other)):
             raise WorkspaceUnusable(
-                f"the workspace {real} would show the agent {other}: choose a directory that doesn't contain it"
+                f"the workspace {real} would open {other} to the agent: choose a directory that neither holds it "
+                f"nor lies in it"
             )
     _check_owner(real, found, user)
     _check_cursor_dir(real)

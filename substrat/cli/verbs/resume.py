@@ -96,8 +96,7 @@ def _wait(
     """Wait for all the turns at once; an agent with nothing left to do has none."""
     waited = [(agent, message) for agent, message in resumed if message is not None]
     outcomes = connection.each(
-        ("agent.wait_message", {"agent": agent["id"], "message": message, "timeout": timeout})
-        for agent, message in waited
+        ("agent.wait_message", {"agent": agent["id"], "message": message, "timeout": timeout}) for agent, message in waited
     )
     after: dict[object, Agent] = {agent["id"]: agent for agent, _ in resumed}
     status = errors.DONE

@@ -1,0 +1,135 @@
+"""`service`: installs the daemon as a systemd user service, or takes it away again; the unit itself is in `systemd/`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from substrat import errors
+from substrat.cli import output
+from substrat.cli.options import Arguments, Command, Option
+from substrat.cli.table import VERBS
+
+COMMAND = Command(
+    "service",
+    VERBS["service"],
+    words="install|uninstall",
+    least=1,
+    most=1,
+    options=(
+        Option("--dry-run", about="only print the unit and say what would be done"),
+        Option("--system", about="not available: Substrat runs as a user's service"),
+    ),
+    notes="Running turns are not touched by restarting or uninstalling the service.",
+)
+UNIT = "substratd.service"
+
+
+def run(arguments: Arguments) -> int:
+    """Install or uninstall the service and return the exit status."""
+    action = arguments.words[0]
+    if arguments.flag("system"):
+        raise errors.NotAvailable("a system service isn't available: install it as the user whose agents it shall run")
+    if action not in {"install", "uninstall"}:
+        raise COMMAND.wrong(f"it takes install or uninstall, not {action!r}")
+    path = unit_path(os.environ)
+    if action == "install":
+        return _install(path, arguments)
+    return _uninstall(path, arguments)
+
+
+def unit_path(environ: os._Environ[str] | dict[str, str]) -> str:
+    """Return where the unit is installed."""
+    config = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(config, "systemd", "user", UNIT)
+
+
+def render(template: str, program: str) -> str:
+    """Put the installed daemon's path into the unit.
+
+    Args:
+        template: the unit as it is shipped.
+        program: `substratd`'s absolute path.
+    """
+    # systemd.service(5): quotes keep spaces, a percent sign is doubled.
+    quoted = '"' + program.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
+    return template.replace("ExecStart=substratd", f"ExecStart={quoted}")
+
+
+def find_template() -> str:
+    """Return the unit as it is shipped: beside the packages in a checkout, inside them in a wheel."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for path in (os.path.join(package, "daemon", "units", UNIT), os.path.join(os.path.dirname(package), "systemd", UNIT)):
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+    raise errors.SubstratError(f"{UNIT} is missing from the installation in {package}: install Substrat again")
+
+
+def _install(path: str, arguments: Arguments) -> int:
+    text = render(find_template(), _daemon_program())
+    if arguments.flag("dry-run"):
+        sys.stdout.write(f"# {path}\n{text}")
+        return errors.DONE
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    _say(arguments, f"wrote {path}")
+    commands = [["daemon-reload"], ["enable", "--now", UNIT]]
+    done = _systemctl(commands, arguments)
+    _warn_about_lingering()
+    return errors.DONE if done else errors.FAILED
+
+
+def _uninstall(path: str, arguments: Arguments) -> int:
+    if not os.path.exists(path):
+        raise errors.NotFound(f"{path} doesn't exist: the service isn't installed")
+    if arguments.flag("dry-run"):
+        sys.stdout.write(f"would stop the daemon and remove {path}\n")
+        return errors.DONE
+    _systemctl([["disable", "--now", UNIT]], arguments)
+    os.unlink(path)
+    _say(arguments, f"removed {path}; agents and their state stay")
+    _systemctl([["daemon-reload"]], arguments)
+    return errors.DONE
+
+
+def _systemctl(commands: list[list[str]], arguments: Arguments) -> bool:
+    """Run systemctl where a user manager answers, else say what to run; returns whether all went well."""
+    import subprocess
+
+    lines = [["systemctl", "--user", *command] for command in commands]
+    bus = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "systemd", "private")
+    if shutil.which("systemctl") is None or not os.path.exists(bus):
+        output.note("no systemd user manager answers here; where one does, run: " + " && ".join(map(" ".join, lines)))
+        return True
+    for line in lines:
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"
+            output.note(f"{' '.join(line)} failed: {reason}")
+            return False
+        _say(arguments, " ".join(line))
+    return True
+
+
+def _warn_about_lingering() -> None:
+    import pwd
+
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    if not os.path.exists(f"/var/lib/systemd/linger/{user}"):
+        output.note(f"agents stop with your last login; to let them run on: loginctl enable-linger {user}")
+
+
+def _daemon_program() -> str:
+    beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "substratd")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("substratd")
+    if found is None:
+        raise errors.SubstratError("substratd isn't installed beside substratctl nor on PATH: install Substrat again")
+    return os.path.abspath(found)
+
+
+def _say(arguments: Arguments, text: str) -> None:
+    if not arguments.json:
+        sys.stdout.write(text + "\n")

@@ -1,0 +1,300 @@
+"""`substrat.Client`: the Python way in, on Trio; `substratctl` has a blocking one of its own.
+
+One connection, many requests in flight. Events go through a channel of bounded size: a consumer that is slow stops the
+whole connection from being read, answers included, so that neither side piles anything up; use a second client for
+requests where events are worked on slowly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import trio
+
+from substrat import __version__, errors, paths
+from substrat.wire import framing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+Object = dict[str, object]
+
+_LONGEST_ANSWER = 16 * framing.MAX_LINE
+_CHUNK = 64 * 1024
+_EVENTS_AHEAD = 256
+
+
+class _Pending:
+    """A request under way: set when its answer, or the end of the connection, has come."""
+
+    def __init__(self, channel: trio.MemorySendChannel[Object] | None) -> None:
+        self.done = trio.Event()
+        self.answer: Object | None = None
+        self.channel = channel
+
+
+class Client:
+    """A conversation with the daemon; make one with `connect`.
+
+    Every method raises the errors of `substrat.errors` that the daemon answers with, and `ConnectionLost` when it goes
+    away. Agents are named by name or id; agent, turn and event objects are those of `docs/protocol.md`.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._sending = trio.Lock()
+        self._pending: dict[int, _Pending] = {}
+        self._channels: dict[int, trio.MemorySendChannel[Object]] = {}
+        self._number = 0
+        self._lost = False
+        self.server: Object = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, socket: str | None = None) -> AsyncIterator[Client]:
+        """Open a conversation that lasts as long as the context.
+
+        Args:
+            socket: the operator socket; by default the one the environment names.
+
+        Raises:
+            DaemonNotRunning: nobody listens there.
+        """
+        path = socket if socket is not None else paths.operator_socket()
+        client = cls(await _open(path))
+        failure: Exception | None = None
+        async with client._stream, trio.open_nursery() as nursery:
+            nursery.start_soon(client._read)
+            try:
+                await client._greet()
+                yield client
+            except Exception as problem:
+                failure = problem
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _greet(self) -> None:
+        who = f"substrat.Client {__version__}"
+        self.server = cast("Object", await self.call("hello", protocol=framing.PROTOCOL_VERSION, client=who))
+
+    async def call(self, method: str, **params: object) -> object:
+        """Call any method of the protocol.
+
+        Args:
+            method: its name.
+            params: its parameters; those that are None are left out.
+
+        Returns:
+            Its result.
+        """
+        return await self._request(method, None, **params)
+
+    async def _request(self, method: str, channel: trio.MemorySendChannel[Object] | None, **params: object) -> object:
+        if self._lost:
+            raise _gone()
+        self._number += 1
+        number = self._number
+        pending = self._pending[number] = _Pending(channel)
+        try:
+            line = framing.request(number, method, {key: value for key, value in params.items() if value is not None})
+            try:
+                async with self._sending:
+                    await self._stream.send_all(line)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                raise _gone() from None
+            await pending.done.wait()
+        finally:
+            del self._pending[number]
+        return _result(pending.answer)
+
+    async def spawn(
+        self,
+        workspace: str,
+        *,
+        name: str | None = None,
+        model: str | None = None,
+        network: str | None = None,
+        allow: Sequence[str] | None = None,
+        prompt: str | None = None,
+    ) -> Object:
+        """Create an agent; with a prompt its first turn starts. Returns the agent object."""
+        hosts = list(allow) if allow is not None else None
+        found = await self.call(
+            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, prompt=prompt
+        )
+        return cast("Object", found)
+
+    async def send(self, agent: str, prompt: str) -> int:
+        """Queue a prompt. Returns the inbox item's number, for `wait_message`."""
+        return cast("int", cast("Object", await self.call("agent.send", agent=agent, prompt=prompt))["message"])
+
+    async def agents(self) -> list[Object]:
+        """Return all agent objects, oldest first."""
+        return cast("list[Object]", await self.call("agent.list"))
+
+    async def show(self, agent: str) -> Object:
+        """Return one agent object."""
+        return cast("Object", await self.call("agent.show", agent=agent))
+
+    async def wait(
+        self,
+        *agents: str,
+        until: Sequence[str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the daemon's
+    ) -> list[Object]:
+        """Wait until each agent is in one of the states (default: neither queued nor running).
+
+        Raises:
+            WaitTimedOut: it took longer than `timeout` seconds.
+        """
+        states = list(until) if until is not None else None
+        return cast("list[Object]", await self.call("agent.wait", agents=list(agents), until=states, timeout=timeout))
+
+    async def wait_message(
+        self,
+        agent: str,
+        message: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the daemon's
+    ) -> Object:
+        """Wait until the turn that carries an inbox item (default: the newest prompt) has ended.
+
+        Returns:
+            The agent object, whose `turn` is that turn.
+        """
+        return cast("Object", await self.call("agent.wait_message", agent=agent, message=message, timeout=timeout))
+
+    async def suspend(self, agent: str) -> Object:
+        """Stop the turn and keep the session; returns when the process is gone."""
+        return cast("Object", await self.call("agent.suspend", agent=agent))
+
+    async def resume(self, agent: str, prompt: str | None = None) -> int | None:
+        """Go on where it stopped. Returns the inbox item's number, None when nothing was left to do."""
+        answer = cast("Object", await self.call("agent.resume", agent=agent, prompt=prompt))
+        return cast("int | None", answer["message"])
+
+    async def interrupt(self, agent: str) -> Object:
+        """Stop the turn."""
+        return cast("Object", await self.call("agent.interrupt", agent=agent))
+
+    async def end(self, agent: str) -> Object:
+        """Finish the agent for good."""
+        return cast("Object", await self.call("agent.end", agent=agent))
+
+    async def rm(self, agent: str) -> None:
+        """Forget an agent that isn't running."""
+        await self.call("agent.rm", agent=agent)
+
+    async def read_events(self, agent: str | None = None, since: int = 0) -> tuple[list[Object], int]:
+        """Return a page of events after a cursor, and the cursor to read on from; an empty page is the end."""
+        page = cast("Object", await self.call("events.read", agent=agent, since=since))
+        return cast("list[Object]", page["events"]), cast("int", page["cursor"])
+
+    @asynccontextmanager
+    async def events(
+        self, agent: str | None = None, since: int | None = None
+    ) -> AsyncIterator[trio.MemoryReceiveChannel[Object]]:
+        """Follow events: `async with client.events() as events: async for event in events: ...`.
+
+        Args:
+            agent: only this agent's.
+            since: the cursor to start after; None: only what comes from now on.
+        """
+        send, receive = trio.open_memory_channel[Object](_EVENTS_AHEAD)
+        answer = cast("Object", await self._request("events.subscribe", send, agent=agent, since=since))
+        number = cast("int", answer["subscription"])
+        try:
+            async with receive:
+                yield receive
+        finally:
+            self._channels.pop(number, None)
+            with trio.move_on_after(1, shield=True):
+                await self._unsubscribe(number)
+
+    async def status(self) -> Object:
+        """Return what the daemon says about itself."""
+        return cast("Object", await self.call("daemon.status"))
+
+    async def shutdown(self, *, suspend: bool = False) -> None:
+        """Stop the daemon; turns go on unless every agent is suspended first."""
+        await self.call("daemon.shutdown", suspend=suspend)
+
+    async def _unsubscribe(self, number: int) -> None:
+        if not self._lost:
+            try:
+                await self.call("events.unsubscribe", subscription=number)
+            except errors.ConnectionLost:
+                return
+
+    async def _read(self) -> None:
+        splitter = framing.LineSplitter(_LONGEST_ANSWER)
+        try:
+            while data := await self._stream.receive_some(_CHUNK):
+                for line in splitter.feed(data):
+                    await self._take(json.loads(line))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # told to everybody who waits, below
+        finally:
+            self._lost = True
+            for pending in self._pending.values():
+                pending.done.set()
+            for channel in self._channels.values():
+                channel.close()
+
+    async def _take(self, message: Object) -> None:
+        number = message.get("id")
+        if isinstance(number, int):
+            pending = self._pending.get(number)
+            if pending is not None:
+                self._answer(pending, message)
+            return
+        params = message.get("params")
+        if message.get("method") == "event" and isinstance(params, dict):
+            await self._deliver(cast("int", params["subscription"]), cast("Object", params["event"]))
+
+    def _answer(self, pending: _Pending, message: Object) -> None:
+        result = message.get("result")
+        if pending.channel is not None and isinstance(result, dict):
+            # Here and not in the task that asked: the subscription's first event may be the next line.
+            self._channels[cast("int", result["subscription"])] = pending.channel
+        pending.answer = message
+        pending.done.set()
+
+    async def _deliver(self, number: int, event: Object) -> None:
+        channel = self._channels.get(number)
+        if channel is not None:
+            try:
+                await channel.send(event)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._channels.pop(number, None)
+
+
+async def _open(path: str) -> trio.SocketStream:
+    directory = None
+    try:
+        spelling, directory = paths.short_socket_path(path)
+        return await trio.open_unix_socket(spelling)
+    except OSError as problem:
+        raise errors.DaemonNotRunning(
+            f"can't reach {path}: {problem.strerror or 'no daemon listens on it'}; start one with 'substratd' or "
+            f"'systemctl --user start substratd'"
+        ) from None
+    finally:
+        if directory is not None:
+            os.close(directory)
+
+
+def _result(answer: Object | None) -> object:
+    if answer is None:
+        raise _gone()
+    failure = answer.get("error")
+    if isinstance(failure, dict):
+        raise errors.from_wire(int(failure["code"]), str(failure["message"]))
+    return answer.get("result")
+
+
+def _gone() -> errors.ConnectionLost:
+    return errors.ConnectionLost("the daemon closed the connection: check that it runs, then connect again")

@@ -1,0 +1,115 @@
+"""cursor-agent's failures by name: what its standard error says, told to a person, and whether waiting helps. Pure.
+
+cursor-agent reports what happens before a session starts only as text on standard error, with an empty standard output
+and an exit status that says little, so the text is all there is. The texts are those of builds up to 2026.10.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_MAX_REASON = 400
+
+
+class Failure(NamedTuple):
+    """A failure that has a name.
+
+    Args:
+        name: what it is called in events and errors.
+        sentence: what happened and what to do; `{said}` stands for what the program said.
+        passes: whether it passes by itself, so that trying again later makes sense.
+    """
+
+    name: str
+    sentence: str
+    passes: bool = False
+
+
+class _Known(NamedTuple):
+    failure: Failure
+    text: re.Pattern[str]
+
+
+def _known(name: str, text: str, sentence: str, *, passes: bool = False) -> _Known:
+    return _Known(Failure(name, sentence, passes), re.compile(text, re.IGNORECASE))
+
+
+# The first that matches counts, so what is more exact stands first.
+_TABLE = (
+    _known("bad-api-key", r"API key is invalid", "the API key is refused: correct CURSOR_API_KEY in the daemon's environment"),
+    _known(
+        "not-logged-in", r"Authentication required|run '(?:cursor-)?agent login'|not logged in",
+        "cursor-agent isn't logged in: run `cursor-agent login`, or set CURSOR_API_KEY in the daemon's environment",
+    ),
+    _known(
+        "no-such-model", r"Cannot use this model: (?P<what>[^.\n]*)",
+        "there is no model {what!r} for this account: `cursor-agent models` lists those there are",
+    ),
+    _known(
+        "model-not-in-plan", r"Named models unavailable|Free plans can only use Auto",
+        "this account's plan doesn't have the model: use --model auto, or upgrade the plan",
+    ),
+    _known(
+        "usage-limit", r"out of usage|spend limit|usage limit|ActionRequiredError",
+        "the account has used up what it may: wait for the next period, or raise its limit ({said})",
+    ),
+    _known(
+        "untrusted-workspace", r"Workspace Trust Required",
+        "cursor-agent doesn't trust the workspace although it was told to: this version may not know --trust",
+    ),
+    _known(
+        "force-forbidden", r"(?:admin|team)[^\n]*(?:--force|run everything|yolo)|(?:--force|yolo)[^\n]*(?:admin|team)",
+        "the team's administrator forbids --force, without which an unattended agent can't work: ask them",
+    ),
+    _known("bad-session-id", r"chat ID must be a UUID", "the session's id isn't a UUID, so it can't be resumed: spawn another agent"),
+    _known(
+        "chat-busy", r"may still be running|ownership is currently changing",
+        "another process still holds this chat: end it, or wait", passes=True,
+    ),
+    _known("session-id-in-use", r'Session ID "[^"]*" is already in use', "the new session's id is in use already"),
+    _known(
+        "unknown-option", r"unknown option '(?P<what>[^']*)'",
+        "this cursor-agent doesn't know the option {what}: install a version from 2026.02 on",
+    ),
+    _known(
+        "connection-lost",
+        r"RetriableError|Connection lost|Connection failed repeatedly|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|PING timed out",
+        "the connection to Cursor was lost: {said}", passes=True,
+    ),
+    _known("out-of-memory", r"JavaScript heap out of memory|Allocation failed", "the agent program ran out of memory: {said}"),
+)  # fmt: skip
+
+KNOWN = tuple(known.failure for known in _TABLE)
+
+
+def recognise(errors: str) -> Failure | None:
+    """Name what a program's standard error says.
+
+    Args:
+        errors: its end, with or without terminal codes.
+
+    Returns:
+        The failure with its sentence filled in, or None when nothing known is in it.
+    """
+    plain = without_codes(errors)
+    for known in _TABLE:
+        found = known.text.search(plain)
+        if found is not None:
+            what = found.groupdict().get("what", "").strip()
+            sentence = known.failure.sentence.format(said=last_words(plain), what=what)
+            return known.failure._replace(sentence=sentence)
+    return None
+
+
+def without_codes(text: str) -> str:
+    """Remove terminal codes; cursor-agent writes them even where there is no terminal."""
+    return _ANSI.sub("", text)
+
+
+def last_words(errors: str) -> str:
+    """Return what a program's standard error says, without terminal codes, on one line, its end when it is long."""
+    lines = [" ".join(line.split()) for line in without_codes(errors).splitlines()]
+    text = " ".join(line for line in lines if line)
+    return text if len(text) <= _MAX_REASON else "…" + text[-_MAX_REASON:]

@@ -1,0 +1,243 @@
+"""Tool calls: what one line says about a call, in one line of words; and starts paired with their ends. Pure.
+
+A call's kind is the key of `tool_call` that ends in `ToolCall`; its siblings (`toolCallId`, `startedAtMs`, …) don't. A
+completed call may come without its arguments and without ever having started, calls interleave, and each kind has its
+own arguments, so everything here has an answer for what isn't there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+Object = dict[str, object]
+
+_MAX_SUMMARY = 200
+_MAX_OPEN_CALLS = 1000
+
+# What a call is applied to, by its kind: the first of these arguments that is there.
+_SUBJECTS: dict[str, tuple[str, ...]] = {
+    "shell": ("command",),
+    "read": ("path",),
+    "edit": ("path",),
+    "write": ("path",),
+    "delete": ("path",),
+    "ls": ("path",),
+    "glob": ("globPattern", "pattern", "targetDirectory"),
+    "grep": ("pattern",),
+    "semSearch": ("query",),
+    "readLints": ("paths", "path"),
+    "webFetch": ("url",),
+    "fetch": ("url",),
+    "webSearch": ("searchTerm", "query"),
+    "getMcpTools": ("toolName", "server"),
+    "task": ("description", "prompt"),
+    "await": ("taskId",),
+    "askQuestion": ("title",),
+    "createPlan": ("name", "title"),
+    "switchMode": ("targetMode", "mode"),
+    "generateImage": ("description", "prompt"),
+    "listMcpResources": ("server",),
+    "readMcpResource": ("uri", "server"),
+    "writeShellStdin": ("shellId",),
+    "sendToAgent": ("agentId", "message"),
+    "readAgentTranscript": ("agentId",),
+}
+_ANY_SUBJECT = ("command", "path", "pattern", "query", "url", "name", "title", "description", "toolName", "id")
+
+_WORDS = {
+    "success": "done",
+    "error": "failed",
+    "failure": "failed",
+    "permissionDenied": "denied",
+    "readPermissionDenied": "denied",
+    "writePermissionDenied": "denied",
+    "timeout": "timed out",
+    "spawnError": "could not start",
+    "fileNotFound": "no such file",
+    "toolNotFound": "no such tool",
+    "serverNotFound": "no such server",
+    "": "done",
+}
+
+
+class Call(NamedTuple):
+    """What one line says about a tool call.
+
+    Args:
+        id: pairs its start with its end; it may hold a newline.
+        group: calls of one model step share it (`model_call_id`).
+        kind: the tool, such as `shell`.
+        args: its arguments, None when the line has none.
+        arm: which of its result's alternatives came, empty when none did.
+        outcome: that alternative.
+        at_ms: when the line was written, in milliseconds since the epoch.
+        took_ms: how long the call took, when the line itself says so.
+    """
+
+    id: str
+    group: str | None
+    kind: str
+    args: Object | None
+    arm: str
+    outcome: Object
+    at_ms: int | None
+    took_ms: int | None
+
+    @property
+    def exit_code(self) -> int | None:
+        """A command's exit code."""
+        code = self.outcome.get("exitCode")
+        return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the tool did what it was asked; a command that exits with 1 didn't."""
+        return self.arm in {"success", ""} and self.outcome.get("isError") is not True and self.exit_code in {None, 0}
+
+
+def read(body: Object) -> Call:
+    """Read a `tool_call` line in the shape of current builds (`dialects.normalise`)."""
+    kind, inner = _kind(body)
+    args = inner.get("args")
+    arm, outcome = _arm(inner.get("result"))
+    call_id = body.get("call_id")
+    group = body.get("model_call_id")
+    return Call(
+        id=call_id if isinstance(call_id, str) else "",
+        group=group if isinstance(group, str) else None,
+        kind=kind,
+        args=args if isinstance(args, dict) else None,
+        arm=arm,
+        outcome=outcome,
+        at_ms=_whole(body.get("timestamp_ms")),
+        took_ms=_took(body, outcome),
+    )
+
+
+def summary(call: Call) -> str:
+    """Say a call in one line: the tool, and what it is applied to when the line says so."""
+    if call.args is None:
+        return call.kind or "tool call"
+    if call.kind == "mcp":
+        tool = _first(call.args, "toolName", "name") or "?"
+        return _one_line(f"mcp {tool}: {json.dumps(call.args.get('args', {}), ensure_ascii=False, default=str)}")
+    if call.kind == "updateTodos":
+        todos = call.args.get("todos")
+        return f"updateTodos: {len(todos)} items" if isinstance(todos, list) else "updateTodos"
+    subject = _first(call.args, *_SUBJECTS.get(call.kind, ()), *_ANY_SUBJECT)
+    return _one_line(f"{call.kind}: {subject}" if subject else call.kind or "tool call")
+
+
+def verdict(call: Call) -> str:
+    """Say how a call ended in a few words."""
+    if call.exit_code is not None and call.arm in {"success", "failure"}:
+        aborted = " (aborted)" if call.outcome.get("aborted") is True else ""
+        return f"exit {call.exit_code}{aborted}"
+    if call.arm == "success" and call.outcome.get("isError") is True:
+        return _with_reason("failed", _mcp_text(call.outcome))
+    if call.arm == "success":
+        return "done"
+    reason = _first(call.outcome, "reason", "error", "errorMessage", "modelVisibleError", "message", "abortReason")
+    return _with_reason(_WORDS.get(call.arm, call.arm), reason)
+
+
+class Pairing:
+    """Remembers calls under way, so that an end can be told with what its start said."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Call] = {}
+
+    def start(self, call: Call) -> None:
+        """Note a call's start; the oldest is forgotten when a program opens calls without end."""
+        if len(self._open) >= _MAX_OPEN_CALLS:
+            self._open.pop(next(iter(self._open)))
+        self._open[call.id] = call
+
+    def end(self, call: Call) -> Call:
+        """Return a call's end, completed with its start's arguments and with how long it took."""
+        started = self._open.pop(call.id, None)
+        if started is None:
+            return call
+        took = call.took_ms
+        if took is None and call.at_ms is not None and started.at_ms is not None:
+            took = call.at_ms - started.at_ms
+        return call._replace(
+            kind=call.kind or started.kind, args=call.args if call.args is not None else started.args, took_ms=took
+        )
+
+
+def ended_line(call: Call) -> str:
+    """Say a call and its end in one line: `shell: ls → exit 0 (0.2 s)`."""
+    took = f" ({call.took_ms / 1000:.1f} s)" if call.took_ms is not None else ""
+    return f"{summary(call)} → {verdict(call)}{took}"
+
+
+def _kind(body: Object) -> tuple[str, Object]:
+    call = body.get("tool_call")
+    if isinstance(call, dict):
+        for key, value in call.items():
+            if isinstance(key, str) and key.endswith("ToolCall") and isinstance(value, dict):
+                return key.removesuffix("ToolCall"), value
+    return "", {}
+
+
+def _arm(result: object) -> tuple[str, Object]:
+    if isinstance(result, dict):
+        for arm, value in result.items():
+            return str(arm), value if isinstance(value, dict) else {}
+    return "", {}
+
+
+def _took(body: Object, outcome: Object) -> int | None:
+    """Find a duration in the line itself: the call's own times first, the result's claims after."""
+    call = body.get("tool_call")
+    if isinstance(call, dict):
+        started, completed = _whole(call.get("startedAtMs")), _whole(call.get("completedAtMs"))
+        if started is not None and completed is not None and completed >= started:
+            return completed - started
+    for value in (body.get("duration_ms"), outcome.get("durationMs"), outcome.get("executionTime")):
+        if (found := _whole(value)) is not None:
+            return found
+    return None
+
+
+def _whole(value: object) -> int | None:
+    """Read a whole number; 64-bit ones come as text."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        return int(value)
+    return None
+
+
+def _first(body: Object, *keys: str) -> str | None:
+    for key in keys:
+        value = body.get(key)
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            return ", ".join(str(item) for item in value)
+    return None
+
+
+def _mcp_text(outcome: Object) -> str | None:
+    content = outcome.get("content")
+    for block in content if isinstance(content, list) else ():
+        text = block.get("text") if isinstance(block, dict) else None
+        if isinstance(text, dict):
+            text = text.get("text")
+        if isinstance(text, str) and text:
+            return text
+    return None
+
+
+def _with_reason(words: str, reason: str | None) -> str:
+    return _one_line(f"{words}: {reason}" if reason else words)
+
+
+def _one_line(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _MAX_SUMMARY else flat[: _MAX_SUMMARY - 1] + "…"

@@ -1,0 +1,345 @@
+"""What can't work is refused with one clear error, and nothing is half made."""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+
+import pytest
+
+
+def refused(house, workspace, *words):
+    """Spawning fails with status 1, one line on stderr, and leaves no agent, no directory and no process."""
+    done = house.ctl("spawn", "anna", "-w", workspace, *words, "hello")
+    assert (done.code, done.out) == (1, ""), done
+    assert house.ok("ls") == []
+    assert not (house.state / "agents").exists() or not list((house.state / "agents").iterdir())
+    assert not (house.runtime / "agents").exists() or not list((house.runtime / "agents").iterdir())
+    assert not house.sandboxed()
+    return done.error
+
+
+# The workspace
+
+
+def test_a_workspace_that_is_missing(daemon):
+    assert "nowhere" in refused(daemon, daemon.directory / "nowhere")
+
+
+def test_a_workspace_that_is_a_file(daemon):
+    file = daemon.directory / "file"
+    file.write_text("x")
+    assert str(file) in refused(daemon, file)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_workspace_that_belongs_to_nobody(daemon):
+    work = daemon.workspace()
+    os.chown(work, 65534, 65534)
+    assert str(work) in refused(daemon, work)
+
+
+def test_a_workspace_that_holds_the_daemons_state(daemon):
+    assert str(daemon.directory) in refused(daemon, daemon.directory)
+
+
+def test_a_workspace_inside_the_daemons_state(daemon):
+    inside = daemon.state / "inside"
+    inside.mkdir()
+    assert str(inside) in refused(daemon, inside)
+    inside = daemon.runtime / "inside"
+    inside.mkdir()
+    assert str(inside) in refused(daemon, inside)
+
+
+def test_the_home_directory_is_no_workspace(daemon):
+    assert str(daemon.home) in refused(daemon, daemon.home)
+
+
+def test_the_users_cursor_directory_is_no_workspace(daemon):
+    for inside in (".cursor", ".config/cursor"):
+        path = daemon.home / inside
+        path.mkdir(parents=True, exist_ok=True)
+        assert str(path) in refused(daemon, path)
+
+
+@pytest.mark.parametrize("path", ["/", "/usr", "/etc", "/proc", "/dev", "/tmp"])
+def test_a_system_directory_is_no_workspace(daemon, path):
+    assert path in refused(daemon, path)
+
+
+def test_a_symlink_to_the_home_directory_is_no_workspace(daemon):
+    link = daemon.directory / "link"
+    link.symlink_to(daemon.home)
+    refused(daemon, link)
+
+
+def test_a_relative_workspace_is_refused_on_the_wire(daemon):
+    work = daemon.workspace()
+    with daemon.wire() as wire:
+        assert "absolute" in wire.refuse("agent.spawn", workspace=work.name)["message"]
+    assert daemon.ok("ls") == []
+
+
+def test_a_workspace_that_vanishes_fails_the_next_turn_and_only_that(daemon):
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "one")
+    shutil.move(work, daemon.directory / "moved")
+    done = daemon.ctl("send", "anna", "--wait", "two")
+    assert done.code in {1, 5}
+    assert str(work) in done.err + json.dumps(daemon.show("anna"))
+    assert not work.exists(), "nothing is made in its place"
+    shutil.move(daemon.directory / "moved", work)
+    if daemon.show("anna")["state"] == "suspended":
+        daemon.ctl("resume", "anna")
+    done = daemon.ctl("send", "anna", "--wait", "three")
+    assert (done.code, done.out.strip()) == (0, "three")
+
+
+def test_a_workspace_replaced_by_a_link_to_the_home_is_refused_on_resume(daemon):
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.ok("suspend", "anna")
+    shutil.rmtree(work)
+    (daemon.home / "secret").write_text("canary")
+    work.symlink_to(daemon.home)
+    done = daemon.ctl("resume", "anna", "--wait", "--prompt", "/shell cat secret; touch pwned")
+    assert done.code in {1, 5}, done
+    assert not (daemon.home / "pwned").exists()
+    assert "canary" not in daemon.ctl("logs", "anna", "--raw").out
+
+
+# What has to be on the machine
+
+
+def test_a_bubblewrap_that_is_not_there(house):
+    house.start(config='[sandbox]\nbwrap = "/nonexistent/bwrap"\n')
+    assert "/nonexistent/bwrap" in refused(house, house.workspace())
+
+
+def test_a_bubblewrap_that_does_not_work(house):
+    broken = house.program("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n", "bwrap")
+    house.start(config=f'[sandbox]\nbwrap = "{broken}"\n')
+    work = house.workspace()
+    done = house.ctl("spawn", "anna", "-w", work, "--wait", "hello")
+    assert done.code in {1, 5}
+    assert "bwrap" in done.error or "bubblewrap" in done.error or "namespace" in done.error
+    if done.code == 1:
+        assert house.ok("ls") == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "not executable", "a directory"])
+def test_an_agent_program_that_cannot_run(house, kind):
+    path = house.directory / "program"
+    if kind == "not executable":
+        path.write_text("#!/bin/sh\n")
+    elif kind == "a directory":
+        path.mkdir()
+    house.start(agent=path)
+    assert str(path) in refused(house, house.workspace())
+
+
+def test_an_agent_program_that_is_nowhere_in_the_path(house):
+    house.start(environment={"SUBSTRAT_AGENT_BINARY": "", "PATH": "/usr/bin:/bin"})
+    assert "cursor-agent" in refused(house, house.workspace())
+
+
+def test_an_agent_program_that_vanishes_is_found_again(house):
+    program = house.program("begin()\nfinish(prompt)\n")
+    house.start(agent=program)
+    work = house.workspace()
+    house.spawn("anna", work, "one")
+    program.rename(program.with_name("away"))
+    done = house.ctl("send", "anna", "--wait", "two")
+    assert done.code in {1, 5}
+    assert str(program) in done.err + json.dumps(house.show("anna"))
+    program.with_name("away").rename(program)
+    done = house.ctl("send", "anna", "--wait", "three")
+    assert (done.code, done.out.strip()[-5:]) == (0, "three")
+
+
+def test_an_agent_program_whose_interpreter_is_missing(house):
+    house.start(agent=house.program("#!/opt/nothing/python\n"))
+    done = house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", "hello")
+    assert done.code in {1, 5}
+    assert done.error
+
+
+# The configuration
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[agent]\nbinarry = "/x"\n', "binary"),
+        ('[sandbox]\nbwarp = "/x"\n', "bwrap"),
+        ('[sandbocks]\nbwrap = "/x"\n', "sandbox"),
+        ("[agent]\nbind_ro = 3\n", "bind_ro"),
+        ("[agent\n", "config.toml"),
+        ('[agent]\nbinary = "a"\nbinary = "b"\n', "config.toml"),
+        ("\xff", "config.toml"),
+    ],
+)
+def test_a_configuration_with_an_error_stops_the_start(house, text, named):
+    code, said = house.refused(config=text)
+    assert code == 2, said
+    assert named in said
+    assert str(house.config) in said
+    assert "Traceback" not in said
+    assert not house.socket.exists()
+
+
+def test_an_unknown_key_names_the_nearest_known_one(house):
+    _, said = house.refused(config='[agent]\nbinarry = "/x"\n')
+    assert "binarry" in said
+    assert "binary" in said.replace("binarry", "")
+
+
+def test_a_configuration_that_was_named_but_is_missing(house):
+    code, said = house.refused(arguments=("--config", str(house.directory / "nowhere.toml")))
+    assert code in {1, 2}
+    assert "nowhere.toml" in said
+
+
+def test_no_configuration_at_all_is_fine(daemon):
+    assert daemon.ok("ls") == []
+
+
+def test_the_binary_may_be_configured(house):
+    house.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=f'[agent]\nbinary = "{house.agent}"\n')
+    assert house.spawn("anna", house.workspace(), "hello")["turn"]["result"] == "hello"
+
+
+def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(house, until):
+    first = house.program('begin()\nfinish("first")\n', "first")
+    second = house.program('begin()\nfinish("second")\n', "second")
+    house.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=f'[agent]\nbinary = "{first}"\n')
+    work = house.workspace()
+    assert house.spawn("anna", work, "x")["turn"]["result"] == "first"
+
+    house.config.write_text(f'[agent]\nbinary = "{second}"\n')
+    house.daemon.send_signal(signal.SIGHUP)
+    until(lambda: "reload" in house.log, "the reload")
+    assert house.spawn("bert", work, "x")["turn"]["result"] == "second"
+
+    before = len(house.log)
+    house.config.write_text('[agent]\nbinarry = "/x"\n')
+    house.daemon.send_signal(signal.SIGHUP)
+    until(lambda: "binarry" in house.log[before:], "the complaint")
+    assert house.spawn("carl", work, "x")["turn"]["result"] == "second"
+    assert house.daemon.poll() is None
+
+
+# The state directory
+
+
+def test_a_second_daemon_on_one_state_directory_says_who_holds_it(daemon):
+    daemon.spawn("anna", daemon.workspace())
+    code, said = daemon.refused(arguments=("--runtime-dir", str(daemon.runtime / "second")))
+    assert code == 1, said
+    assert str(daemon.daemon.pid) in said
+    assert str(daemon.state) in said
+    assert "Traceback" not in said
+    code, said = daemon.refused()
+    assert code == 1, said
+    assert daemon.show("anna")["state"] == "idle", "the first one goes on"
+
+
+def test_a_lock_of_a_dead_daemon_holds_nobody_up(daemon):
+    daemon.kill()
+    daemon.start()
+    assert daemon.ok("ls") == []
+
+
+def database(house):
+    (path,) = house.state.glob("*.db")
+    return path
+
+
+def snapshot(house):
+    """What is in the database's files; the log and its index may be made empty by looking."""
+    contents = {path.name: path.read_bytes() for path in house.state.glob("*.db*") if not path.name.endswith("-shm")}
+    return {name: content for name, content in contents.items() if content}
+
+
+def test_a_damaged_database_is_refused_untouched(daemon):
+    daemon.spawn("anna", daemon.workspace(), "hello")
+    daemon.stop()
+    path = database(daemon)
+    path.write_bytes(b"this is no database" * 1000)
+    before = snapshot(daemon)
+    code, said = daemon.refused()
+    assert code == 1, said
+    assert str(path) in said or str(daemon.state) in said
+    assert "Traceback" not in said
+    assert snapshot(daemon) == before
+
+
+def test_a_database_of_a_newer_version_is_refused_untouched(daemon):
+    daemon.spawn("anna", daemon.workspace(), "hello")
+    daemon.stop()
+    path = database(daemon)
+    with sqlite3.connect(path) as base:
+        (version,) = base.execute("PRAGMA user_version").fetchone()
+        base.execute(f"PRAGMA user_version={version + 1}")
+    base.close()
+    before = snapshot(daemon)
+    code, said = daemon.refused()
+    assert code == 1, said
+    assert "newer" in said
+    assert "Traceback" not in said
+    assert snapshot(daemon) == before
+    with sqlite3.connect(path) as base:
+        base.execute(f"PRAGMA user_version={version}")
+    base.close()
+    daemon.start()
+    assert daemon.show("anna")["turn"]["result"] == "hello"
+
+
+def test_a_database_with_a_hole_is_refused_in_a_sentence(daemon):
+    daemon.spawn("anna", daemon.workspace(), "hello")
+    daemon.stop()
+    path = database(daemon)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 8192)
+    code, said = daemon.refused()
+    assert code == 1, said
+    assert str(daemon.state) in said
+    assert "Traceback" not in said
+
+
+def test_a_state_directory_that_is_a_file(house):
+    house.state.write_text("x")
+    code, said = house.refused()
+    assert code == 1, said
+    assert str(house.state) in said
+    assert "Traceback" not in said
+
+
+def test_the_doors_are_the_users_own(house, mode):
+    house.state.mkdir(mode=0o755)
+    house.runtime.chmod(0o755)
+    house.start()
+    house.spawn("anna", house.workspace(), "hello")
+    assert mode(house.socket) == 0o600
+    for path in (house.state, house.runtime):
+        assert mode(path) & 0o077 == 0, path
+
+
+def test_a_runtime_directory_too_deep_for_a_socket_works_or_says_so(house):
+    deep = house.directory / ("d" * 90)
+    deep.mkdir()
+    process = house.launch(arguments=("--runtime-dir", str(deep)))
+    environment = house.environment(SUBSTRAT_RUNTIME_DIR=str(deep))
+    code = None
+    while code is None and house.ctl("ls", environment=environment).code != 0:
+        code = process.poll()
+    if code is None:
+        assert house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", "hi", environment=environment).code == 0
+    else:
+        said = process.log.read_text()
+        assert code in {1, 2}
+        assert "Traceback" not in said
+        assert str(deep) in said

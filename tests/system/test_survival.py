@@ -1,0 +1,289 @@
+"""Turns survive the daemon, and the next daemon accounts for everything that happened."""
+
+import base64
+import json
+import os
+import signal
+
+import pytest
+
+# Writes numbered lines until it is told to stop, and a last one.
+COUNTER = """
+begin()
+number = 0
+while not os.path.exists("go"):
+    say(f"line {number}")
+    number += 1
+    mark("count", str(number))
+    time.sleep(0.002)
+finish(f"{number} lines")
+sys.exit(int(prompt or 0))
+"""
+
+
+def counting(house, until, prompt="0"):
+    house.start(agent=house.program(COUNTER))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, prompt)
+    until(lambda: count(work) > 20, "the first lines")
+    return work
+
+
+def count(work):
+    try:
+        return int((work / "count").read_text())
+    except FileNotFoundError:
+        return 0
+
+
+def check_every_line_once(house):
+    """The journal holds exactly the lines that the agent wrote, in order, with rising cursors."""
+    agent = house.show("anna")
+    turns = sorted((house.agents_directory(agent) / "turns").iterdir(), key=lambda path: int(path.name))
+    written = b"".join((turn / "stdout").read_bytes() for turn in turns)
+    assert house.ctl("logs", "anna", "--raw").raw == written
+    with house.wire() as wire:
+        page = wire.call("events.read", agent="anna", since=0, lines=True, limit=100_000)["events"]
+        while more := wire.call("events.read", agent="anna", since=page[-1]["cursor"], lines=True)["events"]:
+            page += more
+    lines = [base64.b64decode(event["line"]).removesuffix(b"\n") for event in page if event.get("line") is not None]
+    assert lines == written.removesuffix(b"\n").split(b"\n")
+    cursors = [event["cursor"] for event in page]
+    assert cursors == sorted(set(cursors))
+    assert [event["kind"] for event in page].count("turn:ended") == len(turns)
+    return agent
+
+
+def test_a_turn_goes_on_when_the_daemon_is_killed_and_is_adopted(house, until):
+    work = counting(house, until, prompt="0")
+    before = house.show("anna")
+    cursor = house.ctl("logs", "anna", "--json").lines[-1]["cursor"]
+    house.kill()
+    reached = count(work)
+    until(lambda: count(work) > reached + 20, "lines without a daemon")
+    house.start()
+    agent = house.show("anna")
+    assert (agent["state"], agent["turn"]) == ("running", before["turn"])
+    until(lambda: house.ctl("logs", "anna", "--json", "--since", str(cursor)).lines, "the lines of that time")
+    (work / "go").touch()
+    agent = house.wait("anna")
+    assert (agent["turn"]["outcome"], agent["turn"]["exit_code"]) == ("success", 0)
+    check_every_line_once(house)
+    assert not house.sandboxed()
+
+
+def test_an_adopted_turn_can_be_suspended(house, until):
+    work = counting(house, until)
+    house.kill()
+    house.start()
+    (agent,) = house.ok("suspend", "anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", "interrupted")
+    assert not house.sandboxed()
+    reached = count(work)
+    (work / "go").touch()
+    (agent,) = house.ok("resume", "anna", "0", "--wait", "--timeout", "20")
+    assert agent["turn"]["number"] == 2
+    assert reached
+    check_every_line_once(house)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_turn_that_ended_while_no_daemon_ran(house, until, code):
+    work = counting(house, until, prompt=str(code))
+    house.kill()
+    (work / "go").touch()
+    until(lambda: not house.sandboxed(), "the end of the turn")
+    house.start()
+    agent = house.wait("anna")
+    assert agent["turn"]["exit_code"] == code
+    assert agent["turn"]["result"] == f"{count(work)} lines"
+    assert agent["turn"]["outcome"] in ({"success"} if code == 0 else {"success", "error"})
+    assert agent["turn"]["ended_at"]
+    check_every_line_once(house)
+
+
+def test_a_turn_that_was_killed_while_no_daemon_ran(house, until):
+    counting(house, until)
+    house.kill()
+    for pid in house.sandboxed():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not house.sandboxed(), "the end of the sandbox")
+    house.start()
+    agent = house.wait("anna")
+    assert agent["state"] in {"failed", "idle", "suspended"}
+    assert agent["turn"]["outcome"] in {"error", "lost"}
+    assert agent["turn"]["error"]
+    check_every_line_once(house)
+    assert house.ctl("send", "anna", "again").code == 0
+
+
+def test_a_turn_whose_outer_process_is_killed_leaves_no_tree(house, until):
+    """When bubblewrap outside is gone and the inside lives, the whole turn counts as killed."""
+    counting(house, until)
+    own = os.readlink("/proc/self/ns/pid")
+    outer = [pid for pid in house.sandboxed() if os.readlink(f"/proc/{pid}/ns/pid") == own]
+    assert outer
+    for pid in outer:
+        os.kill(pid, signal.SIGKILL)
+    agent = house.wait("anna")
+    assert agent["turn"]["outcome"] in {"error", "lost"}
+    until(lambda: not house.sandboxed(), "the end of the sandbox")
+
+
+def test_the_daemon_killed_again_and_again(house, until):
+    work = counting(house, until)
+    for _ in range(4):
+        house.kill()
+        reached = count(work)
+        until(lambda: count(work) > reached + 5, "more lines")  # noqa: B023
+        house.start()
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["outcome"] == "success"
+    check_every_line_once(house)
+
+
+def test_sigterm_is_the_end_of_the_daemon_not_of_its_turns(house, until):
+    work = counting(house, until)
+    house.stop()
+    assert not house.socket.exists() or house.ctl("ls").code == 3
+    reached = count(work)
+    until(lambda: count(work) > reached, "the turn to go on")
+    house.start()
+    assert house.show("anna")["state"] == "running"
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["outcome"] == "success"
+    check_every_line_once(house)
+
+
+def test_sigint_is_like_sigterm(house, until):
+    work = counting(house, until)
+    house.daemon.send_signal(signal.SIGINT)
+    assert house.daemon.wait(20) in {0, 130}
+    assert "Traceback" not in house.log
+    house.start()
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["outcome"] == "success"
+
+
+def test_a_half_written_line_is_read_once_by_the_next_daemon(house, until):
+    source = """
+begin()
+sys.stdout.write('{"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "te')
+sys.stdout.flush()
+mark("half")
+wait_for("go")
+sys.stdout.write('xt": "two halves"}]}, "session_id": "x"}\\n')
+finish("end")
+"""
+    house.start(agent=house.program(source))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    until((work / "half").exists)
+    house.kill()
+    house.start()
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["outcome"] == "success"
+    assert "two halves" in [event["text"] for event in house.events("anna")]
+    check_every_line_once(house)
+
+
+def test_what_was_accepted_is_not_lost(daemon, until):
+    """Prompts that were queued when the daemon died run, in order and once."""
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    for number in range(3):
+        daemon.ok("send", "anna", f"prompt {number}")
+    daemon.kill()
+    daemon.start()
+    assert daemon.show("anna")["unread"] == 3
+    (work / "go").touch()
+    until(lambda: daemon.wait("anna")["turn"]["number"] == 4, "the last prompt's turn")
+    results = [event["raw"]["result"] for event in daemon.events("anna", "result:success")]
+    assert results[1:] == ["prompt 0", "prompt 1", "prompt 2"]
+
+
+def test_cursors_stay_valid_across_a_restart(daemon):
+    daemon.spawn("anna", daemon.workspace(), "one")
+    before = daemon.ctl("events", "--json", "--since", "0").lines
+    daemon.kill()
+    daemon.start()
+    assert daemon.ctl("events", "--json", "--since", "0").lines[: len(before)] == before
+    daemon.ctl("send", "anna", "--wait", "two")
+    after = daemon.ctl("events", "--json", "--since", str(before[-1]["cursor"])).lines
+    assert after
+    assert all(event["cursor"] > before[-1]["cursor"] for event in after)
+    assert daemon.ctl("events", "--json", "--since", str(before[3]["cursor"])).lines == before[4:] + after
+
+
+def test_a_client_that_waits_learns_that_the_daemon_died(daemon):
+    daemon.held("anna", daemon.workspace())
+    waiting = daemon.follow("wait", "anna")
+    with daemon.wire() as wire:
+        wire.ask("agent.wait", agents=["anna"])
+        daemon.kill()
+        assert wire.receive() is None
+    assert waiting.wait(20) == 3
+
+
+def test_agents_of_every_state_are_as_they_were(daemon):
+    work = daemon.workspace()
+    daemon.spawn("idle", work, "x")
+    daemon.ctl("spawn", "failed", "-w", work, "--wait", "/exit 1")
+    daemon.spawn("ended", work)
+    daemon.ok("end", "ended")
+    daemon.spawn("suspended", work, "x")
+    daemon.ok("suspend", "suspended")
+    daemon.held("running", work)
+    before = daemon.ok("ls")
+    for stop in (daemon.kill, daemon.stop):
+        stop()
+        daemon.start()
+        assert daemon.ok("ls") == before
+
+
+def test_the_agents_door_works_after_a_restart(daemon, until):
+    """A turn that runs through a restart still reaches the daemon through its companion."""
+    work = daemon.workspace()
+    script = "/tool whoami {}\n/shell touch ready; while [ ! -e go ]; do sleep 0.02; done\n/tool report_status "
+    script += json.dumps({"text": "on"})
+    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=script.encode())
+    until((work / "ready").exists, "the first half")
+    daemon.kill()
+    daemon.start()
+    (work / "go").touch()
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
+    first, second = daemon.tool("anna")
+    assert "anna" in first
+    assert not second.startswith("!")
+
+
+def test_a_tool_call_without_a_daemon_is_answered_by_the_next_or_fails_clearly(daemon, until):
+    work = daemon.workspace()
+    script = (
+        "/tool whoami {}\n/shell touch ready; while [ ! -e go ]; do sleep 0.02; done\n/tool whoami {}\n/shell touch called"
+    )
+    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=script.encode())
+    until((work / "ready").exists, "the first half")
+    daemon.kill()
+    (work / "go").touch()
+    daemon.start()
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
+    assert "anna" in daemon.tool("anna")[1]
+
+
+def test_a_daemon_that_died_right_after_spawn_starts_the_turn_once(house, until):
+    """Killing the daemon between its steps loses nothing it has answered for."""
+    house.start(agent=house.program("begin()\nfd = os.open('runs', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n"
+                                    "os.write(fd, b'x')\nfinish(prompt)\n"))  # fmt: skip
+    work = house.workspace()
+    for number in range(5):
+        with house.wire() as wire:
+            wire.call("agent.spawn", workspace=str(work), name=f"a{number}", prompt="x")
+            house.kill()
+        house.start()
+        agent = house.wait(f"a{number}")
+        assert agent["turn"]["outcome"] in {"success", "lost", "error"}
+    runs = (work / "runs").read_text()
+    outcomes = [agent["turn"]["outcome"] for agent in house.ok("ls")]
+    assert len(runs) >= outcomes.count("success")
+    assert len(runs) <= 5

@@ -1,0 +1,371 @@
+"""Suspend stops the turn and keeps the session; resume continues exactly that session."""
+
+import json
+import shutil
+import signal
+
+import pytest
+
+# Each ignores a part of the ladder, and says with a file which signals it got.
+STUBBORN = """
+begin()
+
+
+def note(number, frame):
+    mark(f"got-{number}")
+    if number not in ignored:
+        sys.exit(128 + number)
+
+
+ignored = {ignored}
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, note)
+{more}
+mark("ready")
+while True:
+    signal.pause()
+"""
+
+DOUBLE_FORK = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        for descriptor in range(3):
+            os.close(descriptor)
+        mark("orphan")
+        while True:
+            signal.pause()
+    os._exit(0)
+wait_for("orphan")
+"""
+
+
+def stubborn(ignored, more=""):
+    return STUBBORN.replace("{ignored}", ignored).replace("{more}", more)
+
+
+def start(house, source, until):
+    house.start(agent=house.program(source))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    until((work / "ready").exists, "the agent's start")
+    until(lambda: house.show("anna")["session_id"], "the session")
+    assert house.sandboxed()
+    return work
+
+
+def check_suspended(house):
+    (agent,) = house.ok("suspend", "anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", "interrupted")
+    assert agent["turn"]["ended_at"]
+    assert house.sandboxed() == set(), "when suspend has answered the process tree is gone"
+    return agent
+
+
+def test_suspend_in_the_middle_of_a_turn(daemon):
+    work = daemon.workspace()
+    session = daemon.held("anna", work)["session_id"]
+    assert daemon.sandboxed()
+    agent = check_suspended(daemon)
+    assert agent["session_id"] == session
+    assert agent["turn"]["result"] is None
+    kinds = [event["kind"] for event in daemon.events("anna")]
+    assert "turn:ended" in kinds
+    assert "result:success" not in kinds
+
+
+def test_the_first_rung_is_sigint(house, until):
+    work = start(house, stubborn("set()"), until)
+    agent = check_suspended(house)
+    assert (work / f"got-{signal.SIGINT:d}").exists()
+    assert not (work / f"got-{signal.SIGTERM:d}").exists()
+    assert agent["turn"]["exit_code"] == 130
+
+
+def test_an_agent_that_ignores_sigint_gets_sigterm(house, until):
+    work = start(house, stubborn("{signal.SIGINT}"), until)
+    agent = check_suspended(house)
+    assert (work / f"got-{signal.SIGINT:d}").exists()
+    assert (work / f"got-{signal.SIGTERM:d}").exists()
+    assert agent["turn"]["exit_code"] == 143
+
+
+def test_an_agent_that_ignores_both_is_killed(house, until):
+    work = start(house, stubborn("{signal.SIGINT, signal.SIGTERM}"), until)
+    check_suspended(house)
+    assert (work / f"got-{signal.SIGINT:d}").exists()
+    assert (work / f"got-{signal.SIGTERM:d}").exists()
+
+
+def test_an_orphan_of_the_agent_ends_with_the_turn(house, until):
+    start(house, stubborn("set()", DOUBLE_FORK), until)
+    check_suspended(house)
+
+
+def test_an_agent_that_stopped_itself_can_be_suspended(house, until):
+    start(house, 'begin()\nmark("ready")\nos.kill(os.getpid(), signal.SIGSTOP)\n', until)
+    check_suspended(house)
+
+
+def test_an_agent_that_prints_a_result_when_it_is_told_to_stop(house, until):
+    """A turn that finishes while it is being stopped is accounted for once, and the agent is suspended."""
+    source = """
+begin()
+signal.signal(signal.SIGINT, lambda *_: (finish("just in time"), sys.exit(0)))
+mark("ready")
+while True:
+    signal.pause()
+"""
+    start(house, source, until)
+    (agent,) = house.ok("suspend", "anna")
+    assert agent["state"] == "suspended"
+    assert agent["turn"]["outcome"] in {"success", "interrupted"}
+    assert [event["kind"] for event in house.events("anna")].count("turn:ended") == 1
+    assert not house.sandboxed()
+
+
+def test_suspend_of_an_idle_agent(daemon):
+    agent = daemon.spawn("anna", daemon.workspace(), "one")
+    (suspended,) = daemon.ok("suspend", "anna")
+    assert suspended == {**agent, "state": "suspended"}
+    done = daemon.ctl("suspend", "anna")
+    assert done.code in {0, 1}
+    assert daemon.show("anna")["state"] == "suspended"
+
+
+def test_what_is_queued_waits_while_suspended(daemon, until):
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.ok("send", "anna", "queued before")
+    check_suspended(daemon)
+    daemon.ok("send", "anna", "queued after")
+    daemon.spawn("bert", work, '/tool send_message {"to": "anna", "text": "a message"}')
+    agent = daemon.show("anna")
+    assert (agent["state"], agent["turn"]["number"], agent["unread"]) == ("suspended", 1, 3)
+    assert not daemon.sandboxed()
+    (work / "go").touch()
+    daemon.ok("resume", "anna")
+    agent = until(lambda: (now := daemon.wait("anna"))["unread"] == 0 and now, "the end of the queue")
+    prompts = [event["text"] for event in daemon.events("anna", "user")]
+    places = [next(at for at, text in enumerate(prompts) if part in text)
+              for part in ("queued before", "queued after", "a message")]  # fmt: skip
+    assert places == sorted(places)
+
+
+def test_send_with_wait_to_a_suspended_agent_ends_with_its_turn(daemon, until):
+    daemon.spawn("anna", daemon.workspace(), "one")
+    daemon.ok("suspend", "anna")
+    waiting = daemon.follow("send", "anna", "--wait", "two")
+    until(lambda: daemon.show("anna")["unread"] == 1, "the prompt")
+    daemon.ok("resume", "anna")
+    assert waiting.wait(20) == 0
+    assert daemon.show("anna")["turn"]["result"] == "two"
+
+
+RESUMED = """
+begin()
+count = len([name for name in os.listdir() if name.startswith("turn-")]) + 1
+mark(f"turn-{count}", json.dumps({"argv": sys.argv, "prompt": prompt}))
+if count == 1:
+    signal.pause()
+finish(f"turn {count}")
+"""
+
+
+def turn(work, number):
+    return json.loads((work / f"turn-{number}").read_text())
+
+
+def test_resume_continues_the_session_with_a_prompt_of_its_own(house, until):
+    house.start(agent=house.program(RESUMED))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "the first task")
+    until((work / "turn-1").exists)
+    session = until(lambda: house.show("anna")["session_id"])
+    house.ok("suspend", "anna")
+    (agent,) = house.ok("resume", "anna", "--wait", "--timeout", "20")
+    assert (agent["state"], agent["session_id"], agent["turn"]["number"]) == ("idle", session, 2)
+    assert agent["turn"]["outcome"] == "success"
+    argv = turn(work, 2)["argv"]
+    assert argv[argv.index("--resume") + 1] == session
+    assert turn(work, 2)["prompt"].strip(), "a continuation prompt"
+
+
+def test_resume_continues_the_session_with_the_given_prompt(house, until):
+    house.start(agent=house.program(RESUMED))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "the first task")
+    until((work / "turn-1").exists)
+    session = until(lambda: house.show("anna")["session_id"])
+    house.ok("suspend", "anna")
+    done = house.ctl("resume", "anna", "do something else", "--wait", "--timeout", "20")
+    assert done.code == 0, done
+    argv = turn(work, 2)["argv"]
+    assert argv[argv.index("--resume") + 1] == session
+    assert turn(work, 2)["prompt"].strip() == "do something else"
+
+
+def test_an_agent_stopped_before_it_had_a_session_starts_its_task_again(house, until):
+    source = """
+mark(f"began-{1 if not os.path.exists('began-1') else 2}", json.dumps({"argv": sys.argv, "prompt": prompt}))
+if not os.path.exists("began-2"):
+    signal.pause()
+begin()
+finish("second try")
+"""
+    house.start(agent=house.program(source))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "the task")
+    until((work / "began-1").exists)
+    house.ok("suspend", "anna")
+    assert house.show("anna")["session_id"] is None
+    done = house.ctl("resume", "anna", "--wait", "--timeout", "20")
+    assert done.code == 0, done
+    second = json.loads((work / "began-2").read_text())
+    assert "--resume" not in second["argv"]
+    assert "the task" in second["prompt"]
+
+
+def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(daemon):
+    """An interrupted first turn isn't kept by the program: to go on in an empty chat, the agent needs the task."""
+    work = daemon.workspace()
+    daemon.held("anna", work, before="the very first task\n")
+    (agent,) = daemon.ok("suspend", "anna")
+    assert not (daemon.chat(agent) / "store.db").exists(), "the stand-in drops a chat without a finished turn"
+    (work / "go").touch()
+    done = daemon.ctl("resume", "anna", "--wait", "--timeout", "20")
+    assert done.code == 0, done
+    assert "the very first task" in daemon.events("anna", "user")[-1]["text"]
+
+
+def test_the_standin_remembers_across_suspend_and_resume(daemon):
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "remember me")
+    daemon.ok("send", "anna", "/sleep 1000")
+    daemon.wait("anna", "running")
+    daemon.ok("suspend", "anna")
+    done = daemon.ctl("resume", "anna", "/recall", "--wait", "--timeout", "20")
+    assert done.code == 0, done
+    assert "remember me" in done.out
+
+
+def test_resume_of_an_idle_agent_that_was_suspended_runs_nothing(daemon):
+    daemon.spawn("anna", daemon.workspace(), "one")
+    daemon.ok("suspend", "anna")
+    (agent,) = daemon.ok("resume", "anna")
+    assert agent["state"] in {"idle", "queued", "running"}
+    agent = daemon.wait("anna")
+    assert agent["turn"]["number"] == 1, "nothing was left to do"
+    assert daemon.ctl("resume", "anna").code in {0, 1}
+    assert daemon.show("anna") == agent
+
+
+@pytest.mark.parametrize("how", ["store.db", "the chat", "all chats"])
+def test_a_session_whose_store_is_missing_is_never_started_afresh(daemon, how):
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "remember me")
+    daemon.ok("send", "anna", "/sleep 1000")
+    daemon.wait("anna", "running")
+    daemon.ok("suspend", "anna")
+    agent = daemon.show("anna")
+    chat = daemon.chat(agent)
+    path = {"store.db": chat / "store.db", "the chat": chat, "all chats": daemon.home / ".cursor" / "chats"}[how]
+    away = daemon.directory / "away"
+    shutil.move(path, away)
+    done = daemon.ctl("resume", "anna", "/recall")
+    assert (done.code, done.out) == (1, "")
+    assert agent["session_id"] in done.error
+    assert "store.db" in done.error or str(chat) in done.error
+    assert daemon.show("anna") == agent, "still suspended, and nothing changed"
+    assert not daemon.sandboxed()
+    if path.exists():
+        shutil.rmtree(path)
+    shutil.move(away, path)
+    done = daemon.ctl("resume", "anna", "/recall", "--wait", "--timeout", "20")
+    assert done.code == 0, done
+    assert "remember me" in done.out
+    assert daemon.show("anna")["session_id"] == agent["session_id"]
+
+
+def test_a_missing_session_also_stops_the_next_prompt(daemon):
+    """An idle agent's next turn resumes its session too."""
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, "remember me")
+    chat = daemon.chat(agent)
+    shutil.move(chat, daemon.directory / "away")
+    done = daemon.ctl("send", "anna", "--wait", "--timeout", "20", "/recall")
+    assert done.code in {1, 5}
+    assert agent["session_id"] in done.err + json.dumps(daemon.show("anna")["turn"])
+    assert "earlier turn" not in json.dumps(daemon.show("anna")["turn"]["result"])
+
+
+def test_suspend_all_and_resume_all(daemon, until):
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.spawn("bert", work, "idle one")
+    daemon.spawn("carl", work)
+    daemon.spawn("dora", work)
+    daemon.ok("end", "dora")
+    agents = daemon.ok("suspend", "--all")
+    assert {agent["name"]: agent["state"] for agent in agents} == dict.fromkeys(["anna", "bert", "carl"], "suspended")
+    assert not daemon.sandboxed()
+    daemon.stop()
+    daemon.start()
+    states = {agent["name"]: agent["state"] for agent in daemon.ok("ls")}
+    assert states == {"anna": "suspended", "bert": "suspended", "carl": "suspended", "dora": "ended"}
+    (work / "go").touch()
+    agents = daemon.ok("resume", "--all")
+    assert {agent["name"] for agent in agents} == {"anna", "bert", "carl"}
+    states = {agent["name"]: agent for agent in daemon.ok("wait", "anna", "bert", "carl", "--timeout", "20")}
+    assert {name: agent["state"] for name, agent in states.items()} == dict.fromkeys(["anna", "bert", "carl"], "idle")
+    assert states["anna"]["turn"]["number"] == 2
+
+
+def test_resume_all_goes_on_after_one_that_cannot(daemon):
+    work = daemon.workspace()
+    agents = {}
+    for name in ("anna", "bert"):
+        daemon.spawn(name, work, f"I am {name}")
+        daemon.ok("send", name, "/sleep 1000")
+        daemon.wait(name, "running")
+        agents[name] = daemon.ok("suspend", name)[0]
+    shutil.rmtree(daemon.chat(agents["anna"]))
+    done = daemon.ctl("resume", "--all", "/recall")
+    assert done.code == 1
+    assert "anna" in done.err
+    assert daemon.show("anna")["state"] == "suspended"
+    assert "I am bert" in daemon.wait("bert")["turn"]["result"]
+
+
+def test_suspend_all_of_nobody(daemon):
+    assert daemon.ok("suspend", "--all") == []
+    assert daemon.ok("resume", "--all") == []
+
+
+def test_freeze_is_refused_until_it_exists(daemon):
+    daemon.spawn("anna", daemon.workspace())
+    done = daemon.ctl("suspend", "anna", "--freeze")
+    assert done.code in {1, 2}
+    assert "freeze" in done.error
+    assert daemon.show("anna")["state"] == "idle"
+
+
+def test_suspend_and_resume_again_and_again(daemon, until):
+    work = daemon.workspace()
+    session = daemon.spawn("anna", work, "one")["session_id"]
+    for number in range(2, 6):
+        daemon.ctl("send" if number == 2 else "resume", "anna", "/sleep 1000")
+        until(lambda: (now := daemon.show("anna"))["turn"]["number"] == number and now["state"] == "running")  # noqa: B023
+        daemon.ok("suspend", "anna")
+    agent = daemon.ok("resume", "anna", "/recall", "--wait", "--timeout", "20")[0]
+    assert (agent["session_id"], agent["turn"]["outcome"]) == (session, "success")
+
+
+def test_an_ended_agent_stays_ended_when_its_resume_comes_late(daemon):
+    daemon.spawn("anna", daemon.workspace(), "one")
+    daemon.ok("suspend", "anna")
+    daemon.ok("end", "anna")
+    assert daemon.ctl("resume", "anna").code == 1
+    assert daemon.show("anna")["state"] == "ended"
