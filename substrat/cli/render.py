@@ -40,10 +40,12 @@ class Renderer:
     Args:
         flow: whether a line may be left unfinished, as on a terminal.
         colour: whether to use colours.
+        clock: whether to put the time on the daemon's own lines.
     """
 
-    def __init__(self, *, flow: bool, colour: bool) -> None:
+    def __init__(self, *, flow: bool, colour: bool, clock: bool = True) -> None:
         self._flow = flow
+        self._clock = clock
         self._colour = colour
         self._open: str | None = None
         self._held = ""
@@ -73,7 +75,9 @@ class Renderer:
             case "result:success":
                 # The result repeats what was said; an agent that said nothing else is heard here.
                 return self._end_line() if self._spoke else self._segment(text)
-        return self.finish() + self._single_line(event, kind, text)
+        # A call may be under way while the daemon has something to say; only the end of a turn ends it too.
+        before = self.finish() if kind in {"turn:started", "turn:ended"} else self._end_line()
+        return before + self._single_line(event, kind, text)
 
     def finish(self) -> str:
         """Return what is missing at the end: the rest of a line, and calls of which no outcome is known."""
@@ -149,7 +153,8 @@ class Renderer:
         if not kind.startswith(("turn:", "system:", "unknown")) and said:
             what = f"{one_line(kind)}: {said}"
         dim = DIM if kind.startswith(("system:", "unknown")) else BOLD
-        return paint(f"• {output.clock(event.get('time'))} {what}", dim, on=on) + "\n"
+        clock = f"{output.clock(event.get('time'))} " if self._clock else ""
+        return paint(f"• {clock}{what}", dim, on=on) + "\n"
 
     def _end_line(self, block: str | None = None) -> str:
         """End the unfinished line, if there is one and it belongs to the block."""
@@ -182,7 +187,7 @@ class Chorus:
     def feed(self, event: Event) -> str:
         """Take in an event and return the lines to write now."""
         agent = str(event.get("agent") or "")
-        voice = self._voices.setdefault(agent, Renderer(flow=False, colour=self._colour))
+        voice = self._voices.setdefault(agent, Renderer(flow=False, colour=self._colour, clock=False))
         text = voice.feed(event)
         if event.get("kind") == "turn:ended":
             # Between its turns an agent has nothing unfinished, and a year's agents needn't be remembered.
