@@ -174,20 +174,25 @@ class Journal:
                 self._followers.pop(agent, None)
 
     def line_of(self, row: EventRow) -> bytes | None:
-        """Read an event's line from the turn's stdout file; None when it isn't there or isn't the same any more."""
+        """Read an event's line from the turn's stdout file, with its newline if it has one, cut at `_MAX_RAW` bytes.
+
+        Returns:
+            The bytes, or None when they aren't there or aren't the same any more.
+        """
         if row.offset is None or row.length is None or row.turn is None:
             return None
         path = self._stdout_of(row.agent, row.turn)
         if path is None:
             return None
+        kept = min(row.length, _MAX_RAW)
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                data = os.pread(descriptor, min(row.length, _MAX_RAW), row.offset)
+                data = os.pread(descriptor, kept + 1, row.offset)
             finally:
                 os.close(descriptor)
-            if zlib.crc32(data) == row.checksum:
-                return data
+            if zlib.crc32(data[:kept]) == row.checksum:
+                return data if kept == row.length else data[:kept]
         return None
 
     def _from_disk(self, rows: list[EventRow]) -> list[Encoded]:
@@ -200,6 +205,7 @@ class Journal:
             if data is None:
                 encoded.append(_encode(row, None))
             else:
+                data = data.removesuffix(b"\n")
                 line = Line(row.offset or 0, row.length or 0, data)
                 encoded.append(_encode(row, stream.decode(line), data))
             size += len(encoded[-1].json)
@@ -221,10 +227,14 @@ class Journal:
 
 
 def with_line(event: Encoded, line: bytes | None) -> bytes:
-    """Return an event's JSON with `line`, the agent's bytes in base64, and `line_size`, how long the line is."""
+    """Return an event's JSON with `line`, the agent's bytes in base64, and `line_size`, how many the line has.
+
+    Both count the newline, which the last line of a program that was killed hasn't got.
+    """
     if line is None:
         return event.json
-    extra = f',"line":"{base64.b64encode(line).decode()}","line_size":{event.row.length}}}'
+    size = max(len(line), event.row.length or 0)
+    extra = f',"line":"{base64.b64encode(line).decode()}","line_size":{size}}}'
     return event.json[:-1] + extra.encode()
 
 

@@ -107,12 +107,12 @@ METHODS = (
         Param("agent", "string", "only this agent's"),
         Param("since", "integer", "the cursor to read after; 0 is the beginning, negative counts from the end"),
         Param("limit", "integer", "how many at most (1000)"),
-        Param("lines", "boolean", "add `line`: the agent's own bytes, in base64"),
+        Param("lines", "boolean", "add `line`: the agent's own bytes with their newline, in base64"),
     )),
     Method("events.subscribe", "sends events as `event` notifications", "`{subscription, cursor}`", (
         Param("agent", "string", "only this agent's"),
         Param("since", "integer", "the cursor to start after; when absent: only what comes from now on"),
-        Param("lines", "boolean", "add `line`: the agent's own bytes, in base64"),
+        Param("lines", "boolean", "add `line`: the agent's own bytes with their newline, in base64"),
     )),
     Method("events.unsubscribe", "ends a subscription", "null", (
         Param("subscription", "integer", "the number `events.subscribe` gave", required=True),

@@ -47,7 +47,7 @@ def stubborn(ignored, more=""):
 
 
 def start(house, source, until):
-    house.start(agent=house.program(source))
+    house.start(agent=house.program(source), config="[turns]\nstop_grace = 0.3\n")
     work = house.workspace()
     house.ok("spawn", "anna", "-w", work, "x")
     until((work / "ready").exists, "the agent's start")

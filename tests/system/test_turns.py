@@ -183,7 +183,8 @@ def test_a_result_that_says_error_is_one(house):
 
 
 def test_a_program_that_lives_on_after_its_result_is_ended(house):
-    house.start(agent=house.program('begin()\nfinish("done")\nsignal.pause()\n'))
+    source = 'begin()\nfinish("done")\nsignal.pause()\n'
+    house.start(agent=house.program(source), config="[turns]\nresult_grace = 0.2\nstop_grace = 0.2\n")
     agent = house.spawn("anna", house.workspace(), "x")
     assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["result"]) == ("idle", "success", "done")
     assert not house.sandboxed()
@@ -261,3 +262,29 @@ finish("end")
     house.wait("anna")
     texts = " ".join(f"{event['kind']} {event['text']}" for event in house.events("anna"))
     assert "truncat" in texts + (house.show("anna")["turn"]["error"] or "")
+
+
+def test_a_turn_over_its_time_is_ended_and_says_so(house):
+    source = "begin()\nsignal.pause()\n"
+    house.start(agent=house.program(source), config="[turns]\ntime_limit = 0.5\nstop_grace = 0.2\n")
+    done = house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", "x")
+    assert done.code == 5
+    assert house.show("anna")["turn"]["outcome"] == "timed_out"
+    assert not house.sandboxed()
+
+
+def test_turns_over_the_limit_wait_their_turn(house, until):
+    house.start(config="[turns]\nmax_running = 1\n")
+    work = house.workspace()
+    house.held("anna", work)
+    assert house.ok("spawn", "bert", "-w", work, "I am bert")["state"] == "queued"
+    house.ok("spawn", "carl", "-w", work, "I am carl")
+    assert {agent["name"]: agent["state"] for agent in house.ok("ls")} == {
+        "anna": "running", "bert": "queued", "carl": "queued"
+    }  # fmt: skip
+    assert house.ok("suspend", "carl")[0]["state"] == "suspended"
+    (work / "go").touch()
+    assert house.wait("bert")["turn"]["result"] == "I am bert"
+    assert house.show("carl")["turn"] is None
+    house.ok("resume", "carl", "--wait")
+    assert "I am carl" in house.events("carl", "user")[-1]["text"]

@@ -75,7 +75,7 @@ def _put_lines(events: Iterator[Event]) -> None:
             continue
         data = binascii.a2b_base64(line)
         sys.stdout.flush()
-        sys.stdout.buffer.write(data + b"\n")
+        sys.stdout.buffer.write(data)
         size = event.get("line_size")
         if isinstance(size, int) and size > len(data):
             output.note(f"the line at cursor {event.get('cursor')} has {size} bytes; only {len(data)} of them are kept")

@@ -1,0 +1,400 @@
+"""What an agent sees and can do: only what its policy names."""
+
+import hashlib
+import json
+import os
+import socket
+import threading
+
+import pytest
+
+
+def run(house, work, script, name="anna", *options):
+    """Run one line of shell in the sandbox of a stand-in; returns what it printed."""
+    house.ok("spawn", name, "-w", work, "--wait", "--prompt-file", "-", *options, stdin=f"/shell {script}".encode())
+    return house.shell(name)
+
+
+def test_the_home_shows_only_what_the_agent_needs(daemon):
+    work = daemon.workspace()
+    for secret in (".ssh", ".gnupg", "documents"):
+        (daemon.home / secret).mkdir()
+        (daemon.home / secret / "secret").write_text("canary")
+    (daemon.home / ".netrc").write_text("canary")
+    out = run(
+        daemon, work, f"ls -A ~; cat ~/.ssh/secret ~/.netrc {daemon.home}/documents/secret; find / -name secret 2>/dev/null"
+    )
+    assert "canary" not in out
+    assert not {".ssh", ".gnupg", "documents", ".netrc"} & set(out.split())
+
+
+def test_the_host_is_not_visible(daemon):
+    work = daemon.workspace()
+    other = daemon.workspace("other")
+    (other / "secret").write_text("canary")
+    (daemon.directory / "beside").write_text("canary")
+    out = run(
+        daemon, work,
+        f"cat /etc/shadow /etc/sudoers {other}/secret {daemon.directory}/beside {daemon.state}/substrat.db;"
+        f" ls {other} {daemon.state} {daemon.runtime} /var/run /root/.ssh /sys /boot /mnt /srv /home;"
+        " ls -A /run; echo end",
+    )  # fmt: skip
+    assert "canary" not in out
+    assert "root:" not in out
+    assert "SQLite format" not in out
+    assert "daemon.sock" not in out
+    assert "substrat.db" not in out
+    assert "end" in out
+
+
+def test_another_agents_directories_and_doors_are_not_visible(daemon):
+    work, other = daemon.workspace(), daemon.workspace("other")
+    bert = daemon.spawn("bert", other, "my secret words")
+    out = run(
+        daemon, work,
+        f"ls -R {daemon.agents_directory(bert)} {daemon.runtime}/agents/{bert['id']} {daemon.chat(bert)}; ls ~/.cursor/chats;"
+        f" find / -path /proc -prune -o -name '*{bert['id']}*' -print 2>/dev/null; ls -R /run",
+    )  # fmt: skip
+    assert hashlib.md5(os.fsencode(other)).hexdigest() not in out.split()
+    assert "store.db" not in out
+    assert out.count("agent.sock") <= 1, "only its own door"
+    assert [line for line in out.splitlines() if bert["id"] in line and "No such file" not in line] == []
+
+
+def test_only_its_own_processes_are_visible(daemon):
+    work = daemon.workspace()
+    out = run(
+        daemon,
+        work,
+        "ls /proc | grep -E '^[0-9]+$' | wc -l; cat /proc/*/cmdline | tr '\\0' ' '; cat /proc/*/environ | tr '\\0' '\\n'",
+    )
+    count, rest = out.split("\n", 1)
+    assert int(count) < 15
+    assert "substratd" not in rest
+    assert "pytest" not in rest
+    assert str(daemon.state) not in rest, "bubblewrap's own command line stays outside"
+
+
+def test_no_capabilities_and_no_new_privileges(daemon):
+    out = run(daemon, daemon.workspace(), "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status; id -u")
+    capabilities = [line.split()[1] for line in out.splitlines() if "Cap" in line]
+    assert len(capabilities) == 10
+    assert set(capabilities) == {"0000000000000000"}
+    assert out.count("NoNewPrivs:\t1") == 2
+
+
+def test_every_namespace_is_its_own(daemon):
+    work = daemon.workspace()
+    out = run(daemon, work, "for n in cgroup ipc mnt net pid user uts; do echo $n $(readlink /proc/self/ns/$n); done", "anna",
+              "--network", "none")  # fmt: skip
+    for line in out.splitlines():
+        name, value = line.split()
+        assert value != os.readlink(f"/proc/self/ns/{name}"), name
+
+
+def test_nothing_outside_the_workspace_can_be_written(daemon):
+    work = daemon.workspace()
+    before = set(os.listdir("/usr/bin"))
+    out = run(
+        daemon, work,
+        f"for p in /usr/bin/x /etc/x /x /usr/x {daemon.directory}/x {daemon.home}/../x /lib/x; do touch $p && echo WROTE $p; done;"
+        " echo x > /etc/hosts && echo WROTE hosts; echo x > /run/substrat/companion.py && echo WROTE companion;"
+        " rm -f /etc/passwd && echo WROTE passwd; mount -t tmpfs none /usr && echo WROTE mount; echo done",
+    )  # fmt: skip
+    assert set(os.listdir("/usr/bin")) == before
+    assert not (daemon.directory / "x").exists()
+    assert not os.path.exists("/x")
+    assert not os.path.exists("/etc/x")
+    written = [line for line in out.splitlines() if line.startswith("WROTE")]
+    assert [line for line in written if line.split()[1] not in {"/x", f"{daemon.directory}/x", f"{daemon.home}/../x"}] == []
+    assert "done" in out
+
+
+def test_it_can_work_in_its_workspace_and_its_own_tmp(daemon):
+    work = daemon.workspace()
+    out = run(daemon, work, "echo words > file; mkdir -p a/b; echo t > /tmp/mine; cat /tmp/mine; ls -A /tmp; test -w /dev/null && echo null; "
+              "head -c 4 /dev/urandom | wc -c; df /dev/shm >/dev/null && echo shm")  # fmt: skip
+    assert (work / "file").read_text() == "words\n"
+    assert (work / "file").stat().st_uid == os.geteuid()
+    assert (work / "a" / "b").is_dir()
+    assert not os.path.exists("/tmp/mine")
+    assert out.split() == ["t", "mine", "null", "4", "shm"] or {"t", "mine", "null", "4"} <= set(out.split())
+    assert daemon.runtime.name not in out
+
+
+def test_the_hosts_devices_are_not_there(daemon):
+    out = run(daemon, daemon.workspace(), "ls /dev; echo; tty; ls /dev/kmsg /dev/mem /dev/sda /dev/fuse /dev/kvm")
+    assert set(out.split("\n\n")[0].split()) <= {
+        "console", "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero",
+    }  # fmt: skip
+
+
+# The workspace stays clean
+
+
+def test_git_status_is_the_same_before_during_and_after(daemon):
+    work = daemon.workspace(git=True)
+    out = run(daemon, work, "git status --porcelain; git log --oneline; ls -A .cursor; cat .cursor/mcp.json")
+    assert "first" in out
+    assert "mcpServers" in out
+    assert "?? " not in out
+    assert "dubious" not in out
+    assert daemon.git(work, "status", "--porcelain", "--ignored") == ""
+    assert sorted(os.listdir(work)) == [".git", "README.md"]
+
+
+def test_no_cursor_directory_is_left_even_after_a_kill(daemon, until):
+    work = daemon.workspace(git=True)
+    daemon.held("anna", work)
+    assert "?? .cursor" not in daemon.git(work, "status", "--porcelain")
+    daemon.ok("suspend", "anna")
+    assert not (work / ".cursor").exists()
+    daemon.ok("send", "anna", "/sleep 1000")
+    daemon.ok("resume", "anna")
+    until(lambda: daemon.show("anna")["state"] == "running", "the turn")
+    daemon.kill()
+    daemon.start()
+    daemon.ok("end", "anna")
+    (work / "ready-anna").unlink()
+    assert sorted(os.listdir(work)) == [".git", "README.md"]
+    assert daemon.git(work, "status", "--porcelain", "--ignored") == ""
+
+
+def test_the_generated_cursor_directory_is_read_only(daemon):
+    work = daemon.workspace()
+    out = run(daemon, work, "echo x > .cursor/mcp.json; touch .cursor/x; rm -rf .cursor; mv .cursor c; "
+              "cat .cursor/mcp.json; cat .cursor/rules/substrat.mdc")  # fmt: skip
+    assert "Read-only" in out or "denied" in out
+    document = json.loads(out[out.index("{\n") : out.rindex("\n}") + 2])
+    assert "substrat" in document["mcpServers"]
+    assert not (work / ".cursor").exists()
+
+
+def test_the_workspaces_own_rules_and_servers_are_shown_and_unmodified(daemon):
+    work = daemon.workspace(git=True)
+    (work / ".cursor" / "rules").mkdir(parents=True)
+    (work / ".cursor" / "rules" / "house.mdc").write_text("be kind\n")
+    mine = '{"mcpServers": {"mine": {"command": "/bin/mine", "args": ["x"]}}} // a comment\n'.replace(" // a comment", "")
+    (work / ".cursor" / "mcp.json").write_text(mine)
+    (work / ".cursor" / "cli.json").write_text("{}")
+    daemon.git(work, "add", ".")
+    daemon.git(work, "commit", "-q", "-m", "rules")
+    out = run(
+        daemon, work, "cat .cursor/rules/house.mdc; ls .cursor .cursor/rules; git status --porcelain; cat .cursor/mcp.json"
+    )
+    assert "be kind" in out
+    assert "cli.json" in out
+    assert "substrat.mdc" in out
+    servers = json.loads(out[out.index("{") :])["mcpServers"]
+    assert set(servers) == {"mine", "substrat"}
+    assert servers["mine"]["command"] == "/bin/mine"
+    assert (work / ".cursor" / "mcp.json").read_text() == mine
+    assert sorted(os.listdir(work / ".cursor" / "rules")) == ["house.mdc"]
+    assert daemon.git(work, "status", "--porcelain", "--ignored") == ""
+
+
+def test_git_inside_does_not_take_the_generated_files_for_changes(daemon):
+    """With rules under version control the overlay shows another mcp.json; an agent that commits must not commit it."""
+    work = daemon.workspace(git=True)
+    (work / ".cursor").mkdir()
+    (work / ".cursor" / "mcp.json").write_text('{"mcpServers": {}}\n')
+    daemon.git(work, "add", ".")
+    daemon.git(work, "commit", "-q", "-m", "rules")
+    run(daemon, work, "echo new > new.txt; git add -A; git -c user.name=A -c user.email=a@b.c commit -q -m agent")
+    assert daemon.git(work, "show", "--name-only", "--format=%s").split() == ["agent", "new.txt"]
+    assert daemon.git(work, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    "content", ["{broken", "[]", '{"mcpServers": []}', '{"mcpServers": {"substrat": {"command": "/bin/false"}}}']
+)
+def test_an_odd_mcp_file_of_the_user_does_not_cost_the_agent_its_tools(daemon, content):
+    work = daemon.workspace()
+    (work / ".cursor").mkdir()
+    (work / ".cursor" / "mcp.json").write_text(content)
+    daemon.spawn("anna", work, "/tool whoami {}")
+    (answer,) = daemon.tool("anna")
+    assert "anna" in answer
+    assert not answer.startswith("!")
+    assert (work / ".cursor" / "mcp.json").read_text() == content
+
+
+def test_a_cursor_directory_that_is_a_link_out_of_the_workspace_shows_nothing_of_the_host(daemon):
+    work = daemon.workspace()
+    (daemon.home / "secret").write_text("canary")
+    (work / ".cursor").symlink_to(daemon.home)
+    done = daemon.ctl("spawn", "anna", "-w", work, "--wait", "/shell cat .cursor/secret; ls .cursor")
+    assert "canary" not in daemon.ctl("logs", "anna", "--raw").out
+    assert done.code in {0, 1, 5}
+    assert os.listdir(daemon.home / ".cursor") if (daemon.home / ".cursor").exists() else True
+    assert not (daemon.home / "mcp.json").exists()
+    assert not (daemon.home / "rules").exists()
+
+
+def test_a_link_inside_the_users_rules_shows_nothing_of_the_host(daemon):
+    work = daemon.workspace()
+    (daemon.home / "secret").write_text("canary")
+    (work / ".cursor" / "rules").mkdir(parents=True)
+    (work / ".cursor" / "rules" / "leak.mdc").symlink_to(daemon.home / "secret")
+    (work / ".cursor" / "hooks.json").symlink_to(daemon.home / "secret")
+    os.mkfifo(work / ".cursor" / "pipe")
+    daemon.ok("spawn", "anna", "-w", work, "--wait", "/shell cat .cursor/rules/leak.mdc .cursor/hooks.json")
+    assert "canary" not in daemon.ctl("logs", "anna", "--raw").out
+
+
+def test_chats_are_visible_to_the_user_in_their_usual_place(daemon):
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, "hello")
+    chat = daemon.home / ".cursor" / "chats" / hashlib.md5(os.fsencode(work)).hexdigest() / agent["session_id"]
+    assert (chat / "store.db").is_file()
+    assert (chat / "meta.json").is_file()
+    assert os.listdir(daemon.home / ".cursor") == ["chats"], "and nothing else of the agent's is there"
+
+
+def test_the_chats_folder_is_found_through_a_linked_workspace_too(daemon):
+    work = daemon.workspace()
+    link = daemon.directory / "link"
+    link.symlink_to(work)
+    agent = daemon.spawn("anna", link, "hello")
+    assert agent["workspace"] in {str(work), str(link)}
+    assert (daemon.chat(agent) / "store.db").is_file()
+    assert daemon.ctl("send", "anna", "--wait", "/recall").out.count("hello") == 1
+
+
+def test_two_agents_share_a_workspace(daemon):
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/write note from anna")
+    assert run(daemon, work, "cat note", "bert").strip() == "from anna"
+    first, second = daemon.show("anna"), daemon.show("bert")
+    assert first["session_id"] != second["session_id"]
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "quo'te", 'dou"ble', "back\\slash", "$HOME", "ünï-ço\u0301de", "-dash", "new\nline"]
+)
+def test_a_workspace_with_an_odd_name(daemon, name):
+    work = daemon.workspace(name)
+    agent = daemon.ok(
+        "spawn", "anna", "-w", work, "--wait", "--prompt-file", "-", stdin=b"/shell pwd; touch here\n/tool whoami {}"
+    )
+    assert agent["turn"]["outcome"] == "success"
+    assert agent["workspace"] == str(work)
+    assert (work / "here").exists()
+    assert daemon.shell("anna").rstrip("\n") == str(work)
+    assert "anna" in daemon.tool("anna")[0]
+
+
+def test_the_program_is_seen_read_only_in_the_directory_of_its_real_file(house):
+    real = house.program('begin()\nfinish(open(os.path.join(os.path.dirname(sys.argv[0]), "data")).read())\n', "real")
+    real.with_name("data").write_text("beside it")
+    (house.directory / "bin").mkdir()
+    link = house.directory / "bin" / "agent"
+    link.symlink_to(real)
+    (house.directory / "bin" / "secret").write_text("canary")
+    house.start(agent=link)
+    source = real.read_text()
+    agent = house.spawn("anna", house.workspace(), "x")
+    if agent["turn"]["outcome"] != "success":
+        # argv[0] may be the link's path; the data is then looked for beside the real file.
+        real.write_text(source.replace("sys.argv[0]", "os.path.realpath(sys.argv[0])"))
+        agent = house.ok("send", "anna", "--wait", "x")
+    assert agent["turn"]["result"] == "beside it"
+
+
+def test_bind_ro_adds_what_a_program_needs(house):
+    extra = house.directory / "extra"
+    extra.mkdir()
+    (extra / "data").write_text("extra words")
+    program = house.program(f"begin()\nfinish(open('{extra}/data').read())\n")
+    house.start(agent=program)
+    work = house.workspace()
+    assert house.spawn("anna", work, "x")["turn"]["outcome"] == "error"
+    house.stop()
+    house.start(config=f'[agent]\nbind_ro = ["{extra}"]\n')
+    assert house.spawn("bert", work, "x")["turn"]["result"] == "extra words"
+
+
+def test_the_login_is_readable_and_not_writable(daemon):
+    login = daemon.home / ".config" / "cursor"
+    login.mkdir(parents=True)
+    (login / "auth.json").write_text('{"accessToken": "t"}')
+    out = run(
+        daemon,
+        daemon.workspace(),
+        "cat ~/.config/cursor/auth.json; echo x > ~/.config/cursor/auth.json; touch ~/.config/cursor/x",
+    )
+    assert "accessToken" in out
+    assert (login / "auth.json").read_text() == '{"accessToken": "t"}'
+    assert os.listdir(login) == ["auth.json"]
+
+
+# Networks
+
+CONNECT = "python3 -c 'import socket; print(socket.create_connection((\"127.0.0.1\", {port}), 3).recv(9))'"
+
+
+@pytest.fixture
+def listener():
+    """A server on the host's loopback that greets."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet():
+            while True:
+                try:
+                    peer, _ = server.accept()
+                except OSError:
+                    return
+                with peer:
+                    peer.sendall(b"greetings")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_no_network_is_only_a_loopback(daemon, listener):
+    work = daemon.workspace()
+    script = "cat /proc/net/dev; cat /proc/net/route; " + CONNECT.format(port=listener)
+    out = run(daemon, work, script, "anna", "--network", "none")
+    devices = [line.split(":")[0].strip() for line in out.splitlines() if ":" in line and "|" not in line][:1]
+    assert devices == ["lo"]
+    assert "eth0" not in out
+    assert "greetings" not in out
+    assert "refused" in out or "unreachable" in out
+    assert daemon.show("anna")["network"] == "none"
+    assert "none" in daemon.ctl("show", "anna").out
+
+
+def test_the_host_network_is_the_hosts(daemon, listener):
+    out = run(daemon, daemon.workspace(), CONNECT.format(port=listener), "anna", "--network", "host")
+    assert "greetings" in out
+
+
+def test_the_default_network_may_be_configured(house):
+    house.start(config='[sandbox]\nnetwork = "none"\n')
+    assert house.spawn("anna", house.workspace())["network"] == "none"
+
+
+def test_an_agent_without_network_still_has_its_tools(daemon):
+    daemon.spawn("anna", daemon.workspace(), "/tool whoami {}", "--network", "none")
+    assert "anna" in daemon.tool("anna")[0]
+
+
+def test_the_sandbox_is_the_same_after_suspend_and_resume(daemon):
+    work = daemon.workspace()
+    (daemon.home / "secret").write_text("canary")
+    daemon.spawn("anna", work, "one", "--network", "none")
+    daemon.ok("suspend", "anna")
+    daemon.kill()
+    daemon.start()
+    script = f"/shell cat {daemon.home}/secret /etc/shadow; cat /proc/net/dev; grep CapEff /proc/self/status; ls -A .cursor"
+    done = daemon.ctl("resume", "anna", script, "--wait")
+    assert done.code == 0
+    out = daemon.shell("anna")
+    assert "canary" not in out
+    assert "root:" not in out
+    assert "eth0" not in out
+    assert "0000000000000000" in out
+    assert "mcp.json" in out
