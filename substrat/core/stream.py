@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -80,6 +81,9 @@ def decode(line: Line, calls: ToolCalls | None = None) -> Event:
         calls: the turn's open tool calls; without it a completed call is told from its own line alone.
     """
     body, verbatim = _parse(line)
+    if line.cut and (head := _head(line.data)).get("type") == "result":
+        # However long its text is, this is the end of the turn.
+        return Event(_kind(head), _plain(line), head, verbatim=False)
     if body is None:
         return Event("raw", _plain(line), None, verbatim=False)
     kind = _kind(body)
@@ -105,8 +109,22 @@ def result_of(event: Event) -> Result | None:
         return None
     usage = event.body.get("usage")
     counts = {key: value for key, value in usage.items() if isinstance(value, int)} if isinstance(usage, dict) else None
-    text = _first_string(event.body, "result", "error", "message") or ""
+    text = _first_string(event.body, "result", "error", "message") or event.text or ""
     return Result(text, event.kind == "result:error", counts)
+
+
+_HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|true|false|null|-?[0-9]+)(?=\s*[,}])')
+
+
+def _head(data: bytes) -> Object:
+    """Read the simple members at the beginning of an object that was cut off somewhere behind them."""
+    head: Object = {}
+    at = 0
+    while found := _HEAD.match(data, at):
+        value = _parse_leniently(b'{"v":' + found[2] + b"}")
+        head[found[1].decode()] = value["v"] if value is not None else None
+        at = found.end()
+    return head
 
 
 def _parse(line: Line) -> tuple[Object | None, bool]:

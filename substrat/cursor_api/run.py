@@ -30,6 +30,10 @@ RESULT_GRACE = 5.0
 STOP_GRACE = 2.0
 """Seconds between the signal of a cancellation and SIGKILL; cursor-agent needs 15 ms."""
 _CHUNK = 1 << 18
+_LONGEST_WAIT = 3600.0
+"""epoll counts milliseconds in 32 bits."""
+_PIPE_READS = 16
+"""More than a full pipe takes, so that a child that goes on printing after its parent's end doesn't hold us up."""
 _KEPT_ERRORS = 64 * 1024
 
 
@@ -84,9 +88,7 @@ class Run:
         """Give up a process that can't be watched."""
         self.process.kill()
         self.process.wait()
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        _close_pipes(self.process)
         for descriptor in ("_end", "_poll"):
             if (found := getattr(self, descriptor, None)) is not None:
                 os.close(found) if isinstance(found, int) else found.close()
@@ -165,28 +167,38 @@ class Run:
             finally:
                 self._reading.release()
             return
-        try:
-            self.process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self.kill(members)
-            self.process.wait(STOP_GRACE)
+        self._wait(grace)
         self.kill(members)
+        self._wait(STOP_GRACE)
 
-    def close(self) -> None:
-        """Give up all descriptors, killing what still runs."""
+    def close(self, number: int = signal.SIGTERM) -> None:
+        """Give up all descriptors, stopping what still runs.
+
+        Args:
+            number: the signal to begin with.
+        """
         if not self._open:
             return
-        self.stop(signal.SIGKILL) if not self.exited else None
+        if not self.exited:
+            self.stop(number)
         with self._reading:
-            if not self._open:
-                return
+            self._give_up()
+
+    def close_if_idle(self) -> None:
+        """Give up all descriptors of a process that has ended, unless somebody is waiting in `turn` right now."""
+        if self._reading.acquire(blocking=False):
+            try:
+                self._give_up()
+            finally:
+                self._reading.release()
+
+    def _give_up(self) -> None:
+        self.over = True
+        if self._open:
             self._open = False
-            self.over = True
             self._poll.close()
             os.close(self._end)
-            for pipe in (self.process.stdout, self.process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            _close_pipes(self.process)
 
     def discard(self) -> None:
         """Drop the lines that nobody has taken."""
@@ -209,14 +221,14 @@ class Run:
             return
 
     def _take_in(self, wait: float | None, *, bounded: bool = True) -> None:
-        ready = {descriptor for descriptor, _ in self._poll.poll(wait)}
+        ready = {descriptor for descriptor, _ in self._poll.poll(wait if wait is None else min(wait, _LONGEST_WAIT))}
         if self._err in ready:
             self._read_errors()
         if self._out in ready:
             self._read_output()
         if self._end in ready and self.process.poll() is not None:
             self._ended()
-        elif bounded and not ready:
+        elif bounded:
             self._check_limits()
 
     def _read_output(self) -> None:
@@ -244,21 +256,30 @@ class Run:
     def _ended(self) -> None:
         """Take in what the process has left in its pipes. A child of it may hold them open, so their end isn't awaited."""
         self._unwatch(self._end)
-        while ready := {descriptor for descriptor, _ in self._poll.poll(0)}:
+        for _ in range(_PIPE_READS):
+            ready = {descriptor for descriptor, _ in self._poll.poll(0)}
             if self._err in ready:
                 self._read_errors()
             if self._out in ready:
                 self._read_output()
+            if not ready:
+                break
         if self._out in self._live:
             self._lines.extend(self._splitter.finish())
         self.over = True
 
     def _check_limits(self) -> None:
         now = time.monotonic()
-        if now >= self._deadline and now < self._due:
+        if now >= self._deadline and self._deadline <= self._due:
             self.timed_out = True
         if now >= min(self._deadline, self._due):
             self.over = True
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], prompt: str) -> subprocess.Popen[bytes]:

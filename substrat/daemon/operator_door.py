@@ -31,6 +31,7 @@ log = structlog.get_logger("substrat.operator_door")
 MAX_CONNECTIONS = 512
 _MAX_PAGE = 1000
 _PAGE_BYTES = 8 * 1024 * 1024
+_LONGEST_WAIT = 1e9
 
 
 def agent_object(agent: Agent) -> dict[str, object]:
@@ -282,6 +283,6 @@ def _optional(params: Params, name: str) -> str | None:
 
 def _timeout(params: Params) -> float | None:
     seconds = cast("float | None", params.get("timeout"))
-    if seconds is not None and not 0 <= seconds < float("inf"):
-        raise InvalidParams("'timeout' must be a number of seconds, not negative")
+    if seconds is not None and not 0 <= seconds <= _LONGEST_WAIT:
+        raise InvalidParams(f"'timeout' must be a number of seconds from 0 to {_LONGEST_WAIT:g}")
     return seconds

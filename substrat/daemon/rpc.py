@@ -33,6 +33,7 @@ log = structlog.get_logger("substrat.rpc")
 
 Params = dict[str, object]
 _MAX_SUBSCRIPTIONS = 64
+_OUTBOX_BYTES = 1024 * 1024
 _GOODBYE_SECONDS = 5.0
 """How long answers to a client that has closed its sending side are still worked on: `nc` users get theirs."""
 
@@ -58,6 +59,52 @@ class Handlers(Protocol):
         """Return what `hello` tells besides versions."""
 
 
+class _Outbox:
+    """What is on its way to a client, up to a bound; whoever has more to say waits.
+
+    A client may send some hundred requests before it reads the first answer, as pipelining clients do, without the two
+    ends waiting for each other.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._size = 0
+        self._filled = trio.Event()
+        self._emptied = trio.Condition()
+        self._closed = False
+
+    async def put(self, data: bytes) -> None:
+        """Take whole lines, as soon as there is room."""
+        async with self._emptied:
+            while self._size > _OUTBOX_BYTES and not self._closed:
+                await self._emptied.wait()
+        if self._closed:
+            raise trio.BrokenResourceError
+        self._held.append(data)
+        self._size += len(data)
+        self._filled.set()
+
+    async def pump(self, stream: trio.SocketStream) -> None:
+        """Send what comes until cancelled or the client is gone."""
+        try:
+            while True:
+                await self._filled.wait()
+                self._filled = trio.Event()
+                data, self._held = b"".join(self._held), []
+                await stream.send_all(data)
+                async with self._emptied:
+                    self._size -= len(data)
+                    self._emptied.notify_all()
+        finally:
+            self._closed = True
+
+    async def drained(self) -> None:
+        """Wait until all of it was sent."""
+        async with self._emptied:
+            while self._size and not self._closed:
+                await self._emptied.wait()
+
+
 class Connection:
     """A client's connection.
 
@@ -69,10 +116,11 @@ class Connection:
     def __init__(self, stream: trio.SocketStream, handlers: Handlers) -> None:
         self._stream = stream
         self._handlers = handlers
-        self._sending = trio.Lock()
+        self._outbox = _Outbox()
         self._greeted = False
         self._in_flight: set[object] = set()
         self._unsent = 0
+        self._answered = trio.Event()
         self._subscriptions: dict[int, trio.CancelScope] = {}
         self._numbers = 0
         self._nursery: trio.Nursery | None = None
@@ -81,6 +129,7 @@ class Connection:
         """Answer requests until the client closes the connection or breaks the framing."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self._pump, nursery.cancel_scope)
             try:
                 async for line in sockets.lines(self._stream, framing.MAX_LINE):
                     await self._take(line, nursery)
@@ -88,17 +137,33 @@ class Connection:
                 await self.send(framing.failure(None, problem))
             except trio.BrokenResourceError:
                 log.debug("a client went away")
-            else:
-                for number in list(self._subscriptions):
-                    self.unsubscribe(number)
-                nursery.cancel_scope.deadline = trio.current_time() + _GOODBYE_SECONDS
-                return
+            with trio.move_on_after(_GOODBYE_SECONDS):
+                await self._say_goodbye()
             nursery.cancel_scope.cancel()
 
+    async def _pump(self, everything: trio.CancelScope) -> None:
+        try:
+            await self._outbox.pump(self._stream)
+        except trio.BrokenResourceError:
+            log.debug("a client went away")
+            everything.cancel()
+
+    async def _say_goodbye(self) -> None:
+        """Let requests that came before the client closed its side be answered."""
+        for number in list(self._subscriptions):
+            self.unsubscribe(number)
+        while self._unsent:
+            self._answered = trio.Event()
+            await self._answered.wait()
+        await self._outbox.drained()
+
     async def send(self, data: bytes) -> None:
-        """Send whole lines; lines of different tasks never mix."""
-        async with self._sending:
-            await self._stream.send_all(data)
+        """Send whole lines; lines of different tasks never mix.
+
+        Raises:
+            BrokenResourceError: the client is gone.
+        """
+        await self._outbox.put(data)
 
     def subscribe(self, run: Callable[[int], Awaitable[None]]) -> int:
         """Start a task that sends notifications until it is unsubscribed or the connection ends.
@@ -203,7 +268,10 @@ class Connection:
         self._in_flight.discard(request_id)
         await self.send(answer)
         self._unsent -= 1
+        self._answered.set()
         if then is not None:
+            with trio.move_on_after(_GOODBYE_SECONDS):
+                await self._outbox.drained()
             then()
 
 

@@ -63,6 +63,7 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAX_STATUS = 500
+_MAX_RESULT = 1024 * 1024
 _REASONS = {Phase.SUSPENDING: SUSPENDED, Phase.INTERRUPTING: "interrupted", Phase.ENDING: "ended"}
 
 
@@ -556,7 +557,7 @@ class Supervisor:
             return
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=verdict.error, ended_at=self._now(), exit_code=seen.exit_code,
-            result=seen.result.text if seen.result and verdict.outcome is Outcome.SUCCESS else None,
+            result=_shortened(seen.result.text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
             usage=seen.result.usage if seen.result else None,
         )  # fmt: skip
         with self.change():
@@ -668,6 +669,11 @@ _EVENT_OF = {
     Outcome.TIMED_OUT: Event.TURN_FAILED,
     Outcome.LOST: Event.TURN_FAILED,
 }
+
+
+def _shortened(text: str) -> str:
+    """Bound what an agent object carries; the whole text is in the turn's output."""
+    return text if len(text) <= _MAX_RESULT else f"{text[:_MAX_RESULT]}… [cut: {len(text)} characters]"
 
 
 def _next_delivery(waiting: list[Item]) -> list[Item]:

@@ -11,6 +11,7 @@ from substrat import errors
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 AGENT_STATES = ("idle", "queued", "running", "suspended", "failed", "ended")
 OUTCOMES = ("success", "error", "interrupted", "timed_out", "lost")
@@ -126,6 +127,8 @@ METHODS = (
 
 BY_NAME: dict[str, Method] = {method.name: method for method in METHODS}
 
+_LARGEST = 2**63 - 1
+
 _KINDS: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -166,9 +169,11 @@ def check(method: Method, params: object) -> dict[str, object]:
     return given
 
 
-def _check_value(method: Method, param: Param, value: object) -> None:
+def _check_value(method: Method, param: Param, value: Any) -> None:
     where = f"{method.name}: {param.name!r}"
     fits = isinstance(value, _KINDS[param.kind]) and (param.kind == "boolean" or not isinstance(value, bool))
+    if fits and param.kind == "integer" and not -_LARGEST <= value <= _LARGEST:
+        raise errors.InvalidParams(f"{where} must be an integer of 64 bits")
     if fits and isinstance(value, list):
         fits = all(isinstance(item, str) for item in value)
         if fits and param.kind == "states" and (odd := [item for item in value if item not in AGENT_STATES]):

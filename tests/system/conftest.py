@@ -371,7 +371,8 @@ class House:
         words = ("spawn", name, "-w", workspace, *options)
         if prompt is None:
             return self.ok(*words)
-        done = self.ctl(*words, "--wait", "--timeout", "20", "--json", prompt)
+        words += ("--wait", "--timeout", "30", "--json", "--prompt-file", "-")
+        done = self.ctl(*words, stdin=prompt.encode())
         assert done.code in {0, 5}, done
         return done.json
 

@@ -95,12 +95,13 @@ def test_a_prompt_of_a_megabyte(house):
 
 
 def test_a_prompt_of_a_megabyte_through_the_standin(daemon):
-    prompt = b"word " * 200_000
-    done = daemon.ctl("spawn", "anna", "-w", daemon.workspace(), "--wait", "--prompt-file", "-", stdin=prompt)
-    assert done.code == 0, done
-    assert len(done.out) > 900_000
+    work = daemon.workspace()
+    text = "word " * 200_000 + "end"
+    agent = daemon.spawn("anna", work, f"/write big {text}")
+    assert agent["turn"]["outcome"] == "success"
+    assert (work / "big").read_text() == text
     (user,) = daemon.events("anna", "user")
-    assert len(user["raw"]["message"]["content"][0]["text"]) >= len(prompt) - 1
+    assert user["raw"]["message"]["content"][0]["text"].endswith(text)
 
 
 def test_raw_logs_are_the_agents_bytes(house):
@@ -288,3 +289,10 @@ def test_turns_over_the_limit_wait_their_turn(house, until):
     assert house.show("carl")["turn"] is None
     house.ok("resume", "carl", "--wait")
     assert "I am carl" in house.events("carl", "user")[-1]["text"]
+
+
+def test_a_result_of_many_megabytes(house):
+    """The result holds everything that was said, so it is as long as the turn was talkative."""
+    house.start(agent=house.program('begin()\nemit("result", "success", is_error=False, result="x" * int(prompt))\n'))
+    agent = house.spawn("anna", house.workspace(), "20000000")
+    assert agent["turn"]["outcome"] == "success"

@@ -1,10 +1,12 @@
 """The operator socket, line by line."""
 
 import base64
+import contextlib
 import json
 import os
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -152,10 +154,11 @@ def test_many_requests_are_in_flight_at_once(daemon):
 def test_requests_that_pile_up_are_answered_or_refused(daemon):
     daemon.held("anna", daemon.workspace())
     with daemon.wire() as wire:
-        for number in range(5000):
-            wire.send(
-                {"jsonrpc": "2.0", "id": number, "method": "agent.wait", "params": {"agents": ["anna"], "timeout": 30}}
-            )
+        wire.socket.settimeout(0.3)
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            for number in range(5000):
+                params = {"agents": ["anna"], "timeout": 30}
+                wire.send({"jsonrpc": "2.0", "id": number, "method": "agent.wait", "params": params})
         with daemon.wire() as other:
             assert len(other.call("agent.list")) == 1
     assert daemon.show("anna")["state"] == "running"
@@ -230,7 +233,7 @@ def test_a_subscription_without_a_cursor_starts_now(daemon):
     work = daemon.workspace()
     daemon.spawn("anna", work, "one")
     with daemon.wire() as wire:
-        cursor = wire.call("events.subscribe", agent="bert" if False else "anna", lines=True)["cursor"]
+        cursor = wire.call("events.subscribe", agent="anna", lines=True)["cursor"]
         daemon.spawn("bert", work, "not for us")
         daemon.ok("send", "anna", "two")
         events = [wire.event()]
@@ -262,7 +265,7 @@ def test_a_client_that_stops_reading_costs_only_itself(daemon, until):
         lazy.call("events.subscribe", since=0)
         keen.call("events.subscribe", since=0)
         before = memory(daemon)
-        done = daemon.ctl("spawn", "anna", "-w", work, "--wait", "/emit 3000 4000")
+        done = daemon.ctl("spawn", "anna", "-w", work, "--wait", "/emit 3000 2000")
         assert done.code == 0
         kinds = []
         while "turn:ended" not in kinds:
@@ -281,7 +284,7 @@ def test_a_client_that_stops_reading_costs_only_itself(daemon, until):
 
 def memory(house):
     """The daemon's resident memory in KiB."""
-    status = open(f"/proc/{house.daemon.pid}/status").read()  # noqa: PTH123
+    status = Path(f"/proc/{house.daemon.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0])
 
 
@@ -339,8 +342,8 @@ def test_requests_that_were_sent_before_the_end_of_input_are_answered(daemon):
 def test_a_stranger_is_turned_away(daemon):
     if os.geteuid() != 0:
         pytest.skip("needs another user to try it as")
-    os.chmod(daemon.runtime, 0o755)  # noqa: PTH101
-    os.chmod(daemon.socket, 0o666)  # noqa: PTH101
+    os.chmod(daemon.runtime, 0o755)
+    os.chmod(daemon.socket, 0o666)
     child = os.fork()
     if child == 0:
         status = 9

@@ -1,0 +1,137 @@
+"""A run on the binary itself, read event by event: lines decoded, and a name for a run that ends without a result."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+from substrat.core import failures
+from substrat.cursor_api import command, decode
+from substrat.cursor_api.model import AgentEvent, EventType, OutputFormat
+from substrat.cursor_api.run import Run
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from substrat.cursor_api.command import Order
+    from substrat.cursor_api.model import AgentConfig
+    from substrat.cursor_api.transcript import Transcript
+
+
+class Direct:
+    """A run whose events are taken one at a time; the waiting is the caller's, or `next`'s.
+
+    Args:
+        config: how cursor-agent is run.
+        order: what is asked of it.
+
+    Raises:
+        AgentNotFound: there is no agent program that could be started.
+    """
+
+    def __init__(self, config: AgentConfig, order: Order) -> None:
+        program = command.find_binary(config)
+        arguments = [program, *command.arguments(config, order)]
+        self._order = order
+        self._decoder = decode.Decoder()
+        self._plain = order.output_format is not OutputFormat.STREAM_JSON
+        self._printed: list[bytes] = []
+        self._answered = False
+        try:
+            self.run = Run(arguments, command.environment(config), order.prompt, order.timeout)
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            raise command.AgentNotFound(f"the agent program {program} can't be started: {reason}") from problem
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process."""
+        return self.run.process
+
+    def at_hand(self) -> AgentEvent | None:
+        """Return the next event there is without waiting."""
+        while (line := self.run.take()) is not None:
+            if self._plain:
+                self._printed.append(line.data)
+            if self._order.output_format is OutputFormat.TEXT:
+                continue
+            if (event := self._decoder.line(line)) is not None:
+                if event.type in {EventType.RESULT_SUCCESS, EventType.RESULT_ERROR}:
+                    self._answered = True
+                    self.run.expect_end()
+                return event
+        return None
+
+    def next(self) -> AgentEvent | None:
+        """Wait for the next event and return it; None when the run is over."""
+        while (event := self.at_hand()) is None and not self.run.over:
+            self.run.turn(self.run.patience())
+        return event
+
+    def settle(self) -> None:
+        """Let a run that has answered come to its end by itself, which it is given a moment for."""
+        while self._answered and not self.run.over:
+            self.run.turn(self.run.patience())
+            self.run.discard()
+
+    def cancel(self, number: int) -> None:
+        """End the process and everything under it."""
+        self.run.stop(number)
+        self.run.close_if_idle()
+
+    def close(self) -> None:
+        """Give everything up, stopping what still runs."""
+        self.run.close()
+
+    def abandon(self) -> None:
+        """Give everything up at once."""
+        self.run.close(signal.SIGKILL)
+
+    def conclude(self, transcript: Transcript) -> AgentEvent | None:
+        """Account for a run that is over, to be called when it is closed.
+
+        Returns:
+            The event that tells of a failure the program didn't report in its output.
+        """
+        if transcript.final is not None:
+            return None
+        if self._plain and not self.run.timed_out and self._take_printed(transcript):
+            return None
+        return transcript.fail(self._problem())
+
+    def _take_printed(self, transcript: Transcript) -> bool:
+        """Take what was printed for the answer, if it can be one."""
+        text = b"\n".join(self._printed).decode("utf-8", "replace")
+        if self._order.output_format is OutputFormat.TEXT:
+            if self.run.process.returncode == 0 and text.strip():
+                transcript.printed(text)
+                return True
+            return False
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        if isinstance(body, dict):
+            transcript.add(self._decoder.body(body))
+        return transcript.final is not None
+
+    def _problem(self) -> str:
+        if self.run.timed_out:
+            return f"Request timed out after {self._order.timeout:g} s"
+        errors = self.run.errors()
+        if (known := failures.recognise(errors)) is not None:
+            # The names are the daemon's, too; here there is only one environment.
+            return known.sentence.replace(" in the daemon's environment", "")
+        code = self.run.process.returncode
+        ended = f"was ended by {_signal_name(-code)}" if code < 0 else f"exited with status {code}"
+        words = failures.last_words(errors)
+        said = f": {words}" if words else "" if self.run.anything else " and without any output"
+        return f"the agent program {ended} without a result{said}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
