@@ -29,9 +29,7 @@ _FLAT_TOOLS = {
 }
 """The flat dialect's tool names, in lower case, where they aren't the current kind's own name."""
 
-_ARMS = frozenset(
-    {"success", "error", "rejected", "permissionDenied", "failure", "timeout", "spawnError", "fileNotFound"}
-)
+_ARMS = frozenset({"success", "error", "rejected", "permissionDenied", "failure", "timeout", "spawnError", "fileNotFound"})
 
 
 def normalise(body: Object) -> Object:

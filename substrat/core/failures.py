@@ -38,7 +38,9 @@ def _known(name: str, text: str, sentence: str, *, passes: bool = False) -> _Kno
 
 # The first that matches counts, so what is more exact stands first.
 _TABLE = (
-    _known("bad-api-key", r"API key is invalid", "the API key is refused: correct CURSOR_API_KEY in the daemon's environment"),
+    _known(
+        "bad-api-key", r"API key is invalid", "the API key is refused: correct CURSOR_API_KEY in the daemon's environment"
+    ),
     _known(
         "not-logged-in", r"Authentication required|run '(?:cursor-)?agent login'|not logged in",
         "cursor-agent isn't logged in: run `cursor-agent login`, or set CURSOR_API_KEY in the daemon's environment",
@@ -63,7 +65,10 @@ _TABLE = (
         "force-forbidden", r"(?:admin|team)[^\n]*(?:--force|run everything|yolo)|(?:--force|yolo)[^\n]*(?:admin|team)",
         "the team's administrator forbids --force, without which an unattended agent can't work: ask them",
     ),
-    _known("bad-session-id", r"chat ID must be a UUID", "the session's id isn't a UUID, so it can't be resumed: spawn another agent"),
+    _known(
+        "bad-session-id", r"chat ID must be a UUID",
+        "the session's id isn't a UUID, so it can't be resumed: spawn another agent",
+    ),
     _known(
         "chat-busy", r"may still be running|ownership is currently changing",
         "another process still holds this chat: end it, or wait", passes=True,
@@ -75,10 +80,13 @@ _TABLE = (
     ),
     _known(
         "connection-lost",
-        r"RetriableError|Connection lost|Connection failed repeatedly|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|PING timed out",
+        r"RetriableError|Connection lost|Connection failed repeatedly|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|"
+        r"PING timed out",
         "the connection to Cursor was lost: {said}", passes=True,
     ),
-    _known("out-of-memory", r"JavaScript heap out of memory|Allocation failed", "the agent program ran out of memory: {said}"),
+    _known(
+        "out-of-memory", r"JavaScript heap out of memory|Allocation failed", "the agent program ran out of memory: {said}"
+    ),
 )  # fmt: skip
 
 KNOWN = tuple(known.failure for known in _TABLE)

@@ -1,4 +1,4 @@
-"""One line of cursor-agent's stream-json to one typed event; it pairs tool calls and keeps no other state.
+"""One line of cursor-agent's stream-json to one typed event, whatever its dialect; its only state is open tool calls.
 
 Nothing a program prints can make this raise: a line that isn't JSON becomes kind `raw`, a shape nobody knows `unknown`.
 The shapes are those of builds up to 2026.10; the field names are cursor-agent's own.
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from substrat.core import dialects, toolcalls
+from substrat.core.toolcalls import Pairing
+
 if TYPE_CHECKING:
     from substrat.core.ndjson import Line
 
@@ -20,10 +23,8 @@ Object = dict[str, object]
 
 MAX_TEXT = 64 * 1024
 """The longest `text` of an event that has its own words (`raw` lines); the rest is in the turn's stdout file."""
-_MAX_SUMMARY = 200
-_MAX_OPEN_CALLS = 1000
 
-_NAMED = {
+NAMED = {
     "interaction_query": ("request", "response"),
     "connection": ("reconnecting", "reconnected"),
     "retry": ("starting", "resuming"),
@@ -56,29 +57,12 @@ class Result(NamedTuple):
     usage: dict[str, int] | None
 
 
-class ToolCalls:
-    """Remembers the tool calls under way, so that a completed one can be told with its arguments and its time."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, tuple[str, int | None]] = {}
-
-    def started(self, call_id: str, summary: str, at_ms: int | None) -> None:
-        """Note a call; the oldest is forgotten when a program opens calls without end."""
-        if len(self._open) >= _MAX_OPEN_CALLS:
-            self._open.pop(next(iter(self._open)))
-        self._open[call_id] = (summary, at_ms)
-
-    def completed(self, call_id: str) -> tuple[str | None, int | None]:
-        """Return a call's summary and start, or None for each if nobody saw it start."""
-        return self._open.pop(call_id, (None, None))
-
-
-def decode(line: Line, calls: ToolCalls | None = None) -> Event:
+def decode(line: Line, pairing: Pairing | None = None) -> Event:
     """Say what a line of output is.
 
     Args:
         line: the line.
-        calls: the turn's open tool calls; without it a completed call is told from its own line alone.
+        pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
     """
     body, verbatim = _parse(line)
     if line.cut and (head := _head(line.data)).get("type") == "result":
@@ -86,8 +70,9 @@ def decode(line: Line, calls: ToolCalls | None = None) -> Event:
         return Event(_kind(head), _plain(line), head, verbatim=False)
     if body is None:
         return Event("raw", _plain(line), None, verbatim=False)
-    kind = _kind(body)
-    return Event(kind, _text(kind, body, calls if calls is not None else ToolCalls()), body, verbatim)
+    plain = dialects.normalise(body)
+    kind = _kind(plain)
+    return Event(kind, _text(kind, plain, pairing if pairing is not None else Pairing()), body, verbatim)
 
 
 def as_json(body: Object) -> bytes:
@@ -99,7 +84,7 @@ def session_of(event: Event) -> str | None:
     """Return the session's UUID that a `system:init` names, if it names one."""
     if event.kind != "system:init" or event.body is None:
         return None
-    session = event.body.get("session_id")
+    session = dialects.normalise(event.body).get("session_id")
     return session if isinstance(session, str) and session else None
 
 
@@ -107,9 +92,10 @@ def result_of(event: Event) -> Result | None:
     """Return what a `result:*` event says, or None for any other event."""
     if event.body is None or not event.kind.startswith("result:"):
         return None
-    usage = event.body.get("usage")
+    body = dialects.normalise(event.body)
+    usage = body.get("usage")
     counts = {key: value for key, value in usage.items() if isinstance(value, int)} if isinstance(usage, dict) else None
-    text = _first_string(event.body, "result", "error", "message") or event.text or ""
+    text = _first_string(body, "result", "error", "message") or event.text or ""
     return Result(text, event.kind == "result:error", counts)
 
 
@@ -160,8 +146,8 @@ def _tame(value: object) -> object:
 def _kind(body: Object) -> str:
     raw_type, subtype = body.get("type"), body.get("subtype")
     match raw_type, subtype:
-        case "user", _:
-            return "user"
+        case (("user" | "error" | "raw" | "text"), _):
+            return str(raw_type)
         case "thinking", ("delta" | "completed"):
             return f"thinking:{subtype}"
         case "assistant", _:
@@ -172,21 +158,49 @@ def _kind(body: Object) -> str:
         case "result", _:
             failed = subtype == "error" or body.get("is_error") is True
             return "result:error" if failed else "result:success"
-    if isinstance(raw_type, str) and isinstance(subtype, str) and subtype in _NAMED.get(raw_type, ()):
+    if isinstance(raw_type, str) and isinstance(subtype, str) and subtype in NAMED.get(raw_type, ()):
         return f"{raw_type}:{subtype}"
     return "unknown"
 
 
-def _text(kind: str, body: Object, calls: ToolCalls) -> str | None:
+def _text(kind: str, body: Object, pairing: Pairing) -> str | None:
     if kind == "tool-call-started":
-        summary = _call_summary(body) or "tool call"
-        calls.started(_call_id(body), summary, _milliseconds(body))
-        return summary
+        call = toolcalls.read(body)
+        pairing.start(call)
+        return toolcalls.summary(call)
     if kind == "tool-call-completed":
-        return _completed_text(body, calls)
+        return toolcalls.ended_line(pairing.end(toolcalls.read(body)))
     if kind == "system:init":
         return f"session {body.get('session_id')}, model {body.get('model')}"
-    return _own_text(body)
+    return _named_text(kind, body) or _own_text(body)
+
+
+def _named_text(kind: str, body: Object) -> str | None:
+    """Say what an event means that has no words of its own."""
+    match kind:
+        case "interaction_query:request" | "interaction_query:response":
+            asked, answered = body.get("query_type"), kind.endswith("response")
+            return f"{asked} {'answered' if answered else 'asked'}{_answer(body) if answered else ''}"
+        case "system:task_notification":
+            return f"{body.get('title') or body.get('task_id')}: {body.get('status')}"
+        case "connection:reconnecting" | "retry:starting" | "retry:resuming":
+            attempt = body.get("attempt")
+            return f"{kind.replace(':', ' ')}{f', attempt {attempt}' if attempt is not None else ''}"
+        case "connection:reconnected" | "system:background_shell_timeout":
+            return kind.partition(":")[2].replace("_", " ")
+    return None
+
+
+def _answer(body: Object) -> str:
+    """Say which alternative an interaction's response holds."""
+    response = body.get("response")
+    for value in response.values() if isinstance(response, dict) else ():
+        if isinstance(value, dict):
+            arm = next(iter(value), "")
+            inner = value.get(arm)
+            reason = inner.get("reason") if isinstance(inner, dict) else None
+            return f": {arm}" + (f", {reason}" if isinstance(reason, str) and reason else "")
+    return ""
 
 
 def _own_text(body: Object) -> str | None:
@@ -204,84 +218,12 @@ def _own_text(body: Object) -> str | None:
     return "".join(text for text in blocks if isinstance(text, str))
 
 
-def _completed_text(body: Object, calls: ToolCalls) -> str:
-    summary, started_ms = calls.completed(_call_id(body))
-    summary = _call_summary(body) or summary or "tool call"
-    ended_ms = _milliseconds(body)
-    took = f" ({(ended_ms - started_ms) / 1000:.1f} s)" if ended_ms is not None and started_ms is not None else ""
-    return f"{summary} → {_verdict(_arm(body))}{took}"
-
-
-def _call_id(body: Object) -> str:
-    return str(body.get("call_id", ""))
-
-
-def _milliseconds(body: Object) -> int | None:
-    value = body.get("timestamp_ms")
-    return value if isinstance(value, int) else None
-
-
-def _call(body: Object) -> tuple[str, Object]:
-    """Find the tool's kind and its object: the one key that ends in `ToolCall`, among siblings that don't."""
-    call = body.get("tool_call")
-    if isinstance(call, dict):
-        for key, value in call.items():
-            if key.endswith("ToolCall") and isinstance(value, dict):
-                return key.removesuffix("ToolCall"), value
-    return "", {}
-
-
-def _call_summary(body: Object) -> str | None:
-    """Say a call in one line: the tool and what it is applied to; None when the line holds no arguments."""
-    kind, call = _call(body)
-    args = call.get("args")
-    if not isinstance(args, dict):
-        return None
-    if kind == "mcp":
-        name = _first_string(args, "toolName", "name") or "?"
-        kind, subject = f"mcp {name}", json.dumps(args.get("args", {}), ensure_ascii=False)
-    else:
-        subject = _first_string(
-            args, "command", "path", "globPattern", "pattern", "query", "url", "searchTerm", "toolName", "title",
-            "description",
-        ) or ""  # fmt: skip
-    return _one_line(f"{kind}: {subject}" if subject else kind)
-
-
-def _arm(body: Object) -> tuple[str, Object]:
-    """Return which of the result's alternatives there is, and its object."""
-    result = _call(body)[1].get("result")
-    if isinstance(result, dict):
-        for arm, value in result.items():
-            return arm, value if isinstance(value, dict) else {}
-    return "", {}
-
-
-def _verdict(arm: tuple[str, Object]) -> str:
-    name, value = arm
-    if name == "success":
-        if value.get("isError") is True:
-            return "failed"
-        code = value.get("exitCode")
-        return f"exit {code}" if isinstance(code, int) else "done"
-    if name == "failure" and isinstance(code := value.get("exitCode"), int):
-        return f"exit {code}"
-    reason = _first_string(value, "reason", "error", "errorMessage", "abortReason")
-    words = {"": "done", "permissionDenied": "denied", "error": "failed", "failure": "failed"}.get(name, name)
-    return _one_line(f"{words}: {reason}" if reason else words)
-
-
 def _first_string(body: Object, *keys: str) -> str | None:
     for key in keys:
         value = body.get(key)
         if isinstance(value, str) and value:
             return value
     return None
-
-
-def _one_line(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _MAX_SUMMARY else flat[: _MAX_SUMMARY - 1] + "…"
 
 
 def _plain(line: Line) -> str:

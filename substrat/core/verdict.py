@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core import failures
 from substrat.core.records import Outcome
 
 if TYPE_CHECKING:
+    from substrat.core.failures import Failure
     from substrat.core.stream import Result
-
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
-_MAX_REASON = 400
 
 
 class Seen(NamedTuple):
@@ -37,10 +35,17 @@ NOTHING_SEEN = Seen(None, None, None, "", anything=False)
 
 
 class Verdict(NamedTuple):
-    """How a turn ended, in one word and, unless it went well, one sentence."""
+    """How a turn ended.
+
+    Args:
+        outcome: in one word.
+        error: in one sentence, unless it went well.
+        failure: its name, when it is one of cursor-agent's known ones.
+    """
 
     outcome: Outcome
     error: str | None
+    failure: Failure | None = None
 
 
 def judge(seen: Seen) -> Verdict:
@@ -62,13 +67,8 @@ def judge(seen: Seen) -> Verdict:
         return Verdict(Outcome.INTERRUPTED, f"stopped: {seen.stop}")
     if seen.exit_code is None:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
-    reason = last_words(seen.errors)
+    if (failure := failures.recognise(seen.errors)) is not None:
+        return Verdict(Outcome.ERROR, failure.sentence, failure)
+    reason = failures.last_words(seen.errors)
     said = f": {reason}" if reason else ("" if seen.anything else " and without any output")
     return Verdict(Outcome.ERROR, f"the agent program exited with status {seen.exit_code} without a result{said}")
-
-
-def last_words(errors: str) -> str:
-    """Return what a program's standard error says, without terminal codes, on one line."""
-    lines = [" ".join(line.split()) for line in _ANSI.sub("", errors).splitlines()]
-    text = " ".join(line for line in lines if line)
-    return text if len(text) <= _MAX_REASON else "…" + text[-_MAX_REASON:]

@@ -151,6 +151,11 @@ class Turn:
         except errors.NotFound:
             return
 
+    def leave(self) -> Steps[None]:
+        """Stop the turn if it goes on; the agent stays."""
+        if self._turn is None:
+            yield from self.interrupt()
+
     def conclude(self, transcript: Transcript) -> AgentEvent | None:
         """Account for a turn that is over; returns the event of a failure that the stream didn't tell."""
         if transcript.final is not None:
@@ -169,6 +174,15 @@ class Turn:
             self.timed_out = True
             self._turn = {}
             yield from self.interrupt()
+        except (errors.Refused, errors.NotFound) as problem:
+            # Somebody else has ended or removed the agent.
+            self._turn = {"error": problem.message}
+        try:
+            yield from self._read_rest()
+        except errors.NotFound:
+            return
+
+    def _read_rest(self) -> Steps[None]:
         while True:
             page = _object((yield Call("events.read", {"agent": self._tenant.agent, "since": self._cursor})))
             if not page["events"]:

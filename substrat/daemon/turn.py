@@ -14,6 +14,7 @@ import trio
 
 from substrat.core import stream
 from substrat.core.ndjson import Line, Splitter
+from substrat.core.toolcalls import Pairing
 from substrat.core.verdict import Seen
 from substrat.daemon import process
 from substrat.errors import SandboxFailed, StorageFailed
@@ -103,7 +104,7 @@ class RunningTurn:
         self._stop_reason: str | None = None
         self._result_seen = trio.Event()
         self._exited = trio.Event()
-        self._calls = stream.ToolCalls()
+        self._calls = Pairing()
         self._result: stream.Result | None = None
         self._process: Process | None = None
         self._inner: int | None = None

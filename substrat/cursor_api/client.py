@@ -1,0 +1,141 @@
+"""The blocking way in: one client with its configuration, and one-shot functions; conversations are in `session`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from substrat.cursor_api import options
+from substrat.cursor_api.model import AgentConfig, AgentResult, OutputFormat
+from substrat.cursor_api.stream import StreamingResponse, open_stream
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from substrat.cursor_api.command import Order
+
+
+class ConfigFields(TypedDict, total=False):
+    """The fields of `AgentConfig` as keyword arguments."""
+
+    workspace: str | None
+    model: str | None
+    force_approve: bool
+    approve_mcps: bool
+    api_key: str | None
+    headers: list[str]
+    agent_binary: str
+    sandboxed: bool
+
+
+class CursorAgentClient:
+    """Runs cursor-agent, a process a query (or an agent of the daemon a query, with `sandboxed`).
+
+    Args:
+        config: how it is run; the defaults when None. It isn't changed.
+        fields: fields of `AgentConfig` that replace the configuration's.
+    """
+
+    def __init__(self, config: AgentConfig | None = None, **fields: Unpack[ConfigFields]) -> None:
+        self.config = options.configuration(config, fields)
+
+    def query(
+        self,
+        prompt: str,
+        session_id: str | None = None,
+        timeout: float | None = None,
+        mode: str | None = None,
+        *,
+        output_format: OutputFormat | str = OutputFormat.JSON,
+        resume: str | None = None,
+        **fields: Unpack[ConfigFields],
+    ) -> AgentResult:
+        """Ask, and wait for the answer.
+
+        Args:
+            prompt: what to ask.
+            session_id: the chat to continue.
+            timeout: after how many seconds the run is stopped, which is a failure.
+            mode: `plan` or `ask`.
+            output_format: what cursor-agent is to print; only `STREAM_JSON` gives `events`, and `TEXT` no `session_id`.
+            resume: the same as `session_id`.
+            fields: fields of `AgentConfig` for this query alone.
+
+        Returns:
+            The answer, or what went wrong.
+
+        Raises:
+            AgentNotFound: there is no agent program.
+        """
+        asked = options.order(
+            prompt, output_format=output_format, session_id=session_id, resume=resume, timeout=timeout, mode=mode
+        )
+        return ask(open_stream(options.configuration(self.config, fields), asked), asked)
+
+    def query_stream(
+        self,
+        prompt: str,
+        session_id: str | None = None,
+        stream_partial: bool = True,
+        mode: str | None = None,
+        *,
+        timeout: float | None = None,
+        resume: str | None = None,
+        **fields: Unpack[ConfigFields],
+    ) -> StreamingResponse:
+        """Ask, and return the answer's events as they come.
+
+        A run that ends without a result gives an event of its own at the end: a `RESULT_ERROR` whose `data` has the
+        reason as `error` and is marked as `synthetic`.
+
+        Args:
+            prompt: what to ask.
+            session_id: the chat to continue.
+            stream_partial: whether the answer comes in pieces, too.
+            mode: `plan` or `ask`.
+            timeout: after how many seconds the run is stopped, which is a failure.
+            resume: the same as `session_id`.
+            fields: fields of `AgentConfig` for this query alone.
+
+        Raises:
+            AgentNotFound: there is no agent program.
+        """
+        asked = options.order(
+            prompt, session_id=session_id, resume=resume, timeout=timeout, mode=mode, stream_partial=stream_partial
+        )
+        return open_stream(options.configuration(self.config, fields), asked)
+
+
+def ask(stream: StreamingResponse, order: Order) -> AgentResult:
+    """Read a stream to its end and return what became of it."""
+    with stream:
+        for _ in stream:
+            pass
+    return without_events(stream.result, order)
+
+
+def without_events(result: AgentResult, order: Order) -> AgentResult:
+    """Take the events out of a result whose format is no stream."""
+    return result if order.output_format is OutputFormat.STREAM_JSON else dataclasses.replace(result, events=[])
+
+
+def query(prompt: str, config: AgentConfig | None = None, **options: Any) -> AgentResult:
+    """Ask once; see `CursorAgentClient.query`.
+
+    Args:
+        prompt: what to ask.
+        config: how cursor-agent is run.
+        options: what `CursorAgentClient.query` takes, and fields of `AgentConfig`.
+    """
+    return CursorAgentClient(config).query(prompt, **options)
+
+
+def query_stream(prompt: str, config: AgentConfig | None = None, **options: Any) -> StreamingResponse:
+    """Ask once and return the answer's events as they come; see `CursorAgentClient.query_stream`.
+
+    Args:
+        prompt: what to ask.
+        config: how cursor-agent is run.
+        options: what `CursorAgentClient.query_stream` takes, and fields of `AgentConfig`.
+    """
+    return CursorAgentClient(config).query_stream(prompt, **options)
