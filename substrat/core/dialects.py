@@ -44,7 +44,7 @@ def normalise(body: Object) -> Object:
     payload = body.get("payload")
     if isinstance(payload, dict):
         body = _from_payload(body, payload)
-    if body.get("type") in {"tool-call-started", "tool-call-completed"}:
+    if body.get("type") in ("tool-call-started", "tool-call-completed"):  # it may be a list
         return _from_flat(body)
     call = body.get("tool_call")
     if isinstance(call, dict) and isinstance(call.get("function"), dict):

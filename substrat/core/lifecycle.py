@@ -60,6 +60,8 @@ class Event(StrEnum):
     TURN_SUCCEEDED = "turn succeeded"
     TURN_STOPPED = "turn stopped"
     TURN_FAILED = "turn failed"
+    TURN_RETRIED = "turn retried"
+    """It failed with something that passes, and its prompt waits to be tried again."""
 
 
 class Command(StrEnum):
@@ -124,6 +126,7 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.TURN_SUCCEEDED: _SETTLED,
         E.TURN_STOPPED: Step(P.FAILED, (C.ADMIT,)),
         E.TURN_FAILED: Step(P.FAILED, (C.ADMIT,)),
+        E.TURN_RETRIED: Step(P.QUEUED, (C.ADMIT,)),
     },
     P.SUSPENDING: {
         E.PROMPT: Step(P.SUSPENDING),

@@ -7,8 +7,9 @@ import re
 
 SERVER_NAME = "substrat"
 
-# A string (kept), a line comment or a block comment.
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# A string (kept), a line comment or a block comment; what is never closed goes on to the end, so that no text is scanned
+# twice.
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 
 
 def companion(python: str, script: str, agent_id: str, socket: str) -> dict[str, object]:
@@ -38,16 +39,24 @@ def merge(own: str | None, ours: dict[str, object]) -> tuple[str, str | None]:
         The file's text, and what was wrong with the workspace's own file, if anything. cursor-agent takes a broken file
         for an empty one and says nothing; we take it the same way and say so.
     """
-    servers: dict[str, object] = {}
-    problem = None
-    if own is not None:
-        try:
-            found = json.loads(_without_comments(own))
-            servers.update(found["mcpServers"])
-        except (ValueError, RecursionError, TypeError, KeyError) as error:
-            problem = f"the workspace's .cursor/mcp.json can't be read and was left out: {error!r}"
-    servers[SERVER_NAME] = ours
-    return json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False) + "\n", problem
+    if own is None:
+        return _text({SERVER_NAME: ours}), None
+    try:
+        return _text({**_servers(own), SERVER_NAME: ours}), None
+    except (ValueError, RecursionError, TypeError, KeyError) as error:
+        problem = f"the workspace's .cursor/mcp.json can't be read and was left out: {error!r}"
+        return _text({SERVER_NAME: ours}), problem
+
+
+def _servers(own: str) -> dict[str, object]:
+    servers = json.loads(_without_comments(own))["mcpServers"]
+    if not isinstance(servers, dict):
+        raise TypeError("mcpServers is no object")
+    return servers
+
+
+def _text(servers: dict[str, object]) -> str:
+    return json.dumps({"mcpServers": servers}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _without_comments(text: str) -> str:

@@ -166,6 +166,8 @@ class Agent:
         waiting: how many inbox items wait for it.
         turn: its newest turn.
         status: what it last said it is doing.
+        attempts: how often its last prompt was tried again.
+        retry_at: when it is tried again, in seconds since the epoch, if it is.
     """
 
     id: str
@@ -180,3 +182,5 @@ class Agent:
     waiting: int = 0
     turn: Turn | None = field(default=None)
     status: str = ""
+    attempts: int = 0
+    retry_at: float | None = None

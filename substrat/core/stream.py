@@ -23,6 +23,9 @@ Object = dict[str, object]
 
 MAX_TEXT = 64 * 1024
 """The longest `text` of an event that has its own words (`raw` lines); the rest is in the turn's stdout file."""
+MAX_DEPTH = 200
+"""What is nested deeper stays `raw`: every reader of JSON gives up somewhere, Python's at a thousand levels."""
+_MAX_HEAD = 64 * 1024
 
 NAMED = {
     "interaction_query": ("request", "response"),
@@ -65,7 +68,7 @@ def decode(line: Line, pairing: Pairing | None = None) -> Event:
         pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
     """
     body, verbatim = _parse(line)
-    if line.cut and (head := _head(line.data)).get("type") == "result":
+    if line.cut and (head := _head(line.data[:_MAX_HEAD])).get("type") == "result":
         # However long its text is, this is the end of the turn.
         return Event(_kind(head), _plain(line), head, verbatim=False)
     if body is None:
@@ -99,7 +102,7 @@ def result_of(event: Event) -> Result | None:
     return Result(text, event.kind == "result:error", counts)
 
 
-_HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|true|false|null|-?[0-9]+)(?=\s*[,}])')
+_HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*+"|true|false|null|-?[0-9]+)(?=\s*[,}])')
 
 
 def _head(data: bytes) -> Object:
@@ -118,18 +121,34 @@ def _parse(line: Line) -> tuple[Object | None, bool]:
         return None, False
     try:
         body = msgspec.json.decode(line.data)
-        return (body, True) if isinstance(body, dict) else (None, False)
+        return (body, True) if isinstance(body, dict) and not _too_deep(body) else (None, False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _parse_leniently(line.data), False
 
 
 def _parse_leniently(data: bytes) -> Object | None:
-    """Read what the standard library still takes for JSON: NaN, lone surrogates, wrong UTF-8."""
+    """Read what the standard library still takes for JSON: NaN, lone surrogates, wrong UTF-8; it comes out tamed."""
     try:
         body = json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
-    return body if isinstance(body, dict) else None
+    if not isinstance(body, dict) or _too_deep(body):
+        return None
+    return {_tame_text(key): _tame(value) for key, value in body.items()}
+
+
+def _too_deep(body: Object) -> bool:
+    level: list[object] = [body]
+    for _ in range(MAX_DEPTH):
+        containers = [value for value in level if isinstance(value, dict | list)]
+        level = [item for value in containers for item in (value.values() if isinstance(value, dict) else value)]
+        if not level:
+            return False
+    return True
+
+
+def _tame_text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _tame(value: object) -> object:
@@ -137,9 +156,9 @@ def _tame(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return _tame_text(value)
     if isinstance(value, dict):
-        return {_tame(key): _tame(item) for key, item in value.items()}
+        return {_tame_text(key): _tame(item) for key, item in value.items()}
     return [_tame(item) for item in value] if isinstance(value, list) else value
 
 

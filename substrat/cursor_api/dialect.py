@@ -100,11 +100,7 @@ def text_of(shape: Object) -> str | None:
 
 def is_delta(shape: Object) -> bool:
     """Say whether an event is a piece of the answer: timed, and not the repetition of a segment before a tool call."""
-    return (
-        shape.get("type") == "assistant"
-        and shape.get("timestamp_ms") is not None
-        and shape.get("model_call_id") is None
-    )
+    return shape.get("type") == "assistant" and shape.get("timestamp_ms") is not None and shape.get("model_call_id") is None
 
 
 def failed(shape: Object) -> bool:

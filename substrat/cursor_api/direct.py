@@ -37,7 +37,7 @@ class Direct:
         self._decoder = decode.Decoder()
         self._plain = order.output_format is not OutputFormat.STREAM_JSON
         self._printed: list[bytes] = []
-        self._answered = False
+        self.answered = False
         try:
             self.run = Run(arguments, command.environment(config), order.prompt, order.timeout)
         except OSError as problem:
@@ -58,7 +58,7 @@ class Direct:
                 continue
             if (event := self._decoder.line(line)) is not None:
                 if event.type in {EventType.RESULT_SUCCESS, EventType.RESULT_ERROR}:
-                    self._answered = True
+                    self.answered = True
                     self.run.expect_end()
                 return event
         return None
@@ -71,9 +71,9 @@ class Direct:
 
     def settle(self) -> None:
         """Let a run that has answered come to its end by itself, which it is given a moment for."""
-        while self._answered and not self.run.over:
+        while self.answered and not self.run.over:
             self.run.turn(self.run.patience())
-            self.run.discard()
+            self.run.drain()
 
     def cancel(self, number: int) -> None:
         """End the process and everything under it."""

@@ -200,9 +200,12 @@ class Run:
             os.close(self._end)
             _close_pipes(self.process)
 
-    def discard(self) -> None:
-        """Drop the lines that nobody has taken."""
-        self._lines.clear()
+    def drain(self) -> None:
+        """Take in what has happened without waiting, and drop what was printed."""
+        with self._reading:
+            if self._open and self._end in self._live:
+                self._take_in(0, bounded=False)
+            self._lines.clear()
 
     def _drain(self, grace: float) -> None:
         """Wait for the process's end and drop what it still prints, which it may not be able to end without."""

@@ -10,7 +10,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from substrat import errors
+from substrat import errors, paths
 from substrat.cursor_api import decode
 from substrat.cursor_api.model import DEFAULT_BINARY, AgentEvent, EventType
 
@@ -77,12 +77,13 @@ class Tenant:
                 raise errors.NotAvailable(f"AgentConfig.{field} has no effect on a sandboxed agent: {remedy}")
         self._workspace = config.workspace_path() or os.getcwd()
         self._model = config.model
+        self.socket = paths.operator_socket()
         self.agent: str | None = None
 
     def ensure(self) -> Steps[str]:
         """Create the agent if there is none yet, and return its id. Its name is the daemon's choice."""
         if self.agent is None:
-            params = {"workspace": self._workspace, "model": self._model}
+            params: dict[str, object] = {"workspace": self._workspace, "model": self._model}
             self.agent = str(_object((yield Call("agent.spawn", params)))["id"])
         return self.agent
 
@@ -231,7 +232,7 @@ def check_session(session_id: str | None) -> None:
     """
     if session_id:
         raise errors.NotAvailable(
-            "a sandboxed query can't resume a chat by its session_id, because the chat belongs to no agent of this program: "
+            "a sandboxed query can't resume a chat by its session_id, because the chat is no agent's of this program: "
             "use one ConversationSession for all its prompts, or 'substratctl send' to the agent that has the chat"
         )
 

@@ -133,9 +133,7 @@ class ConversationSession(Conversation):
             Refused: the last answer is still being read.
         """
         self._check_free()
-        asked = options.order(
-            prompt, output_format=output_format, session_id=self._resumed(), timeout=timeout, mode=mode
-        )
+        asked = options.order(prompt, output_format=output_format, session_id=self._resumed(), timeout=timeout, mode=mode)
         stream = open_stream(self._config, asked, self._tenant, self._named)
         return self._record(prompt, ask(stream, asked))
 
@@ -159,9 +157,7 @@ class ConversationSession(Conversation):
             Refused: the last answer is still being read.
         """
         self._check_free()
-        asked = options.order(
-            prompt, session_id=self._resumed(), timeout=timeout, mode=mode, stream_partial=stream_partial
-        )
+        asked = options.order(prompt, session_id=self._resumed(), timeout=timeout, mode=mode, stream_partial=stream_partial)
         stream = open_stream(self._config, asked, self._tenant, self._named)
         self._stream = weakref.ref(stream)
         return stream
@@ -193,7 +189,7 @@ class ConversationSession(Conversation):
             stream.settle()
             stream.close()
         if self._tenant is not None and self._tenant.agent is not None:
-            on_connection(None, self._tenant.remove())
+            on_connection(self._tenant.socket, self._tenant.remove())
 
     def _check_free(self) -> None:
         stream = self._stream() if self._stream is not None else None
@@ -201,12 +197,14 @@ class ConversationSession(Conversation):
             return
         stream.settle()
         if not stream.finished:
-            raise errors.Refused("the last answer is still being read: read it to its end, or cancel it, before the next prompt")
+            raise errors.Refused(
+                "the last answer is still being read: read it to its end, or cancel it, before the next prompt"
+            )
 
 
 def _remove(tenant: sandboxed.Tenant, owner: int) -> None:
     if os.getpid() == owner and tenant.agent is not None:
         try:
-            on_connection(None, tenant.remove())
+            on_connection(tenant.socket, tenant.remove())
         except errors.SubstratError:
             return

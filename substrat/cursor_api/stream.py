@@ -171,7 +171,7 @@ class SandboxedSource:
         self._keep = keep
         self._open = True
         self._turn = sandboxed.Turn(tenant, order)
-        self._connection = Connection()
+        self._connection = Connection(tenant.socket)
         try:
             sandboxed.drive(self._connection, self._turn.begin())
         except BaseException:
@@ -185,9 +185,9 @@ class SandboxedSource:
     def settle(self) -> None:
         """Do nothing: the daemon sees to a program that has answered."""
 
-    def cancel(self, number: int) -> None:  # noqa: ARG002
+    def cancel(self, number: int) -> None:
         """Interrupt the turn, over another connection because this one may be in use by another thread."""
-        on_connection(self._connection.path, self._turn.interrupt())
+        on_connection(self._tenant.socket, self._turn.interrupt())
 
     def close(self) -> None:
         """Give up the connection, and the agent unless it stays; a turn that goes on is stopped."""
@@ -196,7 +196,7 @@ class SandboxedSource:
         self._open = False
         try:
             steps = self._turn.leave() if self._keep else self._tenant.remove()
-            on_connection(self._connection.path, steps)
+            on_connection(self._tenant.socket, steps)
         finally:
             self._connection.__exit__()
 
@@ -212,7 +212,7 @@ class SandboxedSource:
         return self._turn.conclude(transcript)
 
 
-def on_connection(path: str | None, steps: sandboxed.Steps[None]) -> None:
+def on_connection(path: str, steps: sandboxed.Steps[None]) -> None:
     """Perform steps over a connection of their own."""
     from substrat.cli.connection import Connection
 

@@ -19,10 +19,12 @@ from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.journal import Journal
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
+from substrat.daemon.registry import Registry
 from substrat.daemon.runner import Places, TurnRunner
 from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor
 from substrat.daemon.tools import ToolCalls
+from substrat.daemon.turnbook import TurnBook
 from substrat.daemon.watch import Watcher
 from substrat.daemon.workplace import User
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable
@@ -68,32 +70,34 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
     _make_private(places.runtime)
     with _locked(places.state), _opened_store(places.state) as store, _opened_watcher() as watcher:
         journal = Journal(store, _stdout_finder(store, places), now)
-        supervisor = Supervisor(store, journal, settings.config, now)
+        registry = Registry(store, journal, settings.config, now)
+        book = TurnBook(registry)
+        supervisor = Supervisor(registry, book)
         notifier = Notifier(settings.environ)
         async with trio.open_nursery() as nursery:
             runner: TurnRunner
             calls = ToolCalls(supervisor, lambda path: runner.check_workspace(path))  # noqa: PLW0108 - made below
             runner = TurnRunner(
-                supervisor, places, User.current(settings.environ), watcher, nursery, AgentDoor(calls.perform).serve,
+                registry, book, places, User.current(settings.environ), watcher, nursery, AgentDoor(calls.perform).serve,
                 settings.environ, now,
             )  # fmt: skip
             door = OperatorDoor(supervisor, runner, places, nursery.cancel_scope.cancel)
             nursery.start_soon(watcher.deliver)
-            await nursery.start(_obey_signals, settings, supervisor, runner, notifier, nursery.cancel_scope)
-            supervisor.attach(runner)
+            await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
+            book.attach(runner)
             runner.remove_mount_points()
             await nursery.start(door.serve, os.path.join(places.runtime, "daemon.sock"))
             nursery.start_soon(notifier.feed_watchdog)
-            notifier.send("READY=1", f"STATUS={len(supervisor.agents)} agents")
-            log.info("ready", version=__version__, state_dir=places.state, agents=len(supervisor.agents))
+            notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
+            log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
         notifier.send("STOPPING=1")
         _remove_socket(places.runtime)
-        log.info("stopped", turns_going_on=supervisor.running)
+        log.info("stopped", turns_going_on=registry.running)
 
 
 async def _obey_signals(
     settings: Settings,
-    supervisor: Supervisor,
+    registry: Registry,
     runner: TurnRunner,
     notifier: Notifier,
     everything: trio.CancelScope,
@@ -107,19 +111,20 @@ async def _obey_signals(
                 everything.cancel()
                 return
             notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            _reload(settings, supervisor, runner)
+            _reload(settings, registry, runner)
             notifier.send("READY=1")
 
 
-def _reload(settings: Settings, supervisor: Supervisor, runner: TurnRunner) -> None:
+def _reload(settings: Settings, registry: Registry, runner: TurnRunner) -> None:
     """Read the configuration again; a broken one changes nothing."""
     try:
-        supervisor.config = configuration.load(settings.config_path, settings.environ)
+        registry.config = configuration.load(settings.config_path, settings.environ)
     except ConfigInvalid as problem:
         log.error("configuration not reloaded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
         return
     runner.reconfigured()
-    supervisor.admit()
+    if registry.admit is not None:
+        registry.admit()
     log.info("configuration reloaded", path=settings.config_path)
 
 

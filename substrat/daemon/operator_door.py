@@ -78,6 +78,7 @@ class OperatorDoor:
 
     def __init__(self, supervisor: Supervisor, runner: TurnRunner, places: Places, stop: Callable[[], None]) -> None:
         self._supervisor = supervisor
+        self._registry = supervisor.registry
         self._runner = runner
         self._places = places
         self._stop = stop
@@ -141,7 +142,7 @@ class OperatorDoor:
         return {"agent": agent_object(agent), "message": item}
 
     async def _list(self, _connection: Connection, _params: Params) -> object:
-        return [agent_object(agent) for agent in self._supervisor.agents]
+        return [agent_object(agent) for agent in self._registry.agents]
 
     async def _show(self, _connection: Connection, params: Params) -> object:
         return agent_object(self._supervisor.find(_text(params, "agent")))
@@ -184,17 +185,17 @@ class OperatorDoor:
     async def _inbox(self, _connection: Connection, _params: Params) -> object:
         return [
             {"id": item.id, "from": item.sender_name, "time": timestamp(item.time), "text": item.text}
-            for item in self._supervisor.store.waiting_items(None)
+            for item in self._registry.store.waiting_items(None)
         ]
 
     # Events
 
     async def _read(self, _connection: Connection, params: Params) -> object:
         agent = self._agent_filter(params)
-        cursor = self._supervisor.journal.start_of(cast("int", params.get("since", 0)), agent)
+        cursor = self._registry.journal.start_of(cast("int", params.get("since", 0)), agent)
         limit = max(1, min(_MAX_PAGE, cast("int", params.get("limit", _MAX_PAGE))))
         events, size = [], 0
-        for event in self._supervisor.journal.page(cursor, agent, limit):
+        for event in self._registry.journal.page(cursor, agent, limit):
             events.append(self._readable(event, params))
             cursor = event.cursor
             size += len(events[-1])
@@ -204,7 +205,7 @@ class OperatorDoor:
 
     async def _subscribe(self, connection: Connection, params: Params) -> object:
         agent = self._agent_filter(params)
-        start = self._supervisor.journal.start_of(cast("int | None", params.get("since")), agent)
+        start = self._registry.journal.start_of(cast("int | None", params.get("since")), agent)
         number = connection.subscribe(lambda number: self._follow(connection, number, start, agent, params))
         return {"subscription": number, "cursor": start}
 
@@ -217,10 +218,10 @@ class OperatorDoor:
     async def _follow(self, connection: Connection, number: int, cursor: int, agent: str | None, params: Params) -> None:
         """Send every event after a cursor, at the speed of the client."""
         head = b'{"jsonrpc":"2.0","method":"event","params":{"subscription":%d,"event":' % number
-        with self._supervisor.journal.following(agent) as next_event:
+        with self._registry.journal.following(agent) as next_event:
             while True:
                 more = next_event()
-                while events := self._supervisor.journal.page(cursor, agent):
+                while events := self._registry.journal.page(cursor, agent):
                     await connection.send(b"".join(head + self._readable(event, params) + b"}}\n" for event in events))
                     cursor = events[-1].cursor
                 await more.wait()
@@ -228,7 +229,7 @@ class OperatorDoor:
     def _readable(self, event: Encoded, params: Params) -> bytes:
         if not params.get("lines"):
             return event.json
-        return journal.with_line(event, self._supervisor.journal.line_of(event.row))
+        return journal.with_line(event, self._registry.journal.line_of(event.row))
 
     def _agent_filter(self, params: Params) -> str | None:
         name = _optional(params, "agent")
@@ -242,14 +243,14 @@ class OperatorDoor:
             "pid": os.getpid(),
             "state_dir": self._places.state,
             "runtime_dir": self._places.runtime,
-            "agents": len(self._supervisor.agents),
-            "running": self._supervisor.running,
-            "network": self._supervisor.config.sandbox.network.value,
+            "agents": len(self._registry.agents),
+            "running": self._registry.running,
+            "network": self._registry.config.sandbox.network.value,
         }
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:
         if params.get("suspend"):
-            awake = [agent.id for agent in self._supervisor.agents if agent.phase not in _ASLEEP]
+            awake = [agent.id for agent in self._registry.agents if agent.phase not in _ASLEEP]
             for agent_id in awake:
                 self._supervisor.suspend(agent_id)
             for agent_id in awake:

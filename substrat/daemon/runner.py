@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Process, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.config import Config
-    from substrat.daemon.supervisor import Supervisor
+    from substrat.daemon.registry import Registry
+    from substrat.daemon.turnbook import TurnBook
     from substrat.daemon.watch import Watcher
     from substrat.daemon.workplace import AgentPlace, TurnPlace, User
 
@@ -69,7 +70,8 @@ class TurnRunner:
     """Runs the turns of one daemon.
 
     Args:
-        supervisor: who is told.
+        registry: the agents.
+        book: who is told what turns do.
         places: the daemon's directories.
         user: who agents are.
         watcher: inotify.
@@ -81,7 +83,8 @@ class TurnRunner:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        registry: Registry,
+        book: TurnBook,
         places: Places,
         user: User,
         watcher: Watcher,
@@ -90,7 +93,8 @@ class TurnRunner:
         environ: dict[str, str],
         now: Callable[[], float],
     ) -> None:
-        self._supervisor = supervisor
+        self._registry = registry
+        self._book = book
         self._places = places
         self._user = user
         self._watcher = watcher
@@ -101,13 +105,14 @@ class TurnRunner:
         self._running: dict[str, RunningTurn] = {}
         self._stopping: dict[str, str] = {}
         self._occupied: Counter[str] = Counter()
+        self._admissions: set[float] = set()
         self._bubblewrap: host.Bubblewrap | None = None
         self._identity: str | None = None
 
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self._supervisor.config
+        return self._registry.config
 
     def reconfigured(self) -> None:
         """Forget what was found out under the old configuration."""
@@ -127,6 +132,17 @@ class TurnRunner:
             self._running[turn_id].stop(reason)
         else:
             self._stopping[turn_id] = reason
+
+    def admit_at(self, when: float) -> None:
+        """Look for agents that can start at a time."""
+        if when not in self._admissions:
+            self._admissions.add(when)
+            self._nursery.start_soon(self._admit_later, when)
+
+    async def _admit_later(self, when: float) -> None:
+        await trio.sleep(max(0.0, when - self._now()))
+        self._admissions.discard(when)
+        self._book.admit()
 
     def session_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is on disk."""
@@ -226,7 +242,7 @@ class TurnRunner:
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
             self._kill_remains(agent, turn)
             seen, verdict = NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
-        await stored(lambda: self._supervisor.turn_over(turn.id, verdict, seen))
+        await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
         # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
         self._occupied[agent.workspace] -= 1
         self.remove_mount_points()
@@ -236,8 +252,8 @@ class TurnRunner:
         turn_place = place.turn(turn.number)
         started = turn.process
         if started is None and (started := process.find_unrecorded(turn_place.read_status(), turn_place.stdout)):
-            self._supervisor.turn_spawned(turn.id, started)
-        running = RunningTurn(turn.id, turn_place, turn.offset, self._supervisor, self._watcher, self._pace(turn))
+            self._book.turn_spawned(turn.id, started)
+        running = RunningTurn(turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn))
         self._running[turn.id] = running
         if turn.id in self._stopping:
             running.stop(self._stopping.pop(turn.id))
@@ -275,11 +291,11 @@ class TurnRunner:
         identity = await self._git_identity(agent)
         note = await trio.to_thread.run_sync(
             self._places.agent(agent.id).prepare,
-            agent, self._supervisor.name_of(agent.parent), self._user, python, identity,
+            agent, self._registry.name_of(agent.parent), self._user, python, identity,
         )  # fmt: skip
         if note is not None:
-            self._supervisor.turn_note(turn.id, "workspace:left-out", note)
-        await trio.to_thread.run_sync(place.make, self._supervisor.prompt_of(turn))
+            self._book.turn_note(turn.id, "workspace:left-out", note)
+        await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn))
         spec = self._spec(agent)
         return Launch(launch.command(bubblewrap.path, spec), dict(spec.environment))
 
@@ -306,7 +322,7 @@ class TurnRunner:
         return f'[user]\n\tname = "{name}"\n\temail = "{email}"\n'
 
     def _make_mount_point(self, workspace: str) -> None:
-        store = self._supervisor.store
+        store = self._registry.store
         path = os.path.join(workspace, ".cursor")
         if not os.path.lexists(path):
             with store.transaction():
@@ -315,7 +331,7 @@ class TurnRunner:
 
     def remove_mount_points(self) -> None:
         """Remove the directories made only to be mounted over from workspaces where nothing runs any more."""
-        store = self._supervisor.store
+        store = self._registry.store
         for path in store.mount_points():
             if not self._occupied[os.path.dirname(path)]:
                 workplace.remove_mount_point(path)

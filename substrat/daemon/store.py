@@ -28,7 +28,7 @@ _SCHEMA = """
 CREATE TABLE agents (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, phase TEXT NOT NULL, workspace TEXT NOT NULL, model TEXT NOT NULL,
     network TEXT NOT NULL, parent TEXT, created_at REAL NOT NULL, session_id TEXT, session_stored INTEGER NOT NULL,
-    status TEXT NOT NULL
+    status TEXT NOT NULL, attempts INTEGER NOT NULL, retry_at REAL
 ) STRICT;
 CREATE TABLE turns (
     id TEXT PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL, started_at REAL NOT NULL, pid INTEGER,
@@ -131,10 +131,11 @@ class Store:
         """Insert or replace an agent's row; its turn has a row of its own."""
         session = agent.session
         self._db.execute(
-            "INSERT OR REPLACE INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT OR REPLACE INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 agent.id, agent.name, agent.phase, agent.workspace, agent.model, agent.policy.network.value, agent.parent,
                 agent.created_at, session.id if session else None, int(session.stored) if session else 0, agent.status,
+                agent.attempts, agent.retry_at,
             ),
         )  # fmt: skip
 
@@ -181,6 +182,11 @@ class Store:
         row = self._db.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
         return _turn(row) if row else None
 
+    def usages(self, agent_id: str) -> list[dict[str, int]]:
+        """Load what an agent's turns used, those that said so."""
+        rows = self._db.execute("SELECT usage FROM turns WHERE agent = ? AND usage NOT NULL ORDER BY number", (agent_id,))
+        return [json.loads(row[0]) for row in rows]
+
     def forget_agent(self, agent_id: str) -> None:
         """Delete everything about an agent; its children become nobody's."""
         for table in ("turns", "items", "events", "calls"):
@@ -218,6 +224,10 @@ class Store:
         """Note where items went: a turn's id, or `READ_IN_TOOL`."""
         self._db.executemany("UPDATE items SET turn = ? WHERE id = ?", [(to, item.id) for item in items])
 
+    def take_back(self, turn_id: str) -> int:
+        """Let what a turn was to deliver wait again, and return how many items that are."""
+        return self._db.execute("UPDATE items SET turn = NULL WHERE turn = ?", (turn_id,)).rowcount
+
     def item_turn(self, item_id: int) -> tuple[str | None, str | None] | None:
         """Return an item's agent and where it was delivered, or None when there is no such item."""
         row = self._db.execute("SELECT agent, turn FROM items WHERE id = ?", (item_id,)).fetchone()
@@ -251,6 +261,13 @@ class Store:
             values,
         )
         return [EventRow(*row) for row in rows]
+
+    def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
+        """Say whether a turn has an event of a kind."""
+        row = self._db.execute(
+            "SELECT 1 FROM events WHERE agent = ? AND turn = ? AND kind = ? LIMIT 1", (agent_id, turn_id, kind)
+        ).fetchone()
+        return row is not None
 
     def cursor_before_last(self, count: int, agent_id: str | None) -> int:
         """Return the cursor after which `count` events follow, or 0 when there are fewer."""
@@ -313,11 +330,13 @@ def _refuse_newer(path: str) -> None:
 
 
 def _agent(row: Any, turn: Turn | None, waiting: int) -> Agent:
-    agent_id, name, phase, workspace, model, network, parent, created_at, session_id, stored, status = row
+    (agent_id, name, phase, workspace, model, network, parent, created_at, session_id, stored, status,
+     attempts, retry_at) = row  # fmt: skip
     session = Session(session_id, bool(stored)) if session_id is not None else None
     policy = Policy(Network(network))
     return Agent(
         agent_id, name, Phase(phase), workspace, model, policy, created_at, parent, session, waiting, turn, status,
+        attempts, retry_at,
     )  # fmt: skip
 
 

@@ -54,13 +54,13 @@ class ToolCalls:
         Returns:
             The answer's text, and whether it is an error.
         """
-        store = self._supervisor.store
+        store = self._supervisor.registry.store
         try:
             if identity is not None and (known := store.answered_call(agent, turn, identity)) is not None:
                 text, is_error = json.loads(known)
                 return text, is_error
             call = tools.parse(name, arguments)
-            with self._supervisor.change():
+            with self._supervisor.registry.change():
                 text = self._do(self._supervisor.find(agent), call)
                 if identity is not None:
                     store.add_call(agent, turn, identity, json.dumps([text, False]))
@@ -89,14 +89,14 @@ class ToolCalls:
                 return "noted"
 
     def _whoami(self, caller: Agent) -> str:
-        children = [agent.name for agent in self._supervisor.agents if agent.parent == caller.id]
+        children = [agent.name for agent in self._supervisor.registry.agents if agent.parent == caller.id]
         return _json(
             name=caller.name,
             id=caller.id,
             workspace=caller.workspace,
             model=caller.model,
             network=caller.policy.network.value,
-            parent=self._supervisor.name_of(caller.parent) or OPERATOR,
+            parent=self._supervisor.registry.name_of(caller.parent) or OPERATOR,
             children=children,
             unread=caller.waiting,
         )
@@ -106,17 +106,17 @@ class ToolCalls:
             {
                 "name": agent.name,
                 "state": STATE_OF[agent.phase],
-                "parent": self._supervisor.name_of(agent.parent) or OPERATOR,
+                "parent": self._supervisor.registry.name_of(agent.parent) or OPERATOR,
                 "status": agent.status,
             }
-            for agent in self._supervisor.agents
+            for agent in self._supervisor.registry.agents
             if agent.id != caller.id and agent.phase != Phase.ENDED
         ]
         return _json(agents=others)
 
     def _send_message(self, caller: Agent, to: str, text: str) -> str:
         if to == "parent":
-            to = self._supervisor.name_of(caller.parent) or OPERATOR
+            to = self._supervisor.registry.name_of(caller.parent) or OPERATOR
         try:
             number = self._supervisor.message(caller, to, text)
         except NotFound:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from substrat.core import stream
 from substrat.core.ndjson import MAX_LINE, Line, Splitter
+from substrat.core.toolcalls import Pairing
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
 
@@ -18,9 +20,8 @@ def line_of(data):
     return Line(0, len(data), data)
 
 
-def decode(body, **options):
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return stream.decode(line_of(data), **options)
+def decode(body):
+    return stream.decode(line_of(body if isinstance(body, bytes) else json.dumps(body).encode()))
 
 
 def said(*texts):
@@ -46,7 +47,10 @@ KINDS = [
     ({"type": "assistant", "message": said("a")}, "assistant"),
     (call("started", "shell", args={"command": "ls"}), "tool-call-started"),
     (call("completed", "shell", args={"command": "ls"}, result={"success": {"exitCode": 0}}), "tool-call-completed"),
-    ({"type": "interaction_query", "subtype": "request", "query_type": "webFetchRequestQuery"}, "interaction_query:request"),
+    (
+        {"type": "interaction_query", "subtype": "request", "query_type": "webFetchRequestQuery"},
+        "interaction_query:request",
+    ),
     ({"type": "interaction_query", "subtype": "response"}, "interaction_query:response"),
     ({"type": "connection", "subtype": "reconnecting", "attempt": 1}, "connection:reconnecting"),
     ({"type": "connection", "subtype": "reconnected"}, "connection:reconnected"),
@@ -176,8 +180,8 @@ def test_a_tool_that_answers_with_an_error_has_failed():
 def follow(*bodies):
     """Decode a turn's lines in order, as a running turn does."""
     output = b"".join(json.dumps(body).encode() + b"\n" for body in bodies)
-    calls = stream.ToolCalls()
-    return [stream.decode(line, calls).text for line in Splitter().feed(output)]
+    pairing = Pairing()
+    return [stream.decode(line, pairing).text for line in Splitter().feed(output)]
 
 
 def test_a_completed_call_is_told_with_what_its_start_said():
@@ -262,7 +266,20 @@ def usable(event):
     return event
 
 
-NOT_OBJECTS = [b"", b" ", b"null", b"[]", b'"text"', b"17", b"{", b'{"a":', b"Using worktree: /tmp/x", b"\xff\xfe", b"\0", b"}"]
+NOT_OBJECTS = [
+    b"",
+    b" ",
+    b"null",
+    b"[]",
+    b'"text"',
+    b"17",
+    b"{",
+    b'{"a":',
+    b"Using worktree: /tmp/x",
+    b"\xff\xfe",
+    b"\0",
+    b"}",
+]
 
 
 @pytest.mark.parametrize("data", NOT_OBJECTS)
@@ -271,9 +288,35 @@ def test_what_is_no_object_is_raw(data):
     assert event == stream.Event("raw", data.decode("utf-8", "replace"), None, verbatim=False)
 
 
-def test_a_cut_line_is_raw_whatever_it_holds():
-    event = usable(stream.decode(Line(0, MAX_LINE + 1, b'{"type":"result","result":"x"}')))
-    assert event.kind == "raw"
+CUT = [
+    (b'{"type":"assistant","message":{"content":[{"text":"xxx', "raw"),
+    (b'{"type":"user"}', "raw"),
+    (b'{"type":"result","subtype":"success","is_error":false,"result":"xxx', "result:success"),
+    (b'{"type":"result","subtype":"success","is_error":true,"result":"xxx', "result:error"),
+    (b'{"type":"tool_call","text":"\\",\\"type\\":\\"result\\"",', "raw"),
+    (b'{"message":{"type":"result"},"x', "raw"),
+]
+
+
+@pytest.mark.parametrize(("data", "kind"), CUT)
+def test_of_a_line_that_was_cut_only_a_result_counts(data, kind):
+    event = usable(stream.decode(Line(0, MAX_LINE + 1, data)))
+    assert event.kind == kind
+    assert (stream.result_of(event) is not None) == kind.startswith("result:")
+
+
+@pytest.mark.parametrize("filling", [b"x", b'\\"', b"\\", b'"a":1,', b"[", b" "])
+@pytest.mark.parametrize("head", [b'{"type":"result","subtype":"success","result":"', b'{"a":', b'{"type":"result",'])
+def test_a_line_that_was_cut_costs_little(head, filling):
+    data = (head + filling * MAX_LINE)[:MAX_LINE]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        stream.decode(Line(0, MAX_LINE + 1, data))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < 4 * MAX_LINE
 
 
 def test_a_raw_line_is_told_with_a_bound():
@@ -337,7 +380,7 @@ def test_huge_numbers(digits):
 
 
 def test_a_call_that_lasts_for_ages_or_ends_before_it_starts():
-    for start, end in ((0, 10**300), (10**300, 0), (5, 3)):
+    for start, end in ((0, 10**300), (10**400, 0), (5, 3), (True, False)):
         follow(
             call("started", "shell", at=start, args={"command": "x"}),
             call("completed", "shell", at=end, result={"success": {"exitCode": 0}}),
@@ -373,7 +416,9 @@ def test_wrong_types_inside(value):
         usable(decode({**body, "tool_call": {"mcpToolCall": {"args": {"name": value, "args": value}, "result": value}}}))
         for arm in ("success", "error", "failure", "rejected", "unheardOf"):
             usable(decode({**body, "tool_call": {"shellToolCall": {"result": {arm: value}}}}))
-            usable(decode({**body, "tool_call": {"shellToolCall": {"result": {arm: {"exitCode": value, "reason": value}}}}}))
+            usable(
+                decode({**body, "tool_call": {"shellToolCall": {"result": {arm: {"exitCode": value, "reason": value}}}}})
+            )
     usable(decode({"type": "assistant", "message": {"content": value}}))
     usable(decode({"type": "assistant", "message": {"content": [{"text": value}]}}))
 
@@ -400,9 +445,9 @@ def test_any_object_is_an_event(body):
 
 @given(st.lists(objects, max_size=5))
 def test_any_objects_one_after_another(bodies):
-    calls = stream.ToolCalls()
+    pairing = Pairing()
     for body in bodies:
-        usable(stream.decode(line_of(json.dumps(body).encode()), calls))
+        usable(stream.decode(line_of(json.dumps(body).encode()), pairing))
 
 
 @given(st.binary(max_size=200))

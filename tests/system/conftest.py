@@ -434,6 +434,33 @@ class House:
         found |= {pid for pid in _processes() if _link(f"/proc/{pid}/ns/pid") in self._namespaces and _alive(pid)}
         return found
 
+    def clear(self):
+        """Remove all agents and files, so that the next test finds the daemon as if it were new."""
+        if self.daemon is None or self.daemon.poll() is not None:
+            self.start()
+        for agent in self.ok("ls"):
+            self.ctl("end", agent["id"])
+            assert self.ctl("rm", agent["id"]).code == 0
+        for path in [*self.home.iterdir(), *self.directory.iterdir()]:
+            if path not in {self.state, self.home} and path.suffix != ".log":
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+
+
+@pytest.fixture(scope="module")
+def _shared(tmp_path_factory):
+    with House(tmp_path_factory.mktemp("shared")) as place:
+        yield place.start()
+
+
+@pytest.fixture
+def shared(_shared):
+    """One daemon for the tests of a file that change nothing of it but its agents."""
+    _shared.clear()
+    return _shared
+
 
 @pytest.fixture
 def house(tmp_path):

@@ -4,8 +4,6 @@ import json
 import os
 import sys
 
-import pytest
-
 TOOLS = ["whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status"]
 
 # The official SDK's stdio client in the agent's place. `{calls}` is Python that may use `call(name, arguments)`.
@@ -228,8 +226,8 @@ def test_a_child_has_no_more_than_its_parent(daemon):
 
 def test_a_childs_network_is_its_parents_unless_less_is_asked_for(daemon):
     work = daemon.workspace()
-    script = '/tool spawn_agent {"prompt": "x", "name": "same"}\n/tool spawn_agent {"prompt": "x", "name": "less", "network": "none"}'
-    daemon.spawn("anna", work, script)
+    same, less = {"prompt": "x", "name": "same"}, {"prompt": "x", "name": "less", "network": "none"}
+    daemon.spawn("anna", work, f"/tool spawn_agent {json.dumps(same)}\n/tool spawn_agent {json.dumps(less)}")
     daemon.spawn("bert", work, '/tool spawn_agent {"prompt": "x", "name": "none"}', "--network", "none")
     networks = {agent["name"]: agent["network"] for agent in daemon.ok("ls")}
     assert (networks["same"], networks["less"], networks["none"]) == ("host", "none", "none")
@@ -255,7 +253,8 @@ def test_a_message_for_the_operator_is_in_the_inbox(daemon):
 
 def test_tools_that_fail_leave_the_turn_well(daemon):
     work = daemon.workspace()
-    script = '/tool send_message {"to": "nobody", "text": "x"}\n/tool send_message {"to": "bert"}\n/tool no_such_tool {}\n/say still here'
+    script = '/tool send_message {"to": "nobody", "text": "x"}\n/tool send_message {"to": "bert"}\n'
+    script += "/tool no_such_tool {}\n/say still here"
     agent = daemon.ok("spawn", "anna", "-w", work, "--wait", "--prompt-file", "-", stdin=script.encode())
     assert agent["turn"]["outcome"] == "success"
     assert "still here" in agent["turn"]["result"]
@@ -417,9 +416,12 @@ def test_the_generated_server_is_an_ordinary_one(daemon):
     assert "SUBSTRAT_SOCKET" in server["env"]
 
 
-@pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2024-11-05", "1999-01-01"])
-def test_protocol_versions_are_negotiated(house, version):
-    answers = raw(house, [INITIALIZE.replace("2025-11-25", version), INITIALIZED, request(1, "tools/list")])
-    agreed = json.loads(answers[0])["result"]["protocolVersion"]
-    assert agreed == version or version == "1999-01-01"
-    assert [tool["name"] for tool in json.loads(answers[1])["result"]["tools"]] == TOOLS
+def test_protocol_versions_are_negotiated(house):
+    versions = ["2025-11-25", "2025-06-18", "2024-11-05", "1999-01-01"]
+    listing = [INITIALIZED, request(1, "tools/list")]
+    answers = raw(house, *([INITIALIZE.replace("2025-11-25", version), *listing] for version in versions))
+    agreed = [json.loads(answer)["result"]["protocolVersion"] for answer in answers[::2]]
+    assert agreed[:3] == versions[:3]
+    assert agreed[3] != "1999-01-01"
+    for answer in answers[1::2]:
+        assert [tool["name"] for tool in json.loads(answer)["result"]["tools"]] == TOOLS

@@ -64,9 +64,9 @@ def test_the_users_cursor_directory_is_no_workspace(daemon):
         assert str(path) in refused(daemon, path)
 
 
-@pytest.mark.parametrize("path", ["/", "/usr", "/etc", "/proc", "/dev", "/tmp"])
-def test_a_system_directory_is_no_workspace(daemon, path):
-    assert path in refused(daemon, path)
+def test_a_system_directory_is_no_workspace(daemon):
+    for path in ("/", "/usr", "/etc", "/proc", "/dev", "/tmp"):
+        assert path in refused(daemon, path)
 
 
 def test_a_symlink_to_the_home_directory_is_no_workspace(daemon):

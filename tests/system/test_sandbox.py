@@ -9,6 +9,12 @@ import threading
 import pytest
 
 
+@pytest.fixture
+def daemon(shared):
+    """All tests here share a daemon, each with agents of its own."""
+    return shared
+
+
 def run(house, work, script, name="anna", *options):
     """Run one line of shell in the sandbox of a stand-in; returns what it printed."""
     house.ok("spawn", name, "-w", work, "--wait", "--prompt-file", "-", *options, stdin=f"/shell {script}".encode())
@@ -35,7 +41,8 @@ def test_the_host_is_not_visible(daemon):
     (daemon.directory / "beside").write_text("canary")
     out = run(
         daemon, work,
-        f"exec 2>/dev/null; cat /etc/shadow /etc/sudoers {other}/secret {daemon.directory}/beside {daemon.state}/substrat.db;"
+        f"exec 2>/dev/null; cat /etc/shadow /etc/sudoers {other}/secret {daemon.directory}/beside;"
+        f" cat {daemon.state}/substrat.db;"
         f" ls {other} {daemon.state} {daemon.runtime} /var/run /root/.ssh /sys /boot /mnt /srv /home;"
         " ls -A /run; echo end",
     )  # fmt: skip
@@ -52,7 +59,8 @@ def test_another_agents_directories_and_doors_are_not_visible(daemon):
     bert = daemon.spawn("bert", other, "my secret words")
     out = run(
         daemon, work,
-        f"ls -R {daemon.agents_directory(bert)} {daemon.runtime}/agents/{bert['id']} {daemon.chat(bert)}; ls ~/.cursor/chats;"
+        f"ls -R {daemon.agents_directory(bert)} {daemon.runtime}/agents/{bert['id']} {daemon.chat(bert)};"
+        " ls ~/.cursor/chats;"
         f" find / -path /proc -prune -o -name '*{bert['id']}*' -print 2>/dev/null; ls -R /run",
     )  # fmt: skip
     assert hashlib.md5(os.fsencode(other)).hexdigest() not in out.split()
@@ -85,7 +93,8 @@ def test_no_capabilities_and_no_new_privileges(daemon):
 
 def test_every_namespace_is_its_own(daemon):
     work = daemon.workspace()
-    out = run(daemon, work, "for n in cgroup ipc mnt net pid user uts; do echo $n $(readlink /proc/self/ns/$n); done", "anna",
+    script = "for n in cgroup ipc mnt net pid user uts; do echo $n $(readlink /proc/self/ns/$n); done"
+    out = run(daemon, work, script, "anna",
               "--network", "none")  # fmt: skip
     for line in out.splitlines():
         name, value = line.split()
@@ -97,7 +106,8 @@ def test_nothing_outside_the_workspace_can_be_written(daemon):
     before = set(os.listdir("/usr/bin"))
     out = run(
         daemon, work,
-        f"for p in /usr/bin/x /etc/x /x /usr/x {daemon.directory}/x {daemon.home}/../x /lib/x; do touch $p && echo WROTE $p; done;"
+        f"for p in /usr/bin/x /etc/x /x /usr/x {daemon.directory}/x {daemon.home}/../x /lib/x;"
+        " do touch $p && echo WROTE $p; done;"
         " echo x > /etc/hosts && echo WROTE hosts; echo x > /run/substrat/companion.py && echo WROTE companion;"
         " rm -f /etc/passwd && echo WROTE passwd; mount -t tmpfs none /usr && echo WROTE mount; echo done",
     )  # fmt: skip
@@ -112,20 +122,22 @@ def test_nothing_outside_the_workspace_can_be_written(daemon):
 
 def test_it_can_work_in_its_workspace_and_its_own_tmp(daemon):
     work = daemon.workspace()
-    out = run(daemon, work, "echo words > file; mkdir -p a/b; echo t > /tmp/mine; cat /tmp/mine; ls -A /tmp; test -w /dev/null && echo null; "
+    out = run(daemon, work, "echo words > file; mkdir -p a/b; echo t > /tmp/mine; cat /tmp/mine; ls -A /tmp; "
+              "test -w /dev/null && echo null; "
               "head -c 4 /dev/urandom | wc -c; df /dev/shm >/dev/null && echo shm")  # fmt: skip
     assert (work / "file").read_text() == "words\n"
     assert (work / "file").stat().st_uid == os.geteuid()
     assert (work / "a" / "b").is_dir()
     assert not os.path.exists("/tmp/mine")
-    assert out.split() == ["t", "mine", "null", "4", "shm"] or {"t", "mine", "null", "4"} <= set(out.split())
+    assert {"t", "mine", "null", "4", "shm"} <= set(out.split())
     assert daemon.runtime.name not in out
 
 
 def test_the_hosts_devices_are_not_there(daemon):
     out = run(daemon, daemon.workspace(), "ls /dev; echo; tty; ls /dev/kmsg /dev/mem /dev/sda /dev/fuse /dev/kvm")
     assert set(out.split("\n\n")[0].split()) <= {
-        "console", "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero",
+        "console", "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
+        "urandom", "zero",
     }  # fmt: skip
 
 
@@ -205,18 +217,17 @@ def test_git_inside_does_not_take_the_generated_files_for_changes(daemon):
     assert daemon.git(work, "status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize(
-    "content", ["{broken", "[]", '{"mcpServers": []}', '{"mcpServers": {"substrat": {"command": "/bin/false"}}}']
-)
-def test_an_odd_mcp_file_of_the_user_does_not_cost_the_agent_its_tools(daemon, content):
-    work = daemon.workspace()
-    (work / ".cursor").mkdir()
-    (work / ".cursor" / "mcp.json").write_text(content)
-    daemon.spawn("anna", work, "/tool whoami {}")
-    (answer,) = daemon.tool("anna")
-    assert "anna" in answer
-    assert not answer.startswith("!")
-    assert (work / ".cursor" / "mcp.json").read_text() == content
+def test_an_odd_mcp_file_of_the_user_does_not_cost_the_agent_its_tools(daemon):
+    contents = ("{broken", "[]", '{"mcpServers": []}', '{"mcpServers": {"substrat": {"command": "/bin/false"}}}')
+    for number, content in enumerate(contents):
+        work, name = daemon.workspace(f"work-{number}"), f"a{number}"
+        (work / ".cursor").mkdir()
+        (work / ".cursor" / "mcp.json").write_text(content)
+        daemon.spawn(name, work, "/tool whoami {}")
+        (answer,) = daemon.tool(name)
+        assert name in answer, content
+        assert not answer.startswith("!"), content
+        assert (work / ".cursor" / "mcp.json").read_text() == content
 
 
 def test_a_cursor_directory_that_is_a_link_out_of_the_workspace_shows_nothing_of_the_host(daemon):
@@ -269,19 +280,16 @@ def test_two_agents_share_a_workspace(daemon):
     assert first["session_id"] != second["session_id"]
 
 
-@pytest.mark.parametrize(
-    "name", ["with space", "quo'te", 'dou"ble', "back\\slash", "$HOME", "ünï-ço\u0301de", "-dash", "new\nline"]
-)
-def test_a_workspace_with_an_odd_name(daemon, name):
-    work = daemon.workspace(name)
-    agent = daemon.ok(
-        "spawn", "anna", "-w", work, "--wait", "--prompt-file", "-", stdin=b"/shell pwd; touch here\n/tool whoami {}"
-    )
-    assert agent["turn"]["outcome"] == "success"
-    assert agent["workspace"] == str(work)
-    assert (work / "here").exists()
-    assert daemon.shell("anna").rstrip("\n") == str(work)
-    assert "anna" in daemon.tool("anna")[0]
+def test_a_workspace_with_an_odd_name(daemon):
+    names = ["with space", "quo'te", 'dou"ble', "back\\slash", "$HOME", "ünï-ço\u0301de", "-dash", "new\nline"]
+    for number, name in enumerate(names):
+        work = daemon.workspace(name)
+        agent = daemon.spawn(f"a{number}", work, "/shell pwd; touch here\n/tool whoami {}")
+        assert agent["turn"]["outcome"] == "success", name
+        assert agent["workspace"] == str(work)
+        assert (work / "here").exists(), name
+        assert daemon.shell(f"a{number}").rstrip("\n") == str(work)
+        assert f"a{number}" in daemon.tool(f"a{number}")[0], name
 
 
 def test_the_program_is_seen_read_only_in_the_directory_of_its_real_file(house):

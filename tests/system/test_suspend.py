@@ -164,6 +164,15 @@ def test_send_with_wait_to_a_suspended_agent_ends_with_its_turn(daemon, until):
     assert daemon.show("anna")["turn"]["result"] == "two"
 
 
+def test_resume_with_wait_ends_with_the_prompt_that_waited(daemon):
+    daemon.spawn("anna", daemon.workspace(), "one")
+    daemon.ok("suspend", "anna")
+    daemon.ok("send", "anna", "/exit 3")
+    done = daemon.ctl("resume", "anna", "--wait", "--timeout", "20", "--json")
+    assert done.code == 5, done
+    assert daemon.show("anna")["turn"]["exit_code"] == 3
+
+
 RESUMED = """
 begin()
 count = len([name for name in os.listdir() if name.startswith("turn-")]) + 1

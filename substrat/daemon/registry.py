@@ -1,0 +1,230 @@
+"""The agents in memory and the one way to change them: decide, commit, act; what changes mean is decided elsewhere.
+
+A change runs without an await: it asks `core`, commits one transaction, replaces the records in memory, and only then
+does what has to be done (start a task, stop a turn, wake whoever waits). If the commit fails nothing has changed.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from substrat.core.lifecycle import RUNNING_PHASES, Command, Event, Phase, step
+from substrat.core.records import OPERATOR, SUSPENDED, Agent, Item, ItemKind, Turn
+from substrat.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from substrat.daemon.config import Config
+    from substrat.daemon.journal import Journal
+    from substrat.daemon.store import Store
+
+STOP_REASONS = {Phase.SUSPENDING: SUSPENDED, Phase.INTERRUPTING: "interrupted", Phase.ENDING: "ended"}
+"""Why a turn is being stopped, by its agent's phase."""
+
+
+class Runner(Protocol):
+    """What is needed of whoever runs turns; `runner.py` does it with processes."""
+
+    def start(self, agent: Agent, turn: Turn) -> None:
+        """Start a task for a turn; it may already have a process."""
+
+    def stop(self, turn_id: str, reason: str) -> None:
+        """Ask for a running turn to be stopped."""
+
+    def admit_at(self, when: float) -> None:
+        """Call the registry's `admit` at a time, in seconds since the epoch."""
+
+    def session_stored(self, agent: Agent) -> bool:
+        """Say whether an agent's session is on disk."""
+
+    def check_resumable(self, agent: Agent) -> None:
+        """Raise if the agent's session can't be continued."""
+
+    def forget(self, agent: Agent) -> None:
+        """Delete an agent's files."""
+
+
+class _Change:
+    """What a change under way will have changed once it is committed."""
+
+    def __init__(self) -> None:
+        self.agents: dict[str, Agent] = {}
+        self.removed: set[str] = set()
+        self.after: list[Callable[[], None]] = []
+        self.admit = False
+
+
+class Registry:
+    """All agents of one daemon.
+
+    Args:
+        store: the state.
+        journal: the events.
+        config: the configuration in force; assign a new one to reconfigure.
+        now: the clock, in seconds since the epoch.
+    """
+
+    def __init__(self, store: Store, journal: Journal, config: Config, now: Callable[[], float]) -> None:
+        self.store = store
+        self.journal = journal
+        self.config = config
+        self.now = now
+        self.runner: Runner | None = None
+        self.admit: Callable[[], None] | None = None
+        self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
+        self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
+        self._change: _Change | None = None
+        self._changed: dict[str, trio.Event] = {}
+
+    # Reading
+
+    @property
+    def agents(self) -> Collection[Agent]:
+        """Every agent, oldest first."""
+        return self._agents.values()
+
+    @property
+    def running(self) -> int:
+        """How many turns are running."""
+        return sum(agent.phase in RUNNING_PHASES for agent in self._agents.values())
+
+    def find(self, name: str) -> Agent:
+        """Return the agent with a name or an id, as the change under way has left it.
+
+        Raises:
+            NotFound: there is none.
+        """
+        agent = self.get(self._ids.get(name, name))
+        if agent is None:
+            raise NotFound(f"there is no agent {name!r}: `substratctl ls` shows those there are")
+        return agent
+
+    def get(self, agent_id: str | None) -> Agent | None:
+        """Return the agent with an id, as the change under way has left it, or None."""
+        if agent_id is None:
+            return None
+        if self._change is not None:
+            if agent_id in self._change.removed:
+                return None
+            if agent_id in self._change.agents:
+                return self._change.agents[agent_id]
+        return self._agents.get(agent_id)
+
+    def has_name(self, name: str) -> bool:
+        """Say whether an agent has a name."""
+        return name in self._ids
+
+    def name_of(self, agent_id: str | None) -> str | None:
+        """Return an agent's name, None when it is gone."""
+        agent = self._agents.get(agent_id or "")
+        return agent.name if agent else None
+
+    async def next_change(self, agent_id: str) -> None:
+        """Wait until an agent changes."""
+        await self._changed.setdefault(agent_id, trio.Event()).wait()
+
+    # Changing
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """One change; inside another one it is part of that one.
+
+        Raises:
+            StorageFailed: it couldn't be committed; nothing has changed.
+        """
+        if self._change is not None:
+            yield
+            return
+        change = self._change = _Change()
+        try:
+            with self.journal.transaction():
+                yield
+        finally:
+            self._change = None
+        self._apply(change)
+        for action in change.after:
+            action()
+        if change.admit and self.admit is not None:
+            self.admit()
+
+    def _apply(self, change: _Change) -> None:
+        for agent in change.agents.values():
+            self._agents[agent.id] = agent
+            self._ids[agent.name] = agent.id
+        for agent_id in change.removed:
+            del self._ids[self._agents.pop(agent_id).name]
+        for agent_id in (*change.agents, *change.removed):
+            self._changed.pop(agent_id, trio.Event()).set()
+
+    def put(self, agent: Agent) -> Agent:
+        """Store an agent's new record as part of the change under way."""
+        assert self._change is not None
+        self.store.save_agent(agent)
+        self._change.agents[agent.id] = agent
+        return agent
+
+    def put_turn(self, agent: Agent, turn: Turn) -> Agent:
+        """Store an agent's newest turn as part of the change under way."""
+        self.store.save_turn(turn)
+        return self.put(replace(agent, turn=turn))
+
+    def remove(self, agent: Agent) -> None:
+        """Delete an agent as part of the change under way."""
+        assert self._change is not None
+        self.store.forget_agent(agent.id)
+        for child in [other for other in self._agents.values() if other.parent == agent.id]:
+            self.put(replace(child, parent=None))
+        self._change.removed.add(agent.id)
+        self._change.agents.pop(agent.id, None)
+        self.after(lambda: self.journal.forget(agent.id))
+
+    def after(self, action: Callable[[], None]) -> None:
+        """Do something once the change under way is committed."""
+        assert self._change is not None
+        self._change.after.append(action)
+
+    def step(self, agent: Agent, event: Event) -> Agent:
+        """Take a lifecycle step as part of the change under way, and do what it commands after the commit.
+
+        Raises:
+            Refused: the agent's phase doesn't allow the event.
+        """
+        assert self._change is not None
+        phase, commands = step(agent.phase, event, waiting=agent.waiting > 0, name=agent.name)
+        agent = self.put(replace(agent, phase=phase))
+        turn, runner = agent.turn, self.runner
+        for command in commands:
+            match command:
+                case Command.ADMIT:
+                    self._change.admit = True
+                case Command.STOP_TURN if turn is not None and runner is not None:
+                    reason = STOP_REASONS[phase]
+                    agent = self.put_turn(agent, replace(turn, stop=reason))
+                    self.after(partial(runner.stop, turn.id, reason))
+                case Command.START_TURN if turn is not None and runner is not None:
+                    self.after(partial(runner.start, agent, turn))
+        return agent
+
+    def add_item(self, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
+        """Put something into an agent's inbox and let its lifecycle know, as part of the change under way.
+
+        Args:
+            agent: the addressee.
+            kind: what it is.
+            text: its words.
+            sender: the agent it is from, or None for the operator.
+            event: how the lifecycle takes it.
+
+        Returns:
+            The item's number.
+        """
+        who = (sender.id, sender.name) if sender else (OPERATOR, OPERATOR)
+        number = self.store.add_item(Item(0, agent.id, kind, *who, text, self.now()))
+        self.step(replace(agent, waiting=agent.waiting + 1), event)
+        return number

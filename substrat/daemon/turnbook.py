@@ -1,0 +1,290 @@
+"""What turns do to their agents: starting them, what they report, how they end; requests of people are `supervisor`.
+
+Methods run without an await, and each commits before it returns (`turn.Books`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core import prompts, retry, stream
+from substrat.core.cursor import is_session_id
+from substrat.core.lifecycle import RUNNING_PHASES, Event, Phase
+from substrat.core.records import (
+    OPERATOR,
+    SUSPENDED,
+    SYSTEM,
+    Agent,
+    Item,
+    ItemKind,
+    Outcome,
+    Session,
+    Turn,
+    left_unfinished,
+)
+from substrat.daemon.journal import Told
+from substrat.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from substrat.core.ndjson import Line
+    from substrat.core.records import Process
+    from substrat.core.verdict import Seen, Verdict
+    from substrat.daemon.registry import Registry, Runner
+
+log = structlog.get_logger("substrat.turnbook")
+
+_MAX_RESULT = 1024 * 1024
+
+
+class TurnBook:
+    """Keeps the books of all turns.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._journal = registry.journal
+        self._agents_of = {
+            agent.turn.id: agent.id for agent in registry.agents if agent.turn is not None and agent.turn.outcome is None
+        }
+
+    # Starting
+
+    def attach(self, runner: Runner) -> None:
+        """Take up work: hand turns that an earlier daemon left to the runner, and start those that wait."""
+        self._registry.runner = runner
+        self._registry.admit = self.admit
+        for agent in list(self._registry.agents):
+            if agent.phase in RUNNING_PHASES and agent.turn is not None:
+                runner.start(agent, agent.turn)
+                if agent.turn.stop is not None:
+                    runner.stop(agent.turn.id, agent.turn.stop)
+        self.admit()
+
+    def admit(self) -> None:
+        """Start the turns of agents that wait, as many as may run at once, longest waiting first."""
+        runner = self._registry.runner
+        if runner is None:
+            return
+        now = self._registry.now()
+        room = self._registry.config.turns.max_running - self._registry.running
+        queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED]
+        for agent in queued:
+            if agent.retry_at is not None and agent.retry_at > now:
+                runner.admit_at(agent.retry_at)
+            elif room > 0:
+                room -= 1
+                try:
+                    self._start_turn(agent)
+                except StorageFailed as problem:
+                    # What was accepted stays queued; the next change tries again.
+                    log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+                    return
+
+    def _start_turn(self, agent: Agent) -> None:
+        items = _next_delivery(self._store.waiting_items(agent.id))
+        number = agent.turn.number + 1 if agent.turn is not None else 1
+        turn = Turn(str(uuid.uuid4()), agent.id, number, self._registry.now())
+        self._agents_of[turn.id] = agent.id
+        with self._registry.change():
+            self._store.save_turn(turn)
+            self._store.deliver(items, turn.id)
+            started = replace(agent, turn=turn, waiting=agent.waiting - len(items), retry_at=None)
+            self._registry.step(started, Event.START)
+
+    def prompt_of(self, turn: Turn) -> str:
+        """Return the prompt a turn is given for what it delivers."""
+        items = self._store.items_of_turn(turn.id)
+        if len(items) == 1 and items[0].kind is not ItemKind.MESSAGE:
+            return items[0].text
+        return prompts.delivery(items, secrets.token_hex(4))
+
+    def unfinished(self, agent: Agent) -> str | None:
+        """Return what to say to an agent whose last turn didn't come to its end, or None if it did."""
+        turn = agent.turn
+        if turn is None or not left_unfinished(turn, waiting=agent.waiting > 0):
+            return None
+        prompt = self.prompt_of(turn)
+        return prompts.continuation(prompt) if turn.reported else prompt
+
+    def asker_of(self, agent: Agent) -> tuple[str, str]:
+        """Return who gave an agent the task of its last turn, by id and name: they are told when it is done after all."""
+        turn = agent.turn
+        if turn is not None and left_unfinished(turn, waiting=agent.waiting > 0):
+            for item in self._store.items_of_turn(turn.id):
+                if item.kind is not ItemKind.MESSAGE:
+                    return item.sender, item.sender_name
+        return OPERATOR, OPERATOR
+
+    # What a turn reports
+
+    def turn_spawned(self, turn: str, started: Process) -> None:
+        """Note a turn's process."""
+        agent = self._agent_of(turn)
+        number = agent.turn.number if agent is not None and agent.turn is not None else 0
+        self._update(turn, told=("turn:started", f"turn {number} started"), process=started)
+
+    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int) -> None:
+        """Note what an agent wrote, the session's id above all."""
+        agent = self._agent_of(turn)
+        if agent is None or agent.turn is None:
+            return
+        with self._registry.change():
+            self._journal.append(agent.id, turn, lines)
+            reported = agent.turn.reported
+            for _, event in lines:
+                if event.kind == "system:init":
+                    reported = True
+                    agent = self._note_session(agent, turn, stream.session_of(event))
+            assert agent.turn is not None
+            self._registry.put_turn(agent, replace(agent.turn, offset=offset, reported=reported))
+
+    def turn_truncated(self, turn: str, size: int, expected: int) -> None:
+        """Note that an agent cut its own output."""
+        text = f"the agent cut its own output from {expected} to {size} bytes; what was there is lost"
+        self._update(turn, told=("turn:output-truncated", text))
+
+    def turn_time_is_up(self, turn: str) -> None:
+        """Stop a turn that has run into its time limit."""
+        runner = self._registry.runner
+        if runner is not None:
+            self._update(turn, stop="time limit")
+            runner.stop(turn, "time limit")
+
+    def turn_note(self, turn: str, kind: str, text: str) -> None:
+        """Tell something about a running turn."""
+        self._update(turn, told=(kind, text))
+
+    def turn_over(self, turn_id: str, verdict: Verdict, seen: Seen) -> None:
+        """Account for a turn that has ended.
+
+        Args:
+            turn_id: the turn.
+            verdict: what became of it.
+            seen: what was seen of it.
+        """
+        agent = self._agent_of(turn_id)
+        if agent is None or agent.turn is None:
+            return
+        turn = replace(
+            agent.turn, outcome=verdict.outcome, error=verdict.error, ended_at=self._registry.now(),
+            exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
+            result=_shortened(seen.result.text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
+        )  # fmt: skip
+        with self._registry.change():
+            agent = self._registry.put_turn(self._with_stored_session(agent), turn)
+            self._tell_end(agent, turn)
+            seconds = self._retry_delay(agent, turn, verdict)
+            if seconds is not None:
+                self._try_again(agent, turn, seconds)
+            else:
+                agent = self._registry.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
+                if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
+                    self._journal.tell(Told(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
+                self._report_to_asker(agent, turn)
+        self._agents_of.pop(turn_id, None)
+
+    def _tell_end(self, agent: Agent, turn: Turn) -> None:
+        assert turn.outcome is not None
+        took = (turn.ended_at or turn.started_at) - turn.started_at
+        said = f": {turn.error}" if turn.error else ""
+        text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
+        self._journal.tell(Told(agent.id, turn.id, "turn:ended", text))
+
+    def _with_stored_session(self, agent: Agent) -> Agent:
+        runner = self._registry.runner
+        if agent.session is None or runner is None or not runner.session_stored(agent):
+            return agent
+        return replace(agent, session=replace(agent.session, stored=True))
+
+    def _retry_delay(self, agent: Agent, turn: Turn, verdict: Verdict) -> float | None:
+        if agent.phase != Phase.RUNNING or verdict.failure is None:
+            return None
+        acted = self._store.turn_has_event(agent.id, turn.id, "tool-call-started")
+        return retry.delay(verdict.failure, agent.attempts, acted=acted)
+
+    def _try_again(self, agent: Agent, turn: Turn, seconds: float) -> None:
+        """Put back what the turn was to deliver, and let it wait."""
+        returned = self._store.take_back(turn.id)
+        at = self._registry.now() + seconds
+        agent = replace(agent, waiting=agent.waiting + returned, attempts=agent.attempts + 1, retry_at=at)
+        self._registry.step(agent, Event.TURN_RETRIED)
+        self._journal.tell(Told(agent.id, turn.id, "turn:retry", f"this passes by itself: trying again in {seconds:g} s"))
+
+    def _report_to_asker(self, agent: Agent, turn: Turn) -> None:
+        """Tell an agent what became of the prompt it gave a child; a turn that was only suspended isn't over yet."""
+        if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
+            return
+        limits = self._registry.config.limits
+        for item in self._store.items_of_turn(turn.id):
+            asker = self._registry.get(item.sender) if item.kind is not ItemKind.MESSAGE else None
+            if asker is None or asker.phase == Phase.ENDED or asker.waiting >= limits.waiting_items:
+                continue
+            assert turn.outcome is not None
+            text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
+            text = text[: limits.message_bytes]
+            self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
+            self._registry.step(replace(asker, waiting=asker.waiting + 1), Event.MAIL)
+            self._journal.tell(Told(asker.id, None, "message:received", f"from Substrat: {text}"))
+
+    def _note_session(self, agent: Agent, turn: str, session: str | None) -> Agent:
+        """Store the session's id the moment it is seen, if it can be one and nobody else's."""
+        known = agent.session.id if agent.session else None
+        if session is None or session == known:
+            return agent
+        if not is_session_id(session):
+            self._journal.tell(Told(agent.id, turn, "session:refused", f"{session[:80]!r} is no session id"))
+            return agent
+        if any(other.session and other.session.id == session for other in self._registry.agents):
+            self._journal.tell(Told(agent.id, turn, "session:refused", f"session {session} belongs to another agent"))
+            return agent
+        if known is not None:
+            self._journal.tell(Told(agent.id, turn, "session:changed", f"resumed {known}, but the agent is in {session}"))
+        return self._registry.put(replace(agent, session=Session(session)))
+
+    def _update(self, turn: str, told: tuple[str, str] | None = None, **changes: object) -> None:
+        agent = self._agent_of(turn)
+        if agent is None or agent.turn is None:
+            return
+        with self._registry.change():
+            self._registry.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
+            if told is not None:
+                self._journal.tell(Told(agent.id, turn, *told))
+
+    def _agent_of(self, turn: str) -> Agent | None:
+        """Return the agent of a turn that hasn't ended."""
+        return self._registry.get(self._agents_of.get(turn))
+
+
+_EVENT_OF = {
+    Outcome.SUCCESS: Event.TURN_SUCCEEDED,
+    Outcome.INTERRUPTED: Event.TURN_STOPPED,
+    Outcome.ERROR: Event.TURN_FAILED,
+    Outcome.TIMED_OUT: Event.TURN_FAILED,
+    Outcome.LOST: Event.TURN_FAILED,
+}
+
+
+def _shortened(text: str) -> str:
+    """Bound what an agent object carries; the whole text is in the turn's output."""
+    return text if len(text) <= _MAX_RESULT else f"{text[:_MAX_RESULT]}… [cut: {len(text)} characters]"
+
+
+def _next_delivery(waiting: list[Item]) -> list[Item]:
+    """Choose what the next turn delivers: a prompt alone, or all messages up to the next prompt."""
+    if waiting[0].kind is not ItemKind.MESSAGE:
+        return waiting[:1]
+    batch = []
+    for item in waiting:
+        if item.kind is not ItemKind.MESSAGE:
+            break
+        batch.append(item)
+    return batch

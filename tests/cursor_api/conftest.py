@@ -1,0 +1,189 @@
+"""Programs that stand for cursor-agent, a daemon of the tests' own, and that nothing is left after any test."""
+
+import contextlib
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from substrat.cli.connection import Connection
+from substrat.errors import DaemonNotRunning
+
+PROGRAMS = Path(sys.executable).parent
+STANDIN = PROGRAMS / "cursor-agent-standin"
+PATIENCE = 20.0
+
+PRELUDE = f"""\
+#!{sys.executable} -S
+import json, os, signal, sys, time
+prompt = sys.stdin.read()
+def line(*objects):
+    for item in objects:
+        sys.stdout.write(json.dumps(item) + "\\n")
+    sys.stdout.flush()
+def mark(name, text=""):
+    with open(name + ".part", "w") as file:
+        file.write(text)
+    os.rename(name + ".part", name)
+def hang():
+    while True:
+        signal.pause()
+"""
+
+
+def wait_until(condition, what="the condition", patience=PATIENCE):
+    """Wait until a condition is true, and return its value; the bound only ends a test that fails."""
+    deadline = time.monotonic() + patience
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come true"
+        time.sleep(0.005)
+    return value
+
+
+def is_alive(pid):
+    """Whether a process is there and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _children():
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            found += Path(f"/proc/self/task/{task}/children").read_text().split()
+    return set(found)
+
+
+def _descriptors():
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+    return {number: path for number, path in found.items() if path.startswith(("pipe:", "socket:", "anon_inode:"))}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    """No process, zombie, pipe or socket of a test outlives it."""
+    if "daemon" in request.fixturenames:
+        request.getfixturevalue("running_daemon")
+    gc.collect()
+    children, descriptors = _children(), _descriptors()
+    yield
+    gc.collect()
+    assert _children() == children
+    assert _descriptors() == descriptors
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch, nothing_left):
+    """A home and a workspace, which is the current directory; the default agent is the stand-in."""
+    for name in list(os.environ):
+        if name.startswith(("CURSOR_", "SUBSTRAT_", "XDG_", "STANDIN_")):
+            monkeypatch.delenv(name)
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir(mode=0o700)
+    work.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SUBSTRAT_AGENT_BINARY", str(STANDIN))
+    monkeypatch.chdir(work)
+    return work
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Write an agent program; its source runs after the prompt was read."""
+
+    def write(source, name="scripted"):
+        path = tmp_path / name
+        path.write_text(source if source.startswith("#!") else PRELUDE + source)
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def printing(program):
+    """Write an agent program that prints these objects, or lines, and ends."""
+
+    def write(*items, code=0, errors=""):
+        lines = [item if isinstance(item, str) else json.dumps(item) for item in items]
+        text = "".join(entry + "\n" for entry in lines)
+        return program(f"sys.stdout.write({text!r})\nsys.stderr.write({errors!r})\nsys.exit({code})\n")
+
+    return write
+
+
+@pytest.fixture
+def until():
+    """`wait_until`, the one way to wait."""
+    return wait_until
+
+
+@pytest.fixture
+def alive():
+    """`is_alive`."""
+    return is_alive
+
+
+class Daemon:
+    """A real daemon whose agents are the stand-in."""
+
+    def __init__(self, directory):
+        self.runtime = Path(tempfile.mkdtemp(prefix="api-", dir="/tmp"))
+        self.socket = str(self.runtime / "daemon.sock")
+        self.home = directory / "home"
+        self.home.mkdir(mode=0o700)
+        self.log = directory / "log"
+        environment = {
+            "HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SUBSTRAT_AGENT_BINARY": str(STANDIN),
+        }  # fmt: skip
+        command = [PROGRAMS / "substratd", "--state-dir", directory / "state", "--runtime-dir", self.runtime]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory
+            )
+        wait_until(self._answers, "the daemon's answer")
+
+    def _answers(self):
+        assert self.process.poll() is None, self.log.read_text()
+        with contextlib.suppress(DaemonNotRunning), Connection(self.socket) as connection:
+            return connection.call("daemon.status")
+        return None
+
+    def agents(self):
+        with Connection(self.socket) as connection:
+            return connection.call_list("agent.list")
+
+    def close(self):
+        self.process.terminate()
+        assert self.process.wait(PATIENCE) == 0, self.log.read_text()
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def running_daemon(tmp_path_factory):
+    """One daemon for all tests of a worker; each test leaves it without agents."""
+    found = Daemon(tmp_path_factory.mktemp("daemon"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def daemon(running_daemon, place, monkeypatch):
+    """The daemon, found by the environment, without agents before and after."""
+    monkeypatch.setenv("SUBSTRAT_SOCKET", running_daemon.socket)
+    assert running_daemon.agents() == []
+    yield running_daemon
+    gc.collect()
+    assert running_daemon.agents() == []
