@@ -85,7 +85,9 @@ def sandbox_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
     """
     probe = [bwrap.path, "--unshare-all", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc"]
     try:
-        done = subprocess.run([*probe, "/bin/true"], capture_output=True, text=True, timeout=20, check=False, env={})
+        done = subprocess.run(
+            [*probe, "/bin/true"], capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
+        )
     except (OSError, subprocess.TimeoutExpired) as problem:
         return Obstacle(str(problem), f"check that {bwrap.path} can be executed")
     if done.returncode == 0:
@@ -124,7 +126,9 @@ def _sysctl(name: str) -> str | None:
 
 def _bubblewrap_at(path: str) -> Bubblewrap | None:
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False, env={})
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", done.stdout)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _HELP_COLUMN = 28
+_HELP_WIDTH = 100
 
 
 class Option:
@@ -205,9 +206,13 @@ def help_text(command: Command) -> str:
 
 
 def _columns(left: str, right: str) -> list[str]:
-    if len(left) < _HELP_COLUMN - 3:
-        return [f"  {left:<{_HELP_COLUMN - 2}}{right}"]
-    return [f"  {left}", " " * _HELP_COLUMN + right]
+    import textwrap
+
+    indent = " " * _HELP_COLUMN
+    lines = textwrap.wrap(right, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    if len(left) >= _HELP_COLUMN - 3:
+        return [f"  {left}", *lines]
+    return [f"  {left:<{_HELP_COLUMN - 2}}{lines[0].lstrip()}", *lines[1:]]
 
 
 def _is_option(argument: str) -> bool:

@@ -127,7 +127,11 @@ class AsyncStreamingResponse:
         except trio.Cancelled:
             await self.aclose()
             raise
-        if self._cancelled:
+        except errors.ConnectionLost:
+            if not self._finished:
+                raise
+            event = None
+        if self._cancelled or self._finished:
             await self.aclose()
             raise StopAsyncIteration
         if event is not None:
@@ -144,11 +148,12 @@ class AsyncStreamingResponse:
         Args:
             signal: what the process and everything under it is sent first; SIGKILL follows if that isn't enough.
         """
-        if not self._cancelled and not self._finished:
+        due = not self._cancelled and not self._finished
+        self._cancelled = True
+        if due:
             self._transcript.cancel()
             if self._source is not None:
                 await _shielded(self._source.cancel(int(signal)))
-        self._cancelled = True
 
     async def settle(self) -> None:
         """Let a run whose result was received come to its end by itself; otherwise do nothing."""
@@ -184,6 +189,8 @@ class AsyncDirect:
     def __init__(self, config: AgentConfig, order: Order) -> None:
         self._direct = Direct(config, order)
         self._run = self._direct.run
+        self._reading = False
+        self._stopped: trio.Event | None = None
         self.abandon = self._direct.abandon
         self.conclude = self._direct.conclude
 
@@ -207,26 +214,47 @@ class AsyncDirect:
 
     async def cancel(self, number: int) -> None:
         """End the process and everything under it."""
-        members = self._run.begin_stop(number)
-        await self._gone(run.STOP_GRACE)
-        self._run.kill(members)
-        await self._gone(run.STOP_GRACE)
+        if self._stopped is not None:
+            await self._stopped.wait()
+            return
+        self._stopped = trio.Event()
+        try:
+            members = self._run.begin_stop(number)
+            await self._gone()
+            self._run.kill(members)
+            await self._gone()
+        finally:
+            self._run.over = True
+            self._stopped.set()
 
     async def close(self) -> None:
         """Give everything up, stopping what still runs."""
         if not self._run.exited:
             await self.cancel(signals.SIGTERM)
+        if self._reading:
+            trio.lowlevel.notify_closing(self._run.fileno())
         self._run.close()
 
     async def _turn(self) -> None:
-        with trio.move_on_after(self._run.patience()):
-            await trio.lowlevel.wait_readable(self._run.fileno())
+        """Wait for something to happen and take it in; while the run is being stopped, wait for that."""
+        if self._stopped is not None:
+            await self._stopped.wait()
+            return
+        self._reading = True
+        try:
+            with trio.move_on_after(self._run.patience()):
+                await trio.lowlevel.wait_readable(self._run.fileno())
+        except trio.ClosedResourceError:
+            return
+        finally:
+            self._reading = False
         self._run.turn(0)
 
-    async def _gone(self, grace: float) -> None:
-        with trio.move_on_after(grace):
+    async def _gone(self) -> None:
+        """Wait for the process's end, for a while; what it prints is dropped, by this task or by the one that reads."""
+        with trio.move_on_after(run.STOP_GRACE):
             while not self._run.exited:
-                await trio.lowlevel.wait_readable(self._run.fileno())
+                await trio.lowlevel.wait_readable(self._run.end_fileno() if self._reading else self._run.fileno())
                 self._run.drain()
 
 

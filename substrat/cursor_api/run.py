@@ -97,6 +97,10 @@ class Run:
         """Return the descriptor that is readable when `turn(0)` has something to do."""
         return self._poll.fileno()
 
+    def end_fileno(self) -> int:
+        """Return the descriptor that is readable when the process has ended."""
+        return self._end
+
     def patience(self) -> float:
         """Return for how many seconds `turn` has nothing to do but to wait; infinite when nothing has a limit."""
         return max(0.0, min(self._deadline, self._due) - time.monotonic())
@@ -149,25 +153,24 @@ class Run:
             self.process.kill()
         tree.signal_all(members, signal.SIGKILL)
 
-    def stop(self, number: int = signal.SIGTERM, grace: float = STOP_GRACE) -> None:
+    def stop(self, number: int = signal.SIGTERM) -> None:
         """End the process and everything under it; returns when it is waited for.
 
         Another thread may be waiting in `turn`; it finds the process ended.
 
         Args:
-            number: the signal to begin with.
-            grace: after how many seconds SIGKILL follows.
+            number: the signal to begin with; SIGKILL follows after `STOP_GRACE`.
         """
         members = self.begin_stop(number)
         if self._reading.acquire(blocking=False):
             try:
-                self._drain(grace)
+                self._drain(STOP_GRACE)
                 self.kill(members)
                 self._drain(STOP_GRACE)
             finally:
                 self._reading.release()
             return
-        self._wait(grace)
+        self._wait(STOP_GRACE)
         self.kill(members)
         self._wait(STOP_GRACE)
 

@@ -81,7 +81,7 @@ class TrioConnection:
             raise errors.MessageTooLarge(f"the request has {len(line)} bytes and the daemon takes {framing.MAX_LINE}")
         try:
             await self._stream.send_all(line)
-        except trio.BrokenResourceError:
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise errors.ConnectionLost("the daemon closed the connection in the middle of a request") from None
         return self._last
 
@@ -97,7 +97,7 @@ class TrioConnection:
         while not self._lines:
             try:
                 data = await self._stream.receive_some(1 << 16)
-            except trio.BrokenResourceError:
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
                 data = b""
             if not data:
                 raise errors.ConnectionLost("the daemon closed the connection; look whether it was restarted")

@@ -20,19 +20,20 @@ from substrat.daemon.journal import Journal
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
 from substrat.daemon.registry import Registry
-from substrat.daemon.runner import Places, TurnRunner
+from substrat.daemon.runner import TurnRunner
 from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor
 from substrat.daemon.tools import ToolCalls
 from substrat.daemon.turnbook import TurnBook
 from substrat.daemon.watch import Watcher
-from substrat.daemon.workplace import User
+from substrat.daemon.workspace import User
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from substrat.daemon.config import Config
+    from substrat.daemon.places import Places
 
 log = structlog.get_logger("substrat.daemon")
 

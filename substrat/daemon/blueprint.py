@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, Spec, Tmpfs
 from substrat.core.cursor import chats_folder
-from substrat.daemon.workplace import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX
+from substrat.daemon.places import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX, OWN_MCP_IN_SANDBOX
 
 if TYPE_CHECKING:
     from substrat.core.records import Agent
+    from substrat.daemon.places import AgentPlace
     from substrat.daemon.program import Program
-    from substrat.daemon.workplace import AgentPlace, User
+    from substrat.daemon.workspace import User
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _PASSED_ON = ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN", "LANG", "LC_ALL", "TZ")
@@ -65,6 +66,7 @@ def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[s
         *(Tmpfs(path, mode=0o700) for path in _exposed(agent, around)),
         *_etc(agent, place, around),
         Bind(around.companion, COMPANION_IN_SANDBOX),
+        Bind(place.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(place.door, DOOR_IN_SANDBOX),
         Bind(agent.workspace, agent.workspace, writable=True),
         Bind(place.cursor, os.path.join(agent.workspace, ".cursor")),
@@ -121,7 +123,7 @@ def _home(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount,
         Bind(place.cache, f"{home}/.cache", writable=True),
         Bind(f"{home}/.config/cursor", f"{home}/.config/cursor", optional=True),
         Bind(place.gitconfig, f"{home}/.gitconfig"),
-        Bind(place.gitignore, f"{home}/.gitignore-substrat"),
+        Bind(place.git, f"{home}/.config/git"),
     )
 
 

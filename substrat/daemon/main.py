@@ -10,7 +10,7 @@ import trio
 
 from substrat import __version__, errors, paths
 from substrat.daemon import app, config, logs
-from substrat.daemon.runner import Places
+from substrat.daemon.places import Places
 
 
 def main(arguments: list[str] | None = None) -> int:

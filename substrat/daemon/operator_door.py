@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from substrat.core.records import Agent, Turn
     from substrat.daemon.journal import Encoded
+    from substrat.daemon.places import Places
     from substrat.daemon.rpc import Connection, Params
-    from substrat.daemon.runner import Places, TurnRunner
+    from substrat.daemon.runner import TurnRunner
     from substrat.daemon.supervisor import Supervisor
 
 log = structlog.get_logger("substrat.operator_door")

@@ -19,7 +19,7 @@ from sandbox import host, launch
 from substrat.core import cursor
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.daemon import blueprint, process, program, workplace
+from substrat.daemon import blueprint, process, program, workspace
 from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
 from substrat.errors import (
     BubblewrapMissing,
@@ -37,25 +37,13 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Process, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.config import Config
+    from substrat.daemon.places import Places, TurnPlace
     from substrat.daemon.registry import Registry
     from substrat.daemon.turnbook import TurnBook
     from substrat.daemon.watch import Watcher
-    from substrat.daemon.workplace import AgentPlace, TurnPlace, User
+    from substrat.daemon.workspace import User
 
 log = structlog.get_logger("substrat.runner")
-
-
-class Places(NamedTuple):
-    """Where a daemon keeps things."""
-
-    state: str
-    runtime: str
-
-    def agent(self, agent_id: str) -> AgentPlace:
-        """Return an agent's directories."""
-        return workplace.AgentPlace(
-            os.path.join(self.state, "agents", agent_id), os.path.join(self.runtime, "agents", agent_id)
-        )
 
 
 class Explanation(NamedTuple):
@@ -146,7 +134,7 @@ class TurnRunner:
 
     def session_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is on disk."""
-        return agent.session is not None and workplace.session_is_stored(self._user, agent.workspace, agent.session.id)
+        return agent.session is not None and workspace.session_is_stored(self._user, agent.workspace, agent.session.id)
 
     def check_resumable(self, agent: Agent) -> None:
         """Raise `SessionMissing` if a chat that was there is gone: cursor-agent would start an empty one silently."""
@@ -180,7 +168,7 @@ class TurnRunner:
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
-        return workplace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
+        return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
 
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started."""
@@ -226,7 +214,7 @@ class TurnRunner:
         )
         session = agent.session.id if agent.session is not None else None
         command = cursor.command(agent_program.path, agent.workspace, agent.model, session)
-        return blueprint.spec(agent, self._places.agent(agent.id), around, command, workplace.git_files(agent.workspace))
+        return blueprint.spec(agent, self._places.agent(agent.id), around, command, workspace.git_files(agent.workspace))
 
     # A turn's task
 
@@ -285,7 +273,7 @@ class TurnRunner:
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         self.check_resumable(agent)
-        await trio.to_thread.run_sync(workplace.make_chats_folder, self._user, agent.workspace)
+        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
         self._make_mount_point(agent.workspace)
         python = program.find_python()[0]
         identity = await self._git_identity(agent)
@@ -321,20 +309,20 @@ class TurnRunner:
         email = known.get("user.email", f"{agent.name}@localhost").replace('"', "'").replace("\\", "")
         return f'[user]\n\tname = "{name}"\n\temail = "{email}"\n'
 
-    def _make_mount_point(self, workspace: str) -> None:
+    def _make_mount_point(self, directory: str) -> None:
         store = self._registry.store
-        path = os.path.join(workspace, ".cursor")
+        path = os.path.join(directory, ".cursor")
         if not os.path.lexists(path):
             with store.transaction():
                 store.add_mount_point(path)
-        workplace.make_mount_point(workspace)
+        workspace.make_mount_point(directory)
 
     def remove_mount_points(self) -> None:
         """Remove the directories made only to be mounted over from workspaces where nothing runs any more."""
         store = self._registry.store
         for path in store.mount_points():
             if not self._occupied[os.path.dirname(path)]:
-                workplace.remove_mount_point(path)
+                workspace.remove_mount_point(path)
                 with store.transaction():
                     store.forget_mount_point(path)
 

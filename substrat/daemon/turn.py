@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from substrat.core.records import Process
+    from substrat.daemon.places import TurnPlace
     from substrat.daemon.watch import Change, Watcher
-    from substrat.daemon.workplace import TurnPlace
 
 log = structlog.get_logger("substrat.turn")
 

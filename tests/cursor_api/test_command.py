@@ -125,7 +125,11 @@ def test_a_named_program_is_taken_by_its_name(tmp_path, program):
     assert command.find_binary(AgentConfig(agent_binary=named), environ) == named
     assert command.find_binary(AgentConfig(agent_binary="named"), environ) == named
     (tmp_path / "plain").write_text("")
-    for name, words in (("plain", "isn't on PATH"), (str(tmp_path / "plain"), "isn't an executable"), ("/no/such", "doesn't exist")):
+    for name, words in (
+        ("plain", "isn't on PATH"),
+        (str(tmp_path / "plain"), "isn't an executable"),
+        ("/no/such", "doesn't exist"),
+    ):
         with pytest.raises(AgentProgramMissing, match=words):
             command.find_binary(AgentConfig(agent_binary=name), environ)
 

@@ -10,7 +10,10 @@ from substrat.core.ndjson import Line
 from substrat.cursor_api import AgentEvent, EventType, collect_text
 from substrat.cursor_api.decode import Decoder
 
-MESSAGE = {"role": "assistant", "content": [{"type": "text", "text": "hel"}, {"type": "image"}, {"type": "text", "text": "lo"}]}
+MESSAGE = {
+    "role": "assistant",
+    "content": [{"type": "text", "text": "hel"}, {"type": "image"}, {"type": "text", "text": "lo"}],
+}
 
 
 def decode(*bodies):
@@ -217,7 +220,9 @@ def test_lines_that_are_no_objects_are_events_without_data():
 
 
 def test_an_event_made_by_hand():
-    event = AgentEvent(EventType.UNKNOWN, "x", None, {"type": "tool_call", "subtype": "started", "tool_call": {"lsToolCall": {}}})
+    event = AgentEvent(
+        EventType.UNKNOWN, "x", None, {"type": "tool_call", "subtype": "started", "tool_call": {"lsToolCall": {}}}
+    )
     assert (event.text, event.session_id, event.timestamp_ms, event.tool_name) == (None, None, None, "LS")
 
 

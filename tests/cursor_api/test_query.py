@@ -1,6 +1,9 @@
 """Queries in each format: answers, failures with their names, prompts of any size, limits."""
 
+import contextlib
 import json
+import os
+import signal
 import time
 
 import pytest
@@ -71,7 +74,14 @@ def test_a_json_object_may_come_after_other_lines_and_over_many(printing):
 
 
 def test_an_error_result_is_a_failure(printing):
-    error = {"type": "result", "subtype": "error", "error": "Too long", "session_id": "s", "request_id": "r", "is_error": True}
+    error = {
+        "type": "result",
+        "subtype": "error",
+        "error": "Too long",
+        "session_id": "s",
+        "request_id": "r",
+        "is_error": True,
+    }
     for output_format in ("json", "stream-json"):
         found = ask(printing(said("so far"), error), output_format)
         assert (found.success, found.error, found.session_id, found.request_id) == (False, "Too long", "s", "r")
@@ -152,7 +162,9 @@ def test_the_configuration_reaches_the_program(program, place):
 key = os.environ.get("CURSOR_API_KEY")
 line({"type": "result", "subtype": "success", "result": json.dumps([sys.argv[1:], key, prompt])})
 """
-    config = AgentConfig(workspace=str(place), model="m", force_approve=True, api_key="secret", agent_binary=program(source))
+    config = AgentConfig(
+        workspace=str(place), model="m", force_approve=True, api_key="secret", agent_binary=program(source)
+    )
     arguments, key, prompt = json.loads(CursorAgentClient(config).query("--help me", approve_mcps=True).result)
     assert key == "secret"
     assert prompt == "--help me"
@@ -175,7 +187,9 @@ line({"type": "result", "subtype": "success", "result": str(len(prompt))})
 
 def test_a_line_beyond_all_measure_is_cut_and_the_rest_goes_on(program, monkeypatch):
     monkeypatch.setattr("substrat.cursor_api.run.LONGEST_LINE", 1000)
-    source = "line({'type': 'assistant', 'text': 'x' * 5000})\nline({'type': 'result', 'subtype': 'success', 'result': 'ok'})"
+    source = (
+        "line({'type': 'assistant', 'text': 'x' * 5000})\nline({'type': 'result', 'subtype': 'success', 'result': 'ok'})"
+    )
     found = query("x", agent_binary=program(source), output_format="stream-json")
     assert (found.success, found.result) == (True, "ok")
     assert found.events[0].raw_type == "raw"
@@ -263,10 +277,6 @@ line({"type": "result", "subtype": "success", "result": "mine"})
 
 
 def os_kill(pid):
-    import contextlib
-    import os
-    import signal
-
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 

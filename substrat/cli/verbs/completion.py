@@ -14,7 +14,11 @@ COMMAND = Command(
     words="bash|zsh|fish",
     least=1,
     most=1,
-    notes='bash: eval "$(substratctl completion bash)"    zsh: the same    fish: substratctl completion fish | source',
+    notes=(
+        'bash: eval "$(substratctl completion bash)"\n'
+        'zsh:  eval "$(substratctl completion zsh)"\n'
+        "fish: substratctl completion fish | source"
+    ),
 )
 
 _NAMES = f"{PROGRAM} ls --json 2>/dev/null | tr ',' '\\n' | sed -n 's/.*\"name\": *\"\\([^\"]*\\)\".*/\\1/p'"

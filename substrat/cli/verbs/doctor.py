@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COMMAND = Command(
     "doctor",
     VERBS["doctor"],
-    notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with the remedy.",
+    notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with\nthe remedy.",
 )
 _MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken": ("✗", output.RED)}
 

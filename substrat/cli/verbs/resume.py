@@ -26,8 +26,9 @@ COMMAND = Command(
         TIMEOUT,
     ),
     notes=(
-        "--all takes each agent that is suspended. Of two or more arguments the last one is the PROMPT unless an agent\n"
-        "has that name or id; with --all the only argument is the PROMPT. --json gives a list of agent objects."
+        "--all takes each agent that is suspended. Of two or more arguments the last one is the PROMPT\n"
+        "unless an agent has that name or id; with --all the only argument is the PROMPT. --json gives a\n"
+        "list of agent objects."
     ),
 )
 

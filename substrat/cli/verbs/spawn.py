@@ -27,8 +27,8 @@ COMMAND = Command(
         TIMEOUT,
     ),
     notes=(
-        "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise the PROMPT.\n"
-        "Without a NAME one is made up. With --wait the turn's result is printed."
+        "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise\n"
+        "the PROMPT. Without a NAME one is made up. With --wait the turn's result is printed."
     ),
 )
 

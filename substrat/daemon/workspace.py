@@ -1,27 +1,19 @@
-"""The files of an agent and of a turn, and the places of them; what a sandbox shows of them is `blueprint`."""
+"""What the daemon does in the user's own directories, workspaces and chats: it follows no link and leaves no trace."""
 
 from __future__ import annotations
 
 import errno
 import os
 import pwd
-import shutil
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core import mcp_config, prompts
 from substrat.core.cursor import chats_folder
 from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from substrat.core.records import Agent
-
-COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
-DOOR_IN_SANDBOX = "/run/substrat/door"
-SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
 
 _MAX_OVERLAY_FILES = 2000
 _MAX_OVERLAY_BYTES = 32 * 1024 * 1024
@@ -52,168 +44,6 @@ class User(NamedTuple):
     def has_home(self) -> bool:
         """Whether home is a directory that can be shown empty without hiding the system."""
         return self.home == "/root" or self.home not in _SYSTEM_PLACES
-
-
-class TurnPlace(NamedTuple):
-    """A turn's directory."""
-
-    root: str
-
-    @property
-    def prompt(self) -> str:
-        """What the agent program reads as its standard input."""
-        return os.path.join(self.root, "prompt")
-
-    @property
-    def stdout(self) -> str:
-        """What it wrote: stream-json lines."""
-        return os.path.join(self.root, "stdout")
-
-    @property
-    def stderr(self) -> str:
-        """What it complained about."""
-        return os.path.join(self.root, "stderr")
-
-    @property
-    def status(self) -> str:
-        """What bubblewrap reported: the inner pid, the exit code."""
-        return os.path.join(self.root, "status")
-
-    def make(self, prompt: str) -> None:
-        """Make the directory and its files; a directory left from a launch that was cut short is made anew."""
-        shutil.rmtree(self.root, ignore_errors=True)
-        os.makedirs(self.root, mode=0o700)
-        with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
-            file.write(prompt)
-
-    def read_status(self) -> bytes:
-        """Return what bubblewrap has reported so far."""
-        return _read_bounded(self.status, 64 * 1024)
-
-    def has_output(self) -> bool:
-        """Say whether the program wrote anything to its standard output."""
-        try:
-            return os.path.getsize(self.stdout) > 0
-        except FileNotFoundError:
-            return False
-
-    def read_errors(self) -> str:
-        """Return the end of what the program complained about."""
-        return _read_bounded(self.stderr, 64 * 1024).decode("utf-8", "replace")
-
-
-class AgentPlace(NamedTuple):
-    """An agent's directories.
-
-    Args:
-        root: `<state>/agents/<uuid>`.
-        door: `<runtime>/agents/<uuid>`, the directory of its socket.
-    """
-
-    root: str
-    door: str
-
-    @property
-    def cursor(self) -> str:
-        """What is bound over `<workspace>/.cursor`."""
-        return os.path.join(self.root, "cursor")
-
-    @property
-    def mcp_json(self) -> str:
-        """The generated MCP configuration."""
-        return os.path.join(self.cursor, "mcp.json")
-
-    @property
-    def dot_cursor(self) -> str:
-        """The agent's own `~/.cursor`."""
-        return os.path.join(self.root, "dot-cursor")
-
-    @property
-    def chats(self) -> str:
-        """What is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
-        return os.path.join(self.root, "chats")
-
-    @property
-    def cache(self) -> str:
-        """The agent's own `~/.cache`."""
-        return os.path.join(self.root, "cache")
-
-    @property
-    def etc(self) -> str:
-        """Generated files for `/etc`."""
-        return os.path.join(self.root, "etc")
-
-    @property
-    def gitconfig(self) -> str:
-        """The generated `~/.gitconfig`."""
-        return os.path.join(self.root, "gitconfig")
-
-    @property
-    def gitignore(self) -> str:
-        """Keeps our files in `.cursor` out of the agent's commits."""
-        return os.path.join(self.root, "gitignore")
-
-    @property
-    def socket(self) -> str:
-        """The agent socket."""
-        return os.path.join(self.door, "agent.sock")
-
-    def turn(self, number: int) -> TurnPlace:
-        """Return the place of a turn."""
-        return TurnPlace(os.path.join(self.root, "turns", str(number)))
-
-    def prepare(self, agent: Agent, parent: str | None, user: User, python: str, identity: str) -> str | None:
-        """Make everything anew that a turn's sandbox shows of this agent.
-
-        Args:
-            agent: the agent.
-            parent: its parent's name.
-            user: who it is inside.
-            python: the companion's interpreter.
-            identity: the operator's `user.name` and `user.email` as a git configuration section.
-
-        Returns:
-            What was left out and why, or None.
-
-        Raises:
-            WorkspaceUnusable: its `.cursor` can't be shown.
-        """
-        for directory in (self.dot_cursor, self.chats, self.cache, self.etc, self.door):
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-        os.makedirs(os.path.join(self.chats, chats_folder(agent.workspace)), exist_ok=True)
-        shutil.rmtree(self.cursor, ignore_errors=True)
-        os.makedirs(os.path.join(self.cursor, "rules"), mode=0o755)
-        left_out = _copy_overlay(os.path.join(agent.workspace, ".cursor"), self.cursor)
-        own = _read_text(self.mcp_json)
-        ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
-        text, problem = mcp_config.merge(own, ours)
-        _write(self.mcp_json, text)
-        _write(os.path.join(self.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
-        self._write_etc(user, agent)
-        _write(self.gitignore, "/.cursor/mcp.json\n/.cursor/rules/substrat.mdc\n")
-        ignore = f"[core]\n\texcludesFile = {user.home}/.gitignore-substrat\n[safe]\n\tdirectory = *\n"
-        _write(self.gitconfig, identity + ignore)
-        return problem or left_out
-
-    def _write_etc(self, user: User, agent: Agent) -> None:
-        _write(
-            os.path.join(self.etc, "passwd"),
-            ("root:x:0:0:root:/root:/bin/sh\n" if user.uid else "")
-            + f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh\n"
-            + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-        )
-        _write(
-            os.path.join(self.etc, "group"),
-            ("root:x:0:\n" if user.gid else "") + f"{user.name}:x:{user.gid}:\nnogroup:x:65534:\n",
-        )
-        _write(
-            os.path.join(self.etc, "hosts"), f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n"
-        )
-
-    def remove(self) -> None:
-        """Delete everything of the agent."""
-        shutil.rmtree(self.root, ignore_errors=True)
-        shutil.rmtree(self.door, ignore_errors=True)
 
 
 def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
@@ -358,7 +188,7 @@ def make_chats_folder(user: User, workspace: str) -> str:
     return path
 
 
-def _copy_overlay(source: str, target: str) -> str | None:
+def copy_cursor_directory(source: str, target: str) -> str | None:
     """Copy a workspace's own `.cursor` without following any link in it."""
     budget = _Budget()
     try:
@@ -420,26 +250,3 @@ def _parts(source: int, size: int) -> Iterator[bytes]:
     while size > 0 and (part := os.read(source, min(size, 1 << 20))):
         size -= len(part)
         yield part
-
-
-def _read_bounded(path: str, size: int) -> bytes:
-    """Return a file's last bytes; a missing file is empty."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            return file.read(size)
-    except FileNotFoundError:
-        return b""
-
-
-def _read_text(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        file.write(text)

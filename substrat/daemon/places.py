@@ -1,0 +1,239 @@
+"""The files of agents and turns, and where they are: state that the daemon owns; the workspace is `workspace`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.core import mcp_config, prompts
+from substrat.core.cursor import chats_folder
+from substrat.daemon.workspace import copy_cursor_directory
+
+if TYPE_CHECKING:
+    from substrat.core.records import Agent
+    from substrat.daemon.workspace import User
+
+COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
+DOOR_IN_SANDBOX = "/run/substrat/door"
+SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
+OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
+
+
+class Places(NamedTuple):
+    """Where a daemon keeps things."""
+
+    state: str
+    runtime: str
+
+    def agent(self, agent_id: str) -> AgentPlace:
+        """Return an agent's directories."""
+        return AgentPlace(os.path.join(self.state, "agents", agent_id), os.path.join(self.runtime, "agents", agent_id))
+
+
+class TurnPlace(NamedTuple):
+    """A turn's directory."""
+
+    root: str
+
+    @property
+    def prompt(self) -> str:
+        """What the agent program reads as its standard input."""
+        return os.path.join(self.root, "prompt")
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote: stream-json lines."""
+        return os.path.join(self.root, "stdout")
+
+    @property
+    def stderr(self) -> str:
+        """What it complained about."""
+        return os.path.join(self.root, "stderr")
+
+    @property
+    def status(self) -> str:
+        """What bubblewrap reported: the inner pid, the exit code."""
+        return os.path.join(self.root, "status")
+
+    def make(self, prompt: str) -> None:
+        """Make the directory and its files; a directory left from a launch that was cut short is made anew."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        os.makedirs(self.root, mode=0o700)
+        with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
+            file.write(prompt)
+
+    def read_status(self) -> bytes:
+        """Return what bubblewrap has reported so far."""
+        return _read_bounded(self.status, 64 * 1024)
+
+    def has_output(self) -> bool:
+        """Say whether the program wrote anything to its standard output."""
+        try:
+            return os.path.getsize(self.stdout) > 0
+        except FileNotFoundError:
+            return False
+
+    def read_errors(self) -> str:
+        """Return the end of what the program complained about."""
+        return _read_bounded(self.stderr, 64 * 1024).decode("utf-8", "replace")
+
+
+class AgentPlace(NamedTuple):
+    """An agent's directories.
+
+    Args:
+        root: `<state>/agents/<uuid>`.
+        door: `<runtime>/agents/<uuid>`, the directory of its socket.
+    """
+
+    root: str
+    door: str
+
+    @property
+    def cursor(self) -> str:
+        """What is bound over `<workspace>/.cursor`."""
+        return os.path.join(self.root, "cursor")
+
+    @property
+    def mcp_json(self) -> str:
+        """The generated MCP configuration."""
+        return os.path.join(self.cursor, "mcp.json")
+
+    @property
+    def dot_cursor(self) -> str:
+        """The agent's own `~/.cursor`."""
+        return os.path.join(self.root, "dot-cursor")
+
+    @property
+    def chats(self) -> str:
+        """What is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
+        return os.path.join(self.root, "chats")
+
+    @property
+    def cache(self) -> str:
+        """The agent's own `~/.cache`."""
+        return os.path.join(self.root, "cache")
+
+    @property
+    def etc(self) -> str:
+        """Generated files for `/etc`."""
+        return os.path.join(self.root, "etc")
+
+    @property
+    def gitconfig(self) -> str:
+        """The generated `~/.gitconfig`."""
+        return os.path.join(self.root, "gitconfig")
+
+    @property
+    def git(self) -> str:
+        """Generated git files that keep our files in `.cursor` out of the agent's commits; its `~/.config/git`."""
+        return os.path.join(self.root, "git")
+
+    @property
+    def own_mcp_json(self) -> str:
+        """The workspace's own `.cursor/mcp.json`, as git has to see it."""
+        return os.path.join(self.root, "own-mcp.json")
+
+    @property
+    def socket(self) -> str:
+        """The agent socket."""
+        return os.path.join(self.door, "agent.sock")
+
+    def turn(self, number: int) -> TurnPlace:
+        """Return the place of a turn."""
+        return TurnPlace(os.path.join(self.root, "turns", str(number)))
+
+    def prepare(self, agent: Agent, parent: str | None, user: User, python: str, identity: str) -> str | None:
+        """Make everything anew that a turn's sandbox shows of this agent.
+
+        Args:
+            agent: the agent.
+            parent: its parent's name.
+            user: who it is inside.
+            python: the companion's interpreter.
+            identity: the operator's `user.name` and `user.email` as a git configuration section.
+
+        Returns:
+            What was left out and why, or None.
+
+        Raises:
+            WorkspaceUnusable: its `.cursor` can't be shown.
+        """
+        for directory in (self.dot_cursor, self.chats, self.cache, self.etc, self.git, self.door):
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.join(self.chats, chats_folder(agent.workspace)), exist_ok=True)
+        shutil.rmtree(self.cursor, ignore_errors=True)
+        os.makedirs(os.path.join(self.cursor, "rules"), mode=0o755)
+        left_out = copy_cursor_directory(os.path.join(agent.workspace, ".cursor"), self.cursor)
+        own = _read_text(self.mcp_json)
+        ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+        text, problem = mcp_config.merge(own, ours)
+        _write(self.mcp_json, text)
+        _write(os.path.join(self.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
+        self._write_etc(user, agent)
+        self._write_git(user, agent, identity, own)
+        return problem or left_out
+
+    def _write_git(self, user: User, agent: Agent, identity: str, own: str | None) -> None:
+        """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
+
+        Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
+        git the original. Both hold for the workspace's repository only.
+        """
+        os.makedirs(self.git, mode=0o700, exist_ok=True)
+        there = f"{user.home}/.config/git"
+        _write(self.own_mcp_json, own or "")
+        _write(os.path.join(self.git, "ignore-ours"), "/.cursor/mcp.json\n/.cursor/rules/substrat.mdc\n")
+        _write(os.path.join(self.git, "attributes-ours"), "/.cursor/mcp.json filter=substrat -text\n" if own else "")
+        _write(
+            os.path.join(self.git, "workspace"),
+            f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
+            f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
+        )
+        where = agent.workspace.replace("\\", "\\\\").replace('"', '\\"')
+        include = f'[includeIf "gitdir:{where}/.git"]\n\tpath = {there}/workspace\n'
+        _write(self.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
+
+    def _write_etc(self, user: User, agent: Agent) -> None:
+        _write(
+            os.path.join(self.etc, "passwd"),
+            ("root:x:0:0:root:/root:/bin/sh\n" if user.uid else "")
+            + f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh\n"
+            + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        )
+        _write(
+            os.path.join(self.etc, "group"),
+            ("root:x:0:\n" if user.gid else "") + f"{user.name}:x:{user.gid}:\nnogroup:x:65534:\n",
+        )
+        _write(
+            os.path.join(self.etc, "hosts"), f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n"
+        )
+
+    def remove(self) -> None:
+        """Delete everything of the agent."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.rmtree(self.door, ignore_errors=True)
+
+
+def _read_bounded(path: str, size: int) -> bytes:
+    """Return a file's last bytes; a missing file is empty."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read(size)
+    except FileNotFoundError:
+        return b""
+
+
+def _read_text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)

@@ -1,0 +1,298 @@
+"""The Trio twin: the same answers, and that nothing outlives its block."""
+
+import gc
+import signal
+
+import pytest
+import trio
+import trio.testing
+
+from substrat.cursor_api import AgentConfig, EventType, OutputFormat, aio
+from substrat.cursor_api.command import AgentNotFound
+from substrat.errors import DaemonNotRunning, NotAvailable, Refused
+
+ENDLESS = """
+line({"type": "system", "subtype": "init", "session_id": "s"})
+mark("pid", str(os.getpid()))
+number = 0
+while True:
+    number += 1
+    line({"type": "assistant", "text": f"{number} ", "timestamp_ms": number})
+"""
+HANGING = "mark('pid', str(os.getpid()))\nline({'type': 'assistant', 'text': 'a', 'timestamp_ms': 1})\nhang()"
+HELD = "begun\n/shell while [ ! -e go ]; do sleep 0.02; done\nended"
+SANDBOXED = AgentConfig(sandboxed=True)
+
+
+def pid_in(place):
+    return int((place / "pid").read_text())
+
+
+@pytest.fixture
+def hanging(program):
+    return aio.AsyncCursorAgentClient(agent_binary=program(HANGING))
+
+
+@pytest.mark.parametrize("output_format", list(OutputFormat))
+async def test_a_query_in_each_format(output_format):
+    found = await aio.query("hello there", output_format=output_format)
+    assert (found.success, found.result) == (True, "hello there")
+    assert bool(found.events) == (output_format is OutputFormat.STREAM_JSON)
+
+
+async def test_a_stream_starts_with_its_block_and_ends_with_it():
+    stream = aio.query_stream("hello\n/shell echo hi", force_approve=True)
+    assert (stream.process, stream.session_id) == (None, "")
+    async with stream:
+        assert stream.process.poll() is None
+        kinds = [event.type async for event in stream]
+        assert kinds[-1] is EventType.RESULT_SUCCESS
+    assert stream.process.returncode == 0
+    assert (stream.result.result, stream.finished, stream.cancelled) == ("hello", True, False)
+    assert [event async for event in stream] == []
+
+
+async def test_without_a_block_the_end_is_the_streams():
+    kinds = [event.type async for event in aio.query_stream("hello")]
+    assert kinds[0] is EventType.SYSTEM_INIT
+    assert kinds[-1] is EventType.RESULT_SUCCESS
+
+
+async def test_failures_have_names(monkeypatch):
+    monkeypatch.setenv("STANDIN_FAIL", "auth")
+    assert "isn't logged in" in (await aio.query("hello")).error
+    monkeypatch.delenv("STANDIN_FAIL")
+    assert "status 4" in (await aio.query("/exit 4", output_format="text")).error
+
+
+async def test_a_missing_program_is_noticed_at_the_start():
+    stream = aio.query_stream("x", agent_binary="/no/such")
+    with pytest.raises(AgentNotFound, match="/no/such"):
+        await anext(stream)
+    with pytest.raises(Refused):
+        await anext(stream)
+
+
+async def test_a_timeout_is_a_failure(hanging, place, alive):
+    found = await hanging.query("x", timeout=0.3)
+    assert (found.success, found.error) == (False, "Request timed out after 0.3 s")
+    assert not alive(pid_in(place))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_cancelling_a_stream(program, place, alive, number):
+    stream = aio.query_stream("x", agent_binary=program(ENDLESS))
+    async for _ in stream:
+        if len(stream.events) > 50:
+            await stream.cancel(number)
+            break
+    assert stream.cancelled
+    assert len(stream.events) == 51
+    assert not alive(pid_in(place))
+    assert stream.process.returncode == -number
+    assert [event async for event in stream] == []
+    assert stream.result.error == "the answer was cancelled"
+
+
+async def test_another_task_may_cancel(hanging, place, alive):
+    async with hanging.query_stream("x") as stream, trio.open_nursery() as nursery:
+        await anext(stream)
+        nursery.start_soon(stream.cancel)
+        assert [event async for event in stream] == []
+    assert not alive(pid_in(place))
+
+
+@pytest.mark.parametrize("sandboxed", [False, True])
+async def test_another_task_may_close_what_is_being_read(request, hanging, sandboxed):
+    if sandboxed:
+        request.getfixturevalue("daemon")
+    stream = aio.query_stream(HELD, SANDBOXED) if sandboxed else hanging.query_stream("x")
+    async with trio.open_nursery() as nursery:
+        last = None
+        async for event in stream:
+            last = event
+            if event.type in {EventType.TOOL_CALL_STARTED, EventType.ASSISTANT_DELTA} and not nursery.child_tasks:
+                nursery.start_soon(close_when_it_waits, stream)
+    assert last is not None
+    assert stream.finished
+    assert stream.result.error == "the answer wasn't read to its end"
+
+
+async def close_when_it_waits(stream):
+    await trio.testing.wait_all_tasks_blocked()
+    await stream.aclose()
+
+
+async def test_a_cancellation_while_another_task_waits(hanging, place, alive):
+    async def cancel_when_it_waits(stream):
+        await trio.testing.wait_all_tasks_blocked()
+        await stream.cancel()
+
+    async with hanging.query_stream("x") as stream, trio.open_nursery() as nursery:
+        await anext(stream)
+        nursery.start_soon(cancel_when_it_waits, stream)
+        assert [event async for event in stream] == []
+    assert not alive(pid_in(place))
+
+
+async def test_leaving_the_block_early_ends_the_process(hanging, place, alive):
+    async with hanging.query_stream("x") as stream:
+        await anext(stream)
+    assert not alive(pid_in(place))
+
+
+@pytest.mark.parametrize("block", [True, False])
+async def test_a_cancellation_kills_the_process(hanging, place, alive, block):
+    with trio.move_on_after(0.3) as scope:
+        if block:
+            async with hanging.query_stream("x") as stream:
+                async for _ in stream:
+                    pass
+        else:
+            async for _ in hanging.query_stream("x"):
+                pass
+    assert scope.cancelled_caught
+    assert not alive(pid_in(place))
+
+
+async def test_a_cancelled_query_kills_a_stubborn_process(program, place, alive, monkeypatch):
+    monkeypatch.setattr("substrat.cursor_api.run.STOP_GRACE", 0.2)
+    source = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANGING
+    with trio.move_on_after(0.3) as scope:
+        await aio.query("x", agent_binary=program(source), output_format="stream-json")
+    assert scope.cancelled_caught
+    assert not alive(pid_in(place))
+
+
+async def test_a_dropped_stream_ends_its_process(hanging, place, alive):
+    async for _ in hanging.query_stream("x"):
+        break
+    gc.collect()
+    assert not alive(pid_in(place))
+
+
+async def test_a_program_that_never_exits_after_its_result(monkeypatch):
+    monkeypatch.setattr("substrat.cursor_api.run.RESULT_GRACE", 0.2)
+    assert (await aio.query("said\n/hang")).result == "said"
+
+
+async def test_the_loop_is_free_while_agents_work(program, place):
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await trio.lowlevel.checkpoint()
+
+    binary = program("line({'type': 'result', 'subtype': 'success', 'result': prompt})")
+    results = {}
+
+    async def ask(number):
+        results[number] = (await aio.query(str(number), agent_binary=binary)).result
+
+    async with trio.open_nursery() as outer:
+        outer.start_soon(tick)
+        async with trio.open_nursery() as inner:
+            for number in range(6):
+                inner.start_soon(ask, number)
+        outer.cancel_scope.cancel()
+    assert results == {number: str(number) for number in range(6)}
+    assert ticks > 10
+
+
+async def test_megabytes_both_ways(program):
+    source = "line({'type': 'result', 'subtype': 'success', 'result': prompt, 'errors': sys.stderr.write('e' * 500_000)})"
+    prompt = "p" * 3_000_000
+    assert (await aio.query(prompt, agent_binary=program(source))).result == prompt
+
+
+async def test_a_conversation(place):
+    async with aio.AsyncConversationSession() as session:
+        first = await session.send("the word is plum")
+        stream = session.send_stream("/recall")
+        async with stream:
+            async for _ in stream:
+                pass
+        result = await session.finalize_stream("/recall", stream)
+        assert "plum" in result.result
+        assert session.session_id == first.session_id
+        assert [prompt for prompt, _ in session.history] == ["the word is plum", "/recall"]
+        assert (await session.finalize_stream("/recall", stream)) == result
+        await session.reset()
+        assert (session.session_id, session.history) == (None, [])
+
+
+async def test_one_answer_at_a_time(hanging):
+    async with aio.AsyncConversationSession(hanging) as session:
+        assert session.client is hanging
+        stream = session.send_stream("x")
+        await anext(stream)
+        with pytest.raises(Refused, match="still being read"):
+            await session.send("more")
+        result = await session.finalize_stream("x", stream)
+        assert (result.success, result.result) == (False, "a")
+
+
+async def test_leaving_a_conversation_stops_its_answer(hanging, place, alive):
+    async with aio.AsyncConversationSession(hanging) as session:
+        stream = session.send_stream("x")
+        await anext(stream)
+    assert not alive(pid_in(place))
+
+
+async def test_a_query_in_a_sandbox(daemon):
+    found = await aio.query("hello\n/shell echo hi", SANDBOXED, output_format="stream-json")
+    assert (found.success, found.result) == (True, "hello")
+    ended = next(event for event in found.events if event.type is EventType.TOOL_CALL_COMPLETED)
+    assert ended.tool_result["output"] == "hi\n"
+    assert daemon.agents() == []
+    failed = await aio.query("/stderr Error: broken\n/exit 3", sandboxed=True)
+    assert "broken" in failed.error
+
+
+@pytest.mark.parametrize("how", ["cancel", "leave", "scope", "drop", "time"])
+async def test_stopping_a_sandboxed_turn_removes_its_agent(daemon, how):
+    with trio.CancelScope() as scope:
+        stream = aio.query_stream(HELD, sandboxed=True, timeout=1 if how == "time" else None)
+        if how == "drop":
+            await anext(stream)
+            del stream
+            gc.collect()
+            assert daemon.agents() == []
+            return
+        async with stream:
+            async for event in stream:
+                if event.type is not EventType.TOOL_CALL_STARTED:
+                    continue
+                if how == "cancel":
+                    await stream.cancel()
+                elif how == "leave":
+                    break
+                elif how == "scope":
+                    scope.cancel()
+    assert scope.cancelled_caught == (how == "scope")
+    assert daemon.agents() == []
+    assert not stream.result.success
+    assert ("timed out" in stream.result.error) == (how == "time")
+
+
+async def test_a_conversation_in_a_sandbox(daemon):
+    async with aio.AsyncConversationSession(SANDBOXED) as session:
+        await session.send("the word is plum")
+        stream = session.send_stream(HELD)
+        async for event in stream:
+            if event.type is EventType.TOOL_CALL_STARTED:
+                await stream.cancel()
+        assert not (await session.finalize_stream(HELD, stream)).success
+        assert "plum" in (await session.send("/recall")).result
+        assert len(daemon.agents()) == 1
+    assert daemon.agents() == []
+
+
+async def test_what_a_sandbox_does_not_have_is_refused(monkeypatch, tmp_path):
+    with pytest.raises(NotAvailable, match="session_id"):
+        await aio.query("x", sandboxed=True, session_id="s")
+    monkeypatch.setenv("SUBSTRAT_SOCKET", str(tmp_path / "none.sock"))
+    with pytest.raises(DaemonNotRunning, match="none.sock"):
+        await aio.query("x", sandboxed=True)

@@ -1,0 +1,258 @@
+"""A daemon of the test's own, and raw connections to it: bytes in, bytes out, nothing of `substrat.client`."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(sys.executable).parent
+PATIENCE = 20.0
+
+
+def wait_until(condition, what):
+    """Wait until a condition is true, and return its value; the bound only ends a test that fails."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come true"
+        time.sleep(0.005)
+    return value
+
+
+class Wire:
+    """One connection to the operator socket."""
+
+    def __init__(self, path, *, hello=True):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE)
+        self._unread = b""
+        self._number = 0
+        self.events = []
+        try:
+            self.socket.connect(str(path))
+            if hello:
+                self.call("hello", protocol=1)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, *messages):
+        """Send messages, objects or lines without their newline, in one write."""
+        lines = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
+        self.socket.sendall(b"".join(line + b"\n" for line in lines))
+
+    def receive_line(self):
+        """The next line, or None at the end of the connection."""
+        while b"\n" not in self._unread:
+            try:
+                data = self.socket.recv(1 << 20)
+            except ConnectionError:
+                data = b""
+            if not data:
+                assert not self._unread, "half a line"
+                return None
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def receive(self):
+        line = self.receive_line()
+        return None if line is None else json.loads(line)
+
+    def request(self, method, **params):
+        self._number += 1
+        return {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+
+    def ask(self, method, **params):
+        """Send a request without waiting for its answer; returns its id."""
+        request = self.request(method, **params)
+        self.send(request)
+        return request["id"]
+
+    def answer(self, number):
+        """The answer to a request; notifications that come before it are kept in `events`."""
+        while (message := self.receive()) is not None:
+            if "id" in message:
+                assert message["id"] == number, message
+                return message
+            self.events.append(message["params"])
+        raise AssertionError("the connection ended before the answer")
+
+    def call(self, method, **params):
+        answer = self.answer(self.ask(method, **params))
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def refused(self, method, **params):
+        """The name of the error that a request is answered with."""
+        answer = self.answer(self.ask(method, **params))
+        assert "result" not in answer, answer
+        return answer["error"]["data"]["type"]
+
+    def exchange(self, message):
+        """Send a message as it is and return the next answer."""
+        self.send(message)
+        return self.receive()
+
+    def error(self, message):
+        """Send a message as it is; returns the answer's id and the name of its error."""
+        answer = self.exchange(message)
+        assert set(answer) == {"jsonrpc", "id", "error"}, answer
+        return answer["id"], answer["error"]["data"]["type"]
+
+    def event(self):
+        """The next event of the connection's only subscription."""
+        if not self.events:
+            message = self.receive()
+            assert message is not None, "the connection ended"
+            assert message["method"] == "event"
+            self.events.append(message["params"])
+        return self.events.pop(0)["event"]
+
+    def events_until(self, kind):
+        """The next events up to one of a kind."""
+        found = [self.event()]
+        while found[-1]["kind"] != kind:
+            found.append(self.event())
+        return found
+
+    def pages(self, **params):
+        """All events, page by page."""
+        found, cursor = [], params.pop("since", 0)
+        while (page := self.call("events.read", since=cursor, **params))["events"]:
+            found += page["events"]
+            cursor = page["cursor"]
+        return found
+
+
+class House:
+    """A home, a workspace and directories, and the daemon in them."""
+
+    def __init__(self, directory):
+        # Short, because the path of a socket may have 107 bytes.
+        self.root = Path(tempfile.mkdtemp(prefix="pro-", dir="/tmp"))
+        self.home = directory / "home"
+        self.home.mkdir(mode=0o700)
+        self.workspace = directory / "work"
+        self.workspace.mkdir()
+        self.state = directory / "state"
+        self.runtime = self.root / "run"
+        self.socket = self.runtime / "daemon.sock"
+        self.config = directory / "config.toml"
+        self.log = directory / "log"
+        self.daemon = None
+
+    def start(self, config=""):
+        """Start a daemon and wait until it answers."""
+        self.config.write_text(config)
+        command = [
+            PROGRAMS / "substratd", "--state-dir", self.state, "--runtime-dir", self.runtime, "--config", self.config,
+        ]  # fmt: skip
+        environment = {
+            "HOME": str(self.home),
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "SUBSTRAT_AGENT_BINARY": str(PROGRAMS / "cursor-agent-standin"),
+        }
+        with self.log.open("ab") as log:
+            self.daemon = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(self._answers, "the daemon's answer")
+        return self
+
+    def _answers(self):
+        assert self.daemon.poll() is None, self.log.read_text()
+        with contextlib.suppress(OSError), self.wire() as wire:
+            return wire.call("daemon.status")["pid"] == self.daemon.pid
+        return False
+
+    def wire(self, *, hello=True):
+        return Wire(self.socket, hello=hello)
+
+    def kill(self):
+        self.daemon.kill()
+        self.daemon.wait(PATIENCE)
+
+    def close(self):
+        """Leave no process behind: the daemon suspends its agents; what it couldn't is killed by its pid."""
+        if self.daemon is not None:
+            if self.daemon.poll() is None:
+                with contextlib.suppress(OSError, AssertionError), self.wire() as wire:
+                    wire.ask("daemon.shutdown", suspend=True)
+                    while wire.receive() is not None:
+                        pass
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.daemon.wait(PATIENCE)
+            if self.daemon.poll() is None:
+                self.kill()
+            wait_until(self._nothing_left, "the end of the sandboxes")
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _nothing_left(self):
+        """Kill whatever works in this house's workspace."""
+        left = []
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if entry.isdigit() and os.readlink(f"/proc/{entry}/cwd") == str(self.workspace):
+                    left.append(int(entry))
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    # Agents
+
+    def spawn(self, wire, name="anna", prompt=None):
+        return wire.call("agent.spawn", workspace=str(self.workspace), name=name, prompt=prompt)
+
+    def run(self, wire, name="anna", prompt="/say done"):
+        """Create an agent and wait for the end of its first turn."""
+        self.spawn(wire, name, prompt)
+        return wire.call("agent.wait", agents=[name], timeout=PATIENCE)[0]
+
+    def hold(self, wire, name="anna", before=""):
+        """Create an agent whose turn goes on until `release`; returns once it is under way."""
+        mark = self.workspace / f"ready-{name}"
+        script = f"{before}/shell touch {mark.name}; while [ ! -e go ]; do sleep 0.02; done\n/say freed"
+        self.spawn(wire, name, script)
+        wait_until(mark.exists, f"the start of {name}")
+        return wire.call("agent.show", agent=name)
+
+    def release(self):
+        (self.workspace / "go").touch()
+
+
+@pytest.fixture
+def house(tmp_path):
+    """Directories without a daemon."""
+    found = House(tmp_path)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def daemon(house):
+    """A house with a running daemon."""
+    return house.start()
+
+
+@pytest.fixture
+def wire(daemon):
+    """A connection that has said hello."""
+    with daemon.wire() as found:
+        yield found

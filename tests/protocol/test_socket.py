@@ -1,0 +1,207 @@
+"""Where the socket is, who may come in, how lines are framed, the greeting."""
+
+import json
+import os
+import resource
+import select
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from substrat import paths
+from substrat.wire import framing
+from tests.protocol.rules import rule
+
+HELLO = {"jsonrpc": "2.0", "id": "h", "method": "hello", "params": {"protocol": 1}}
+STATUS = {"jsonrpc": "2.0", "id": "s", "method": "daemon.status"}
+
+
+@rule("P-SOCK-1")
+def test_the_socket_is_where_the_environment_says(daemon, tmp_path):
+    assert stat.S_ISSOCK(daemon.socket.stat().st_mode)
+    first = {"SUBSTRAT_SOCKET": "/a/b.sock", "SUBSTRAT_RUNTIME_DIR": "/c", "XDG_RUNTIME_DIR": "/d"}
+    assert paths.operator_socket(first) == "/a/b.sock"
+    assert paths.operator_socket({**first, "SUBSTRAT_SOCKET": ""}) == "/c/daemon.sock"
+    assert paths.operator_socket({"SUBSTRAT_SOCKET": "x.sock"}) == str(Path.cwd() / "x.sock")
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    private.chmod(0o700)
+    assert ask_path(XDG_RUNTIME_DIR=str(private)) in {
+        f"{private}/substrat/daemon.sock", *fallbacks(),
+    }, "a directory whose parents anybody can replace doesn't count"  # fmt: skip
+    assert ask_path() in fallbacks()
+
+
+def ask_path(**environment):
+    """What a client of its own environment takes for the socket."""
+    code = "from substrat import paths; print(paths.operator_socket())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def fallbacks():
+    uid = os.geteuid()
+    return {f"/run/user/{uid}/substrat/daemon.sock", f"/tmp/runtime-{uid}/substrat/daemon.sock"}
+
+
+@rule("P-SOCK-2")
+def test_only_the_user_may_touch_it(daemon):
+    assert stat.S_IMODE(daemon.socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE(daemon.runtime.stat().st_mode) == 0o700
+
+
+STRANGER = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as one:
+    one.settimeout(20)
+    one.connect(sys.argv[1])
+    try:
+        one.sendall(sys.argv[2].encode())
+        said = one.recv(4096)
+    except ConnectionError:
+        said = b""
+print(said.decode())
+"""
+
+
+@rule("P-SOCK-3")
+def test_a_stranger_is_told_nothing(daemon):
+    if os.geteuid() != 0:
+        pytest.skip("needs another user to try it as")
+    for path, mode in ((daemon.root, 0o755), (daemon.runtime, 0o755), (daemon.socket, 0o666)):
+        os.chmod(path, mode)
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, daemon.socket, json.dumps(HELLO) + "\n"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
+    with daemon.wire() as wire:
+        assert wire.call("agent.list") == []
+
+
+@rule("P-SOCK-4")
+def test_one_connection_too_many_waits(daemon):
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 700:
+        pytest.skip("needs 700 descriptors")
+    connections = [daemon.wire(hello=False) for _ in range(512)]
+    try:
+        assert connections[-1].exchange(HELLO)["id"] == "h"
+        with daemon.wire(hello=False) as late:
+            late.send(HELLO)
+            assert connections[-1].exchange(STATUS)["id"] == "s", "the daemon has had its turn"
+            assert select.select([late.socket], [], [], 0)[0] == []
+            connections.pop(0).socket.close()
+            assert late.receive()["id"] == "h"
+    finally:
+        for connection in connections:
+            connection.socket.close()
+
+
+@rule("P-FRAME-1", "P-FRAME-2")
+def test_a_line_is_a_message_however_it_is_sent(daemon):
+    with daemon.wire(hello=False) as wire:
+        for byte in json.dumps(HELLO, ensure_ascii=False).encode() + b"\n":
+            wire.socket.sendall(bytes([byte]))
+        assert wire.receive()["id"] == "h"
+        wire.send(b"", b"   \t", b"\r", STATUS)
+        assert wire.receive()["id"] == "s"
+        wire.send({**STATUS, "id": "é\n"})
+        line = wire.receive_line()
+        assert json.loads(line)["id"] == "é\n"
+
+
+@rule("P-FRAME-3")
+def test_the_longest_line_is_taken_and_a_longer_one_ends_the_connection(wire, daemon):
+    def padded(size):
+        line = json.dumps({**STATUS, "pad": ""}).encode()
+        return line[:-2] + b"x" * (size - len(line)) + b'"}'
+
+    assert len(padded(1000)) == 1000
+    assert wire.exchange(padded(framing.MAX_LINE))["id"] == "s"
+    with daemon.wire() as other:
+        with pytest.MonkeyPatch.context():
+            try:
+                other.send(padded(framing.MAX_LINE + 1))
+            except ConnectionError:
+                pass  # it has said why and closed before all of it was sent
+        answer = other.receive()
+        assert (answer["id"], answer["error"]["data"]["type"]) == (None, "MessageTooLarge")
+        assert other.receive() is None
+    assert wire.exchange(STATUS)["id"] == "s"
+
+
+@rule("P-FRAME-4")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{bad",
+        b'{"jsonrpc":"2.0","id":1,"method":"agent.list","params":{"x":NaN}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"agent.list","params":{"x":-Infinity}}',
+        b'{"jsonrpc":"2.0","id":1,"id":1,"method":"agent.list"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"agent.show","params":{"agent":"\\ud800"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"agent.show","params":{"agent":"\xff"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"agent.list","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+    ids=["syntax", "nan", "infinity", "key twice", "surrogate", "utf-8", "deep"],
+)
+def test_what_is_no_json(wire, line):
+    assert wire.error(line) == (None, "ParseError")
+    assert wire.exchange(STATUS)["id"] == "s"
+
+
+@rule("P-FRAME-5", "P-ANS-2")
+@pytest.mark.parametrize("line", [b"[]", b'[{"jsonrpc":"2.0","id":1,"method":"agent.list"}]', b"17", b'"x"', b"null"])
+def test_what_is_no_object(wire, line):
+    assert wire.error(line) == (None, "InvalidRequest")
+    assert wire.exchange(STATUS)["id"] == "s"
+
+
+@rule("P-FRAME-7")
+def test_a_client_that_has_said_all_gets_its_answers(daemon):
+    with daemon.wire(hello=False) as wire:
+        wire.send(HELLO, {**STATUS, "id": 1, "method": "events.subscribe"}, STATUS)
+        wire.socket.sendall(b'{"jsonrpc":"2.0","id":"half"')
+        wire.socket.shutdown(1)
+        assert {wire.receive()["id"] for _ in range(3)} == {"h", 1, "s"}
+        assert wire.receive() is None
+
+
+@rule("P-HELLO-1")
+def test_hello_comes_first(daemon):
+    with daemon.wire(hello=False) as wire:
+        assert wire.error(STATUS) == ("s", "HelloRequired")
+        assert wire.error({**HELLO, "params": {}}) == ("h", "InvalidParams")
+        assert wire.error(STATUS) == ("s", "HelloRequired")
+        assert wire.exchange(HELLO)["result"]["protocol"] == 1
+        assert wire.exchange(STATUS)["result"]["pid"] == daemon.daemon.pid
+        assert wire.exchange(HELLO)["result"]["protocol"] == 1, "it may be repeated"
+
+
+@rule("P-HELLO-2")
+@pytest.mark.parametrize("newest", [1, 2, 1000])
+def test_the_answer_is_the_version_that_is_spoken(daemon, newest):
+    with daemon.wire(hello=False) as wire:
+        result = wire.exchange({**HELLO, "params": {"protocol": newest, "client": "a test"}})["result"]
+        assert result["protocol"] == framing.PROTOCOL_VERSION <= newest
+
+
+@rule("P-HELLO-3")
+def test_versions_that_do_not_meet(daemon):
+    with daemon.wire(hello=False) as wire:
+        assert wire.error({**HELLO, "params": {"protocol": 0}}) == ("h", "UnsupportedVersion")
+        assert wire.error(STATUS) == ("s", "HelloRequired")
+        assert wire.exchange(HELLO)["result"]["protocol"] == 1
+
+
+@rule("P-HELLO-4")
+def test_requests_in_the_packet_of_the_greeting(daemon):
+    with daemon.wire(hello=False) as wire:
+        wire.send(HELLO, STATUS, {**STATUS, "id": 2})
+        answers = [wire.receive() for _ in range(3)]
+        assert {answer["id"] for answer in answers} == {"h", "s", 2}
+        assert all("result" in answer for answer in answers)

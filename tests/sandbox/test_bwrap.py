@@ -1,0 +1,165 @@
+"""bubblewrap's arguments: the order of mounts, every isolation option, nothing that ties a sandbox to the daemon."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox import bwrap, launch
+from sandbox.spec import Bind, Devices, Directory, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
+
+SPEC = Spec(("/bin/true",), (("A", "secret-value"),), (), "/w")
+
+parts = st.lists(st.sampled_from(["a", "b", "c"]), min_size=0, max_size=4)
+places = parts.map(lambda names: "/" + "/".join(names))
+mounts = st.one_of(
+    st.builds(Bind, places, places, st.booleans(), st.booleans()),
+    st.builds(Tmpfs, places, st.integers(0, 2**40), st.sampled_from([0o700, 0o755, 0o1777])),
+    st.builds(Symlink, places, places),
+    st.builds(Directory, places, st.just(0o755)),
+    st.builds(Processes, places),
+    st.builds(Devices, places),
+)
+mount_lists = st.lists(mounts | st.builds(ReadOnly, places), max_size=12).map(tuple)
+specs = st.builds(
+    Spec,
+    command=st.lists(st.text(min_size=1), min_size=1, max_size=4).map(tuple),
+    environment=st.just((("TOKEN", "secret-value"),)),
+    mounts=mount_lists,
+    workdir=places,
+    hostname=st.sampled_from(["sandbox", "bob"]),
+    network=st.sampled_from([Network.NONE, Network.HOST]),
+)
+
+
+def lies_in(inner, outer):
+    return inner != outer and (inner + "/").startswith(outer.rstrip("/") + "/")
+
+
+@given(mount_lists)
+def test_a_parent_comes_before_what_lies_in_it(given_mounts):
+    order = [mount for mount in bwrap.ordered(given_mounts) if not isinstance(mount, ReadOnly)]
+    for at, first in enumerate(order):
+        for later in order[at + 1 :]:
+            assert not lies_in(first.target, later.target)
+
+
+@given(mount_lists)
+def test_later_mounts_cover_earlier_ones_at_the_same_place(given_mounts):
+    order = list(bwrap.ordered(given_mounts))
+    for place in {mount.target for mount in given_mounts}:
+        for sealed in (False, True):
+            here = [m for m in given_mounts if m.target == place and isinstance(m, ReadOnly) is sealed]
+            assert [m for m in order if m.target == place and isinstance(m, ReadOnly) is sealed] == here
+
+
+@given(mount_lists)
+def test_nothing_is_lost_or_added(given_mounts):
+    order = bwrap.ordered(given_mounts)
+    assert sorted(map(repr, order)) == sorted(map(repr, given_mounts))
+
+
+@given(mount_lists)
+def test_sealing_comes_after_everything_was_made(given_mounts):
+    order = bwrap.ordered(given_mounts)
+    sealed = [isinstance(mount, ReadOnly) for mount in order]
+    assert sealed == sorted(sealed)
+
+
+@given(specs)
+def test_every_sandbox_is_isolated(spec):
+    arguments = bwrap.arguments(spec)
+    options = arguments[: len(arguments) - len(spec.command) - 1]
+    for option in bwrap.ISOLATION:
+        assert option in options
+    assert options[options.index("--cap-drop") + 1] == "ALL"
+    assert ("--unshare-net" in options) == (spec.network is Network.NONE)
+    assert options[options.index("--hostname") + 1] == spec.hostname
+    assert options[options.index("--json-status-fd") + 1] == str(bwrap.STATUS_FD) == "3"
+
+
+@given(specs)
+def test_no_sandbox_dies_with_the_daemon(spec):
+    assert "--die-with-parent" not in bwrap.arguments(spec)
+
+
+@given(specs)
+def test_the_command_is_last_and_cannot_be_an_option(spec):
+    arguments = bwrap.arguments(spec)
+    assert tuple(arguments[-len(spec.command) :]) == spec.command
+    assert arguments[-len(spec.command) - 1] == "--"
+    before = arguments[: -len(spec.command) - 1]
+    assert before[-4:] == ["--remount-ro", "/", "--chdir", spec.workdir]
+
+
+@given(specs)
+def test_the_environment_is_not_in_the_arguments(spec):
+    assert "secret-value" not in " ".join(bwrap.arguments(spec))
+    assert "--setenv" not in bwrap.arguments(spec)
+
+
+def test_everything_an_isolated_sandbox_must_have():
+    for option in ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup",
+                   "--disable-userns", "--new-session", "--cap-drop"):  # fmt: skip
+        assert option in bwrap.ISOLATION
+
+
+MOUNTS = [
+    (Bind("/a", "/b"), ["--ro-bind", "/a", "/b"]),
+    (Bind("/a", "/b", writable=True), ["--bind", "/a", "/b"]),
+    (Bind("/a", "/b", optional=True), ["--ro-bind-try", "/a", "/b"]),
+    (Bind("/a", "/b", writable=True, optional=True), ["--bind-try", "/a", "/b"]),
+    (Tmpfs("/t"), ["--perms", "755", "--tmpfs", "/t"]),
+    (Tmpfs("/t", 4096, 0o1777), ["--perms", "1777", "--size", "4096", "--tmpfs", "/t"]),
+    (Symlink("/bin", "usr/bin"), ["--symlink", "usr/bin", "/bin"]),
+    (Directory("/d", 0o700), ["--perms", "700", "--dir", "/d"]),
+    (Processes(), ["--proc", "/proc"]),
+    (Devices(), ["--dev", "/dev"]),
+    (ReadOnly("/r"), ["--remount-ro", "/r"]),
+]
+
+
+@pytest.mark.parametrize(("mount", "arguments"), MOUNTS)
+def test_each_mount(mount, arguments):
+    spec = Spec(("x",), (), (mount,), "/")
+    (head, tail) = bwrap.arguments(SPEC)[:-6], ["--remount-ro", "/", "--chdir", "/", "--", "x"]
+    assert bwrap.arguments(spec) == head + arguments + tail
+
+
+@pytest.mark.parametrize(("mount", "_arguments"), MOUNTS)
+def test_each_mount_is_said_in_one_line(mount, _arguments):
+    line = bwrap.describe(mount)
+    assert mount.target in line
+    assert "\n" not in line
+
+
+def test_a_whole_sandbox():
+    spec = Spec(
+        ("/p", "--flag"), (),
+        (Bind("/w", "/home/w", writable=True), Tmpfs("/home"), Bind("/usr", "/usr"), ReadOnly("/home")),
+        "/home/w", "bob", Network.NONE,
+    )  # fmt: skip
+    assert bwrap.arguments(spec) == [
+        "--json-status-fd", "3", "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup",
+        "--disable-userns", "--new-session", "--cap-drop", "ALL", "--hostname", "bob", "--unshare-net",
+        "--perms", "755", "--tmpfs", "/home", "--ro-bind", "/usr", "/usr", "--bind", "/w", "/home/w",
+        "--remount-ro", "/home", "--remount-ro", "/", "--chdir", "/home/w", "--", "/p", "--flag",
+    ]  # fmt: skip
+
+
+def test_the_root_comes_first():
+    assert bwrap.ordered((Bind("/a", "/a"), Tmpfs("/")))[0] == Tmpfs("/")
+
+
+@pytest.mark.parametrize("network", [Network.NONE, Network.HOST])
+def test_the_command_is_bubblewrap_itself(network):
+    spec = Spec(("x",), (), (), "/", network=network)
+    assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.arguments(spec))
+
+
+def test_a_network_without_a_launcher_is_refused():
+    with pytest.raises(ValueError, match="filtered"):
+        launch.command("/usr/bin/bwrap", Spec(("x",), (), (), "/", network=Network.FILTERED))
+
+
+def test_networks_are_ordered_by_what_they_reach():
+    assert sorted(Network, key=lambda network: network.reach) == [Network.NONE, Network.FILTERED, Network.HOST]
