@@ -170,9 +170,9 @@ def member(line: bytes, name: bytes) -> bytes | None:
         if char == _QUOTE:
             end = string_end(line, at)
             if depth == 1 and line[at:end] == name:
-                rest = line[end : end + 256].lstrip()
-                if rest[:1] == b":":
-                    return scalar(rest[1:].lstrip())
+                colon = after_space(line, end)
+                if line[colon : colon + 1] == b":":
+                    return scalar(line, after_space(line, colon + 1))
             at = end
             continue
         if char in b"{[":
@@ -183,14 +183,21 @@ def member(line: bytes, name: bytes) -> bytes | None:
     return None
 
 
-def scalar(rest: bytes) -> bytes | None:
-    """Return the string or number that a text begins with; None for `null`."""
-    if rest[:1] == b'"':
-        return rest[: string_end(rest, 0)]
-    end = 0
-    while end < len(rest) and rest[end] not in b",} \t\r\n":
+def after_space(line: bytes, at: int) -> int:
+    """Return the offset of what follows an offset and is no white space."""
+    while at < len(line) and line[at] in b" \t\r\n":
+        at += 1
+    return at
+
+
+def scalar(line: bytes, at: int) -> bytes | None:
+    """Return the string or number that stands at an offset; None for `null`."""
+    if line[at : at + 1] == b'"':
+        return line[at : string_end(line, at)]
+    end = at
+    while end < len(line) and line[end] not in b",} \t\r\n":
         end += 1
-    return None if rest[:end] == b"null" else rest[:end]
+    return None if line[at:end] == b"null" else line[at:end]
 
 
 def string_end(line: bytes, at: int) -> int:

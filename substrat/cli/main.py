@@ -96,7 +96,8 @@ def _overview() -> str:
     lines += [
         "",
         f"'{PROGRAM} COMMAND --help' says more.",
-        "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing, 5 the turn failed, 124 timed out.",
+        "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing, 5 the turn failed,",
+        "124 timed out.",
     ]
     return "\n".join(lines) + "\n"
 

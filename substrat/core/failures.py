@@ -80,8 +80,8 @@ _TABLE = (
     ),
     _known(
         "connection-lost",
-        r"RetriableError|Connection lost|Connection failed repeatedly|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|"
-        r"PING timed out",
+        r"\b(?:RetriableError|Connection lost|Connection failed repeatedly|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|"
+        r"PING timed out)\b",
         "the connection to Cursor was lost: {said}", passes=True,
     ),
     _known(

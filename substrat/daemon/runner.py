@@ -20,6 +20,7 @@ from substrat.core import cursor
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import blueprint, process, program, workspace
+from substrat.daemon.git import Git
 from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
 from substrat.errors import (
     BubblewrapMissing,
@@ -95,7 +96,7 @@ class TurnRunner:
         self._occupied: Counter[str] = Counter()
         self._admissions: set[float] = set()
         self._bubblewrap: host.Bubblewrap | None = None
-        self._identity: str | None = None
+        self._git = Git(environ)
 
     @property
     def config(self) -> Config:
@@ -105,7 +106,7 @@ class TurnRunner:
     def reconfigured(self) -> None:
         """Forget what was found out under the old configuration."""
         self._bubblewrap = None
-        self._identity = None
+        self._git.forget()
 
     # Runner
 
@@ -234,6 +235,7 @@ class TurnRunner:
         # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
         self._occupied[agent.workspace] -= 1
         self.remove_mount_points()
+        await self._git.forget_size(agent.workspace, ".cursor/mcp.json")
 
     async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:
         place = self._places.agent(agent.id)
@@ -276,7 +278,7 @@ class TurnRunner:
         await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
         self._make_mount_point(agent.workspace)
         python = program.find_python()[0]
-        identity = await self._git_identity(agent)
+        identity = await self._git.identity(agent.name)
         note = await trio.to_thread.run_sync(
             self._places.agent(agent.id).prepare,
             agent, self._registry.name_of(agent.parent), self._user, python, identity,
@@ -291,23 +293,6 @@ class TurnRunner:
         turns = self.config.turns
         left = turns.time_limit - (self._now() - turn.started_at) if turns.time_limit else None
         return Pace(turns.stop_grace, turns.result_grace, left)
-
-    async def _git_identity(self, agent: Agent) -> str:
-        """Return the operator's git identity for the agent's commits, or the agent's own when there is none."""
-        if self._identity is None:
-            asked = ["git", "config", "--global", "--get-regexp", r"^user\.(name|email)$"]
-            wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
-            environment = {name: value for name, value in self._environ.items() if name in wanted}
-            try:
-                done = await trio.run_process(asked, capture_stdout=True, capture_stderr=True, check=False, env=environment)
-                said = done.stdout.decode("utf-8", "replace")
-            except OSError:  # no git here: then none is in the sandbox either
-                said = ""
-            self._identity = said
-        known = dict(line.split(" ", 1) for line in self._identity.splitlines() if " " in line)
-        name = known.get("user.name", agent.name).replace('"', "'").replace("\\", "")
-        email = known.get("user.email", f"{agent.name}@localhost").replace('"', "'").replace("\\", "")
-        return f'[user]\n\tname = "{name}"\n\temail = "{email}"\n'
 
     def _make_mount_point(self, directory: str) -> None:
         store = self._registry.store

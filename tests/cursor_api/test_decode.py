@@ -155,10 +155,12 @@ def test_flat_tool_calls_are_as_they_are():
 
 
 def test_an_end_without_a_name_gets_its_starts():
+    call = {"id": "t", "shellToolCall": {"args": {"command": "x"}}}
+    ended = {"id": "t", "result": {"exitCode": 0, "stdout": "hi"}}
     started, completed = decode(
-        {"type": "tool_call", "subtype": "started", "payload": {"toolCall": {"id": "t", "shellToolCall": {"args": {"command": "x"}}}}},
-        {"type": "tool_call", "subtype": "completed", "payload": {"toolCall": {"id": "t", "result": {"exitCode": 0, "stdout": "hi"}}}},
-    )  # fmt: skip
+        {"type": "tool_call", "subtype": "started", "payload": {"toolCall": call}},
+        {"type": "tool_call", "subtype": "completed", "payload": {"toolCall": ended}},
+    )
     assert started.tool_name == completed.tool_name == "Shell"
     assert completed.data.get("result") == {"success": True, "output": "hi", "exit_code": 0}
     alone = one({"type": "tool_call", "subtype": "completed", "payload": {"toolCall": {"id": "t", "result": {}}}})
@@ -192,10 +194,10 @@ def test_tools_have_their_documented_names(call, name):
     [
         ({"rejected": {"reason": "no"}}, {"success": False, "error": "rejected: no"}),
         ({"success": {"content": "text"}}, {"success": True, "output": "text"}),
-        ({"success": {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}], "isError": False}}, {"success": True, "output": "ab"}),
-        ({"success": {"exitCode": 0, "stdout": "", "stderr": "", "interleavedOutput": ""}}, {"success": True, "output": "", "exit_code": 0}),
+        ({"success": {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}]}}, {"success": True, "output": "ab"}),
+        ({"success": {"exitCode": 0, "stdout": "", "stderr": ""}}, {"success": True, "output": "", "exit_code": 0}),
     ],
-)  # fmt: skip
+)
 def test_results_are_said_in_the_documented_way(result, expected):
     event = one({"type": "tool_call", "subtype": "completed", "tool_call": {"xToolCall": {"result": result}}})
     assert event.tool_result == expected

@@ -28,7 +28,7 @@ FLAT = [
     {"type": "assistant", "text": "is ", "timestamp_ms": TIME + 2},
     {"type": "assistant", "text": "4.", "timestamp_ms": TIME + 3},
     {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "It is 4."}]}},
-    {"type": "result", "subtype": "success", "result": "It is 4.", "session_id": "abc", "duration_ms": 7, "is_error": False},
+    {"type": "result", "subtype": "success", "result": "It is 4.", "session_id": "abc", "duration_ms": 7},
 ]  # fmt: skip
 REAL = [
     {"type": "system", "subtype": "init", "session_id": "abc", "apiKeySource": "login", "cwd": "/w", "model": "M"},

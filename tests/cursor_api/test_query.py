@@ -170,7 +170,8 @@ line({"type": "result", "subtype": "success", "result": json.dumps([sys.argv[1:]
     assert prompt == "--help me"
     assert "secret" not in arguments
     assert arguments == [
-        "--print", "--output-format", "json", "--trust", "--force", "--approve-mcps", "--workspace", str(place), "--model", "m",
+        "--print", "--output-format", "json", "--trust", "--force", "--approve-mcps", "--workspace", str(place),
+        "--model", "m",
     ]  # fmt: skip
 
 

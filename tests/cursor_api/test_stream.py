@@ -24,8 +24,9 @@ while True:
 HANGING = "mark('pid', str(os.getpid()))\nline({'type': 'assistant', 'text': 'a', 'timestamp_ms': 1})\nhang()"
 CHILDREN = """
 import subprocess
-sleeper = [sys.executable, "-S", "-c", "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"]
-children = [subprocess.Popen(sleeper, stdout=subprocess.PIPE, **how) for how in ({}, {"process_group": 0}, {"start_new_session": True})]
+stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+ways = ({}, {"process_group": 0}, {"start_new_session": True})
+children = [subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdout=subprocess.PIPE, **way) for way in ways]
 for child in children:
     child.stdout.readline()
 mark("pids", json.dumps([os.getpid(), *(child.pid for child in children)]))
@@ -203,10 +204,14 @@ def test_leaving_the_block_early_ends_the_process(endless, place, alive):
 
 
 def test_an_exception_ends_the_process(endless, place, alive):
-    with pytest.raises(KeyboardInterrupt), endless.query_stream("x") as stream:
-        next(stream)
-        next(stream)
-        raise KeyboardInterrupt
+    def interrupted():
+        with endless.query_stream("x") as stream:
+            next(stream)
+            next(stream)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert not alive(pid_in(place))
 
 
@@ -263,7 +268,7 @@ def test_garbage_and_novelties_do_not_stop_a_stream():
     with query_stream("/garbage rubbish\n/new-events\n/reconnect\n/web https://example.com\ndone") as stream:
         events = list(stream)
     assert events[-1].type is EventType.RESULT_SUCCESS
-    assert [event.text for event in events if event.raw_type == "raw"][0] == "rubbish"
+    assert "rubbish" in [event.text for event in events if event.raw_type == "raw"]
     assert "connection" in {event.raw_type for event in events}
 
 

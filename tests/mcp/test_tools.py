@@ -1,0 +1,131 @@
+"""The tools' definitions: schemas any client understands, and calls read or refused with a word the model can use."""
+
+import jsonschema
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_server import tools
+
+VALIDATOR = jsonschema.Draft202012Validator
+NAMES = ["whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status"]
+BY_NAME = {tools.name_of(tool): tool for tool in tools.TOOLS}
+
+
+def test_the_tools_there_are():
+    assert [tools.name_of(tool) for tool in tools.TOOLS] == NAMES
+
+
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_a_schema_is_one_every_client_takes(tool):
+    schema = tools.schema_of(tool)
+    VALIDATOR.check_schema(schema)
+    assert schema["type"] == "object"
+    assert schema["additionalProperties"] is False
+    assert set(schema["required"]) <= set(schema["properties"])
+    assert "_tool" not in schema["properties"]
+    assert "$ref" not in str(schema)
+
+
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_every_argument_is_described(tool):
+    for argument in tools.schema_of(tool)["properties"].values():
+        assert argument["description"]
+
+
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_a_description_is_one_paragraph(tool):
+    description = tools.description_of(tool)
+    assert len(description) > 20
+    assert "\n" not in description
+
+
+GOOD = [
+    ("whoami", None, tools.Whoami()),
+    ("whoami", {}, tools.Whoami()),
+    ("list_agents", None, tools.ListAgents()),
+    ("check_inbox", {}, tools.CheckInbox()),
+    ("send_message", {"to": "bob", "text": "hi"}, tools.SendMessage("bob", "hi")),
+    ("report_status", {"text": "thinking"}, tools.ReportStatus("thinking")),
+    ("spawn_agent", {"prompt": "do"}, tools.SpawnAgent("do")),
+    (
+        "spawn_agent",
+        {"prompt": "do", "name": "kid", "directory": "sub", "model": "auto", "network": "none"},
+        tools.SpawnAgent("do", "kid", "sub", "auto", "none"),
+    ),
+    ("spawn_agent", {"prompt": "do", "name": None, "network": None}, tools.SpawnAgent("do")),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "call"), GOOD)
+def test_a_call_is_read(name, arguments, call):
+    assert tools.parse(name, arguments) == call
+    VALIDATOR(tools.schema_of(BY_NAME[name])).validate(arguments or {})
+
+
+BAD = [
+    ("send_message", None, "to"),
+    ("send_message", {"to": "bob"}, "text"),
+    ("send_message", {"to": "", "text": "x"}, "to"),
+    ("send_message", {"to": "bob", "text": ""}, "text"),
+    ("send_message", {"to": "x" * 65, "text": "x"}, "to"),
+    ("send_message", {"to": 7, "text": "x"}, "to"),
+    ("send_message", {"to": "bob", "text": ["x"]}, "text"),
+    ("send_message", {"to": "bob", "text": "x", "cc": "eve"}, "cc"),
+    ("whoami", {"agent": "bob"}, "agent"),
+    ("report_status", {"text": "x" * 501}, "text"),
+    ("spawn_agent", {}, "prompt"),
+    ("spawn_agent", {"prompt": "x", "network": "internet"}, "network"),
+    ("spawn_agent", {"prompt": "x", "name": ""}, "name"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "word"), BAD)
+def test_a_bad_call_is_refused_by_name_and_argument(name, arguments, word):
+    with pytest.raises(tools.BadArguments) as refusal:
+        tools.parse(name, arguments)
+    assert name in str(refusal.value)
+    assert word in str(refusal.value)
+    assert not VALIDATOR(tools.schema_of(BY_NAME[name])).is_valid(arguments or {})
+
+
+@pytest.mark.parametrize("name", ["", "Whoami", "shell", "whoami ", "_tool"])
+def test_an_unknown_tool_is_refused_with_those_there_are(name):
+    with pytest.raises(tools.BadArguments) as refusal:
+        tools.parse(name, {})
+    for known in NAMES:
+        assert known in str(refusal.value)
+
+
+@pytest.mark.parametrize("tag", NAMES)
+def test_arguments_cannot_turn_one_tool_into_another(tag):
+    try:
+        call = tools.parse("whoami", {"_tool": tag, "prompt": "x"})
+    except tools.BadArguments:
+        return
+    assert isinstance(call, tools.Whoami)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=70) | st.sampled_from(["none", "host"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+fields = st.sampled_from(["to", "text", "prompt", "name", "directory", "model", "network", "other"])
+
+
+@given(st.sampled_from(NAMES), st.dictionaries(fields, json_values, max_size=4))
+def test_the_schema_and_the_reader_agree(name, arguments):
+    try:
+        tools.parse(name, arguments)
+        read = True
+    except tools.BadArguments:
+        read = False
+    assert VALIDATOR(tools.schema_of(BY_NAME[name])).is_valid(arguments) == read
+
+
+def test_calls_are_frozen():
+    with pytest.raises(AttributeError):
+        tools.parse("send_message", {"to": "bob", "text": "hi"}).to = "eve"
+    assert msgspec.json.encode(tools.Whoami()) == b'{"_tool":"whoami"}'
