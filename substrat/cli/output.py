@@ -114,18 +114,28 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, colour: bool,
         painted: the column that holds a state.
     """
     cells = [titles, *rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(titles))]
     lines = []
     for number, row in enumerate(cells):
-        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
         padded[-1] = row[-1]
         if number == 0:
             padded = [paint(cell, BOLD, on=colour) for cell in padded]
         elif painted is not None:
             state = row[painted]
-            padded[painted] = paint_state(state, on=colour) + " " * (widths[painted] - len(state))
+            padded[painted] = paint_state(state, on=colour) + " " * (widths[painted] - _width(state))
         lines.append("  ".join(padded).rstrip() + "\n")
     return "".join(lines)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.category(letter) in {"Mn", "Me", "Cf"} for letter in text)
 
 
 def age(stamp: object, now: float) -> str:
@@ -156,6 +166,8 @@ def seconds_of(stamp: object) -> float | None:
         year, month, day = int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10])
         hour, minute, second = int(stamp[11:13]), int(stamp[14:16]), float(stamp[17:].rstrip("Zz").split("+")[0])
     except ValueError:
+        return None
+    if not 0 <= second < 61:
         return None
     # Days since the epoch in the proleptic Gregorian calendar, years beginning in March (so leap days come last).
     year -= month <= 2

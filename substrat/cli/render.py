@@ -168,7 +168,9 @@ class Renderer:
         return "\n"
 
     def _tinted(self, block: str, text: str) -> str:
-        return paint(output.neutralise(text), DIM, on=self._colour and block == _THOUGHT)
+        # Line by line, because a chorus puts a head before each.
+        on = self._colour and block == _THOUGHT
+        return "\n".join(paint(line, DIM, on=on) for line in output.neutralise(text).split("\n"))
 
 
 class Chorus:

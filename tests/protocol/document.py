@@ -25,9 +25,7 @@ def sections(text=PROTOCOL):
     """The text under each heading, without the sections below it; backquotes are taken off the headings."""
     headings = list(_HEADING.finditer(text))
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
-    return {
-        heading[2].replace("`", ""): text[heading.end() : end] for heading, end in zip(headings, ends, strict=True)
-    }
+    return {heading[2].replace("`", ""): text[heading.end() : end] for heading, end in zip(headings, ends, strict=True)}
 
 
 def tables(text):

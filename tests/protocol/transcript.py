@@ -9,7 +9,7 @@ import os
 import re
 from datetime import datetime
 
-_BARE = re.compile(r'(?<=[:\[,])<([a-z]+)(\d*)>(?=[,}\]])')
+_BARE = re.compile(r"(?<=[:\[,])<([a-z]+)(\d*)>(?=[,}\]])")
 _WORD = re.compile(r"<([a-z]+)(\d*)>")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

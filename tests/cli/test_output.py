@@ -1,0 +1,337 @@
+"""What is printed: tables, ages, times, one-liners, colour."""
+
+import datetime
+import io
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from substrat.cli import output
+from substrat.cli.verbs import ls, show, tree
+
+NOW = 1_767_225_600.0
+"""2026-01-01T00:00:00Z"""
+
+
+def width(text):
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def stamp(seconds):
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("passed", "said"),
+    [(0, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (86400, "1d"), (8_640_000, "100d"), (-50, "0s")],
+)
+def test_ages(passed, said):
+    assert output.age(stamp(NOW - passed), NOW) == said
+
+
+@pytest.mark.parametrize("odd", [None, "", "yesterday", 5, [], "2026-01", "2026-01-01T00:00:inf", "2026-01-01T00:00:nanZ", "2026-01-01T00:00:1e99"])
+def test_what_is_no_time(odd):
+    assert output.seconds_of(odd) is None
+    assert output.age(odd, NOW) == "-"
+    assert output.clock(odd) == "--:--:--"
+
+
+@given(st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(9999, 12, 31), timezones=st.just(datetime.UTC)))
+def test_times_are_read_as_datetime_reads_them(moment):
+    for text in (moment.isoformat(), moment.isoformat().replace("+00:00", "Z")):
+        assert output.seconds_of(text) == pytest.approx(moment.timestamp(), abs=1e-3)
+
+
+@given(st.text(max_size=40))
+def test_any_text_as_a_time_is_no_crash(text):
+    assert output.age(text, NOW)
+    assert output.clock(text)
+
+
+def test_neutralise_leaves_only_newline_and_tab():
+    everything = "".join(map(chr, range(0x500))) + "".join(map(chr, range(0x2000, 0x2070)))
+    shown = output.neutralise(everything)
+    assert {c for c in shown if unicodedata.category(c) == "Cc"} == {"\n", "\t"}
+    assert {c for c in shown if unicodedata.bidirectional(c) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}} == set()
+    assert output.neutralise("\x1b\x9b\u202e\u2066\u200f\u061c") == "\\x1b\\x9b\\u202e\\u2066\\u200f\\u061c"
+    assert output.neutralise("né 漢 🙂\t\n") == "né 漢 🙂\t\n"
+
+
+@given(st.text(), st.integers(1, 40))
+def test_one_line_is_one_line(text, most):
+    flat = output.one_line(text, most)
+    assert len(flat) <= most
+    assert len(flat.splitlines()) <= 1
+    assert "\x1b" not in flat
+
+
+def test_text_of():
+    assert [output.text_of(value) for value in (None, "", 0, False, "a\nb\x1b")] == ["-", "-", "0", "False", "a b\\x1b"]
+
+
+def test_tables_align():
+    rows = [["a", "idle", "/w"], ["long-name", "running", "/a b"]]
+    assert output.table(("NAME", "STATE", "DIR"), rows, colour=False, painted=1) == (
+        "NAME       STATE    DIR\n"
+        "a          idle     /w\n"
+        "long-name  running  /a b\n"
+    )  # fmt: skip
+    assert output.table(("NAME", "STATE"), [], colour=False) == "NAME  STATE\n"
+
+
+def test_colours_do_not_move_columns():
+    rows = [["a", "running", "x"], ["b", "idle", "y"], ["c", "odd", "z"]]
+    plain = output.table(("NAME", "STATE", "DIR"), rows, colour=False, painted=1)
+    painted = output.table(("NAME", "STATE", "DIR"), rows, colour=True, painted=1)
+    assert "\x1b[32mrunning\x1b[0m" in painted
+    import re
+
+    assert re.sub(r"\x1b\[\d+m", "", painted).replace(" \n", "\n") == plain
+
+
+@pytest.mark.parametrize("name", ["漢字", "ｗｉｄｅ", "e\u0301e\u0301", "plain", "🙂"])
+def test_wide_characters_do_not_move_columns(name):
+    text = output.table(("NAME", "STATE", "DIR"), [[name, "idle", "/w"], ["b", "running", "/w"]], colour=False, painted=1)
+    lines = text.splitlines()
+    assert {width(line[: line.index("/w")]) for line in lines[1:]} == {width(lines[0][: lines[0].index("DIR")])}
+
+
+def test_a_listed_agents_fields_cannot_break_the_table(ctl, fake, agent):
+    fake({"agent.list": [agent(name="a\nb\x1b[2J", workspace="/a\r/b", model=None, turn={"outcome": None}, created_at="?")]})
+    done = ctl("ls")
+    assert done.out.splitlines()[1].split() == ["a", "b\\x1b[2J", "idle", "3", "running", "-", "host", "0", "-", "/a", "/b"]
+    assert done.out.count("\n") == 2
+    assert "\x1b" not in done.out
+
+
+def test_ls_without_agents_is_its_heads(ctl, fake):
+    fake({"agent.list": []})
+    assert ctl("ls").out == "  ".join(ls._TITLES) + "\n"
+    assert ctl("ls", "--json").json == []
+
+
+def test_an_answer_of_another_form_is_a_clear_error(ctl, fake, agent):
+    fake({"agent.list": {"agents": []}, "agent.show": [agent()], "agent.send": {"agent": None}})
+    for words in (("ls",), ("tree",), ("show", "a"), ("send", "a", "b")):
+        done = ctl(*words)
+        assert (done.code, done.out) == (1, "")
+        assert "are both of one version?" in done.error
+
+
+def test_colour_is_for_terminals_of_people_who_want_it():
+    assert output.has_colour(Terminal(), {"TERM": "xterm"})
+    assert not output.has_colour(io.StringIO(), {"TERM": "xterm"})
+    assert not output.has_colour(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"})
+    assert output.has_colour(Terminal(), {"TERM": "xterm", "NO_COLOR": ""})
+    assert not output.has_colour(Terminal(), {"TERM": "dumb"})
+    assert not output.has_colour(Terminal(), {})
+    assert output.paint("x", output.RED, on=False) == "x"
+    assert output.paint("", output.RED, on=True) == ""
+    assert output.paint_state("idle", on=True) == "idle"
+
+
+def test_json_is_one_ascii_line(capsys):
+    output.put_json({"text": "é\n\x1b\u2028\ud800"})
+    shown = capsys.readouterr().out
+    assert shown.isascii()
+    assert shown.count("\n") == 1
+    assert json.loads(shown) == {"text": "é\n\x1b\u2028\ud800"}
+
+
+# show
+
+OUTCOMES = (None, "success", "error", "interrupted", "timed_out", "lost", "new-one")
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_show_with_every_outcome(ctl, fake, agent, outcome):
+    running = {"ended_at": None, "exit_code": None, "result": None, "usage": None}
+    turn = {"outcome": outcome, **(running if outcome is None else {})}
+    if outcome not in {None, "success"}:
+        turn |= {"error": "it broke\nbadly", "result": None, "exit_code": 1}
+    fake({"agent.show": agent(turn=turn)})
+    done = ctl("show", "anna")
+    shown = {line[:12].rstrip(): line[12:] for line in done.out.splitlines()}
+    assert (done.code, done.err) == (0, "")
+    assert shown["turn"] == f"3 {outcome or 'running'} (id t1)"
+    assert shown["  exit code"] == {None: "-", "success": "0"}.get(outcome, "1")
+    assert ("  result" in shown) == (outcome == "success")
+    assert shown.get("  error") == (None if outcome in {None, "success"} else "it broke badly")
+    assert shown["network"].startswith("host (shares this machine's network; the filtered network is not available")
+
+
+def test_show_without_a_turn(agent):
+    lines = dict(show.describe(agent(network="none", session_id="s")))
+    assert lines["turn"] == "none yet"
+    assert (lines["network"], lines["session"], lines["created"], lines["parent"]) == ("none", "s", "2026-01-01T00:00:00Z", "-")
+
+
+def test_show_names_the_parent_while_it_is_there(ctl, fake, agent):
+    fake({"agent.show": agent(parent="p"), "agent.list": [agent(id="p", name="paul")]})
+    assert "parent      paul (p)\n" in ctl("show", "anna").out
+    assert ctl("show", "anna", "--json").json["parent"] == "p"
+
+
+def test_show_of_a_removed_parent_has_its_id(ctl, fake, agent):
+    fake({"agent.show": agent(parent="gone"), "agent.list": [agent()]})
+    assert "parent      gone\n" in ctl("show", "anna").out
+
+
+def test_a_long_hostile_result_is_cut_and_harmless(agent):
+    lines = dict(show.describe(agent(turn={"result": "\x1b[2J\n" * 500, "usage": {"a\x1b": "b\x1b"}})))
+    assert len(lines["  result"]) == 400
+    assert all("\x1b" not in value for value in lines.values())
+
+
+# tree
+
+
+def test_tree(ctl, fake, agent):
+    family = [
+        agent(id="1", name="root"), agent(id="2", name="kid", parent="1", state="running"),
+        agent(id="3", name="grandkid", parent="2"), agent(id="4", name="last", parent="1"),
+        agent(id="5", name="orphan", parent="gone"),
+    ]  # fmt: skip
+    fake({"agent.list": family})
+    assert ctl("tree").out == (
+        "root  idle  -\n"
+        "├─ kid  running  -\n"
+        "│  └─ grandkid  idle  -\n"
+        "└─ last  idle  -\n"
+        "orphan  idle  -\n"
+    )  # fmt: skip
+    nested = ctl("tree", "--json").json
+    assert [root["name"] for root in nested] == ["root", "orphan"]
+    assert nested[0]["children"][0]["children"][0] == {**family[2], "children": []}
+    assert tree.nested([]) == []
+
+
+def test_an_empty_tree(ctl, fake):
+    fake({"agent.list": []})
+    assert ctl("tree").out == ""
+    assert ctl("tree", "--json").json == []
+
+
+# What waiting says
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("success", 0), ("error", 5), ("interrupted", 5), ("timed_out", 5), ("lost", 5), (None, 5)])
+def test_a_verdict_is_the_exit_status(ctl, fake, agent, outcome, status):
+    after = agent(turn={"outcome": outcome, "error": None if outcome == "success" else "because\nof this"})
+    fake({"agent.send": {"agent": agent(), "message": 7}, "agent.wait_message": after})
+    done = ctl("send", "anna", "hi", "--wait")
+    assert done.code == status
+    if status:
+        assert (done.out, done.error) == ("", f"turn 3 of anna ended with {outcome or 'no outcome'}: because of this")
+    else:
+        assert (done.out, done.err) == ("all done\n", "")
+    assert ctl("send", "anna", "hi", "--wait", "--json").json == after
+
+
+def test_a_wait_that_takes_too_long(ctl, fake, agent):
+    from substrat import errors
+
+    late = errors.WaitTimedOut("late")
+    daemon = fake({"agent.send": {"agent": agent(), "message": 7}, "agent.wait_message": late, "agent.wait": late})
+    done = ctl("send", "anna", "hi", "--wait", "--timeout", "2.5")
+    assert (done.code, done.out) == (124, "")
+    assert done.error == "anna didn't finish within 2.5 s; its turn goes on, and 'substratctl logs -f anna' shows it"
+    assert daemon.calls("agent.wait_message") == [{"agent": agent()["id"], "message": 7, "timeout": 2.5}]
+    done = ctl("wait", "anna", "bert", "anna", "--until", "idle, ended", "--timeout", "1")
+    assert (done.code, done.error) == (124, "not each of anna, bert, anna was idle or ended within 1 s; nothing was changed")
+    assert daemon.calls("agent.wait") == [{"agents": ["anna", "bert"], "until": ["idle", "ended"], "timeout": 1.0}]
+
+
+def test_the_first_failure_of_many_is_the_status_and_the_rest_is_done(ctl, fake, agent):
+    from substrat import errors
+
+    def suspend(params):
+        if params["agent"] == "b":
+            raise errors.NotFound("there is no b")
+        if params["agent"] == "c":
+            raise errors.Refused("c is ended")
+        return agent(name=params["agent"], state="suspended")
+
+    daemon = fake({"agent.suspend": suspend})
+    done = ctl("suspend", "a", "b", "a", "c", "d")
+    assert (done.code, done.out) == (4, "a  suspended\nd  suspended\n")
+    assert done.err == "substratctl: there is no b\nsubstratctl: c is ended\n"
+    assert [call["agent"] for call in daemon.calls("agent.suspend")] == ["a", "b", "c", "d"]
+    assert [found["name"] for found in ctl("suspend", "a", "b", "--json").json] == ["a"]
+    done = ctl("suspend", "b", "--json")
+    assert (done.code, done.out) == (4, "")
+
+
+def test_resume_waits_for_all_and_names_them(ctl, fake, agent):
+    def resume(params):
+        return {"agent": agent(id=params["agent"], name=params["agent"]), "message": None if params["agent"] == "c" else 5}
+
+    def wait(params):
+        outcome = "success" if params["agent"] == "a" else "error"
+        return agent(id=params["agent"], name=params["agent"], turn={"outcome": outcome, "result": "fine", "error": "bad"})
+
+    daemon = fake({"agent.list": [agent(id=i, name=i, state="suspended") for i in "abc"], "agent.resume": resume, "agent.wait_message": wait})
+    done = ctl("resume", "a", "b", "c", "--wait")
+    assert (done.code, done.out) == (5, "a: fine\n")
+    assert done.error == "turn 3 of b ended with error: bad"
+    assert [call["agent"] for call in daemon.calls("agent.wait_message")] == ["a", "b"]
+    assert [found["id"] for found in ctl("resume", "--all", "--wait", "--json").json] == ["a", "b", "c"]
+    assert ctl("resume", "a", "go on").code == 0
+    assert daemon.calls("agent.resume")[-1] == {"agent": "a", "prompt": "go on"}
+    assert ctl("resume", "--all", "stop it").out.count("resumed") == 3
+    assert daemon.calls("agent.resume")[-1] == {"agent": "c", "prompt": "stop it"}
+    assert "c  resumed (idle, nothing was left to do)" in ctl("resume", "c").out
+
+
+def test_the_inbox_is_harmless(ctl, fake):
+    fake({"inbox.list": [{"id": 1, "from": "anna", "time": "2026-01-01T00:00:00Z", "text": "one\n\x1b[2Jtwo\n"}]})
+    assert ctl("inbox").out == "1  2026-01-01T00:00:00Z  anna\n  one\n  \\x1b[2Jtwo\n"
+
+
+def test_version_with_and_without_a_daemon(ctl, fake):
+    assert ctl("version").out.endswith("\nno daemon is running\n")
+    assert ctl("version", "--json").json["server"] is None
+    fake({})
+    assert ctl("version").out.endswith("\ndaemon substratd 9.9\n")
+    assert ctl("version", "--json").json["server"] == "substratd 9.9"
+
+
+@pytest.mark.parametrize("verb", ["interrupt", "end", "rm"])
+def test_verbs_on_one_agent(ctl, fake, agent, verb):
+    daemon = fake({"agent.show": agent(), f"agent.{verb}": None if verb == "rm" else agent(state="ended")})
+    assert ctl(verb, "anna").out == ("anna  removed\n" if verb == "rm" else "anna  ended\n")
+    assert ctl(verb, "anna", "--json").json["name"] == "anna"
+    assert len(daemon.calls(f"agent.{verb}")) == 2
+
+
+def test_spawn_sends_what_was_asked_for(ctl, fake, agent, monkeypatch, tmp_path):
+    daemon = fake({"agent.spawn": agent()})
+    monkeypatch.chdir(tmp_path)
+    words = ("spawn", "anna", "-w", ".", "--model", "m", "--network", "filtered", "--allow", "a.org", "--allow", "b.org", "do it")
+    assert ctl(*words).out == f"anna  spawned (id {agent()['id']})\n"
+    assert daemon.calls("agent.spawn") == [{
+        "workspace": str(tmp_path), "name": "anna", "model": "m", "network": "filtered", "allow": ["a.org", "b.org"], "prompt": "do it",
+    }]  # fmt: skip
+    assert ctl("spawn", "-w", "/w", "--json").json == agent()
+    assert daemon.calls("agent.spawn")[-1] == {"workspace": "/w"}
+
+
+def test_a_suspended_agents_prompt_is_said_to_wait(ctl, fake, agent):
+    fake({"agent.send": {"agent": agent(state="suspended"), "message": 1}})
+    done = ctl("send", "anna", "hi")
+    assert (done.code, done.error) == (0, "anna is suspended; the prompt waits until 'substratctl resume anna'")
+
+
+def test_shutdown_waits_until_nobody_listens(ctl, fake):
+    daemon = fake({"daemon.shutdown": lambda _: daemon._listener.shutdown(2)})
+    done = ctl("shutdown", "--suspend", "--json")
+    assert (done.code, done.json) == (0, {"stopped": True, "socket": daemon.path})
+    assert daemon.calls("daemon.shutdown") == [{"suspend": True}]

@@ -1,0 +1,404 @@
+"""The state on disk: what goes in comes out, all or nothing is written, and what isn't ours stays as it is."""
+
+import os
+import sqlite3
+import stat
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox.spec import Network
+from substrat.core.lifecycle import Phase
+from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Session, Turn
+from substrat.daemon.store import READ_IN_TOOL, SCHEMA_VERSION, EventRow, Store
+from substrat.errors import StateUnusable, StorageFailed
+
+TURN = Turn("t-1", "a", 1, 1.0)
+
+
+def reopened(store):
+    store.close()
+    store.__init__(store._path)
+    return store
+
+
+# Round trips
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("session", [None, Session("s"), Session("s", stored=True)])
+def test_an_agent_round_trips(store, new_agent, phase, session):
+    agent = new_agent(phase=phase, session=session, parent="p", status="busy ü", policy=Policy(Network.NONE))
+    with store.transaction():
+        store.save_agent(agent)
+    assert reopened(store).agents() == [agent]
+
+
+TURNS = [
+    TURN,
+    replace(TURN, process=Process(4242, 99, "boot"), offset=2**40, reported=True),
+    replace(TURN, stop="suspended", outcome=Outcome.INTERRUPTED, ended_at=5.5, exit_code=130, error="stopped"),
+    replace(TURN, outcome=Outcome.SUCCESS, ended_at=5.5, exit_code=0, result="done\n\0ü", usage={"inputTokens": 2**60}),
+    replace(TURN, outcome=Outcome.SUCCESS, result="", usage={}),
+    *(replace(TURN, outcome=outcome) for outcome in Outcome),
+]
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_turn_round_trips(store, new_agent, turn):
+    agent = new_agent(id="a", turn=turn)
+    with store.transaction():
+        store.save_agent(agent)
+        store.save_turn(turn)
+    assert reopened(store).turn(turn.id) == turn
+    assert store.agents() == [agent]
+
+
+def test_an_agent_comes_with_its_newest_turn_and_what_waits(store, new_agent):
+    agents = [new_agent(f"a{number}") for number in range(3)]
+    with store.transaction():
+        for agent in agents:
+            store.save_agent(agent)
+            for number in (1, 10, 2):
+                store.save_turn(Turn(f"{agent.id}-{number}", agent.id, number, 1.0))
+        for text in ("one", "two"):
+            store.add_item(Item(0, agents[1].id, ItemKind.MESSAGE, "x", "x", text, 1.0))
+        store.add_item(Item(0, None, ItemKind.MESSAGE, "x", "x", "to the operator", 1.0))
+    found = reopened(store).agents()
+    assert [agent.turn.number for agent in found] == [10, 10, 10]
+    assert [agent.waiting for agent in found] == [0, 2, 0]
+
+
+def test_agents_stay_in_the_order_of_their_making(store, new_agent):
+    agents = [new_agent(f"a{number}", created_at=1000.0) for number in range(5)]
+    with store.transaction():
+        for agent in agents:
+            store.save_agent(agent)
+    with store.transaction():
+        store.save_agent(replace(agents[1], status="changed"))
+    assert [agent.name for agent in reopened(store).agents()] == ["a0", "a1", "a2", "a3", "a4"]
+
+
+def item(text="x", kind=ItemKind.MESSAGE, agent="a"):
+    return Item(0, agent, kind, "sender", "sender's name", text, 1.5)
+
+
+def test_items_wait_in_their_order_continuations_first(store):
+    kinds = [ItemKind.MESSAGE, ItemKind.PROMPT, ItemKind.CONTINUATION, ItemKind.MESSAGE, ItemKind.CONTINUATION]
+    with store.transaction():
+        numbers = [store.add_item(item(str(number), kind)) for number, kind in enumerate(kinds)]
+    assert numbers == sorted(set(numbers))
+    found = reopened(store).waiting_items("a")
+    assert [entry.text for entry in found] == ["2", "4", "0", "1", "3"]
+    assert found[2] == replace(item("0"), id=numbers[0])
+    assert len(store.waiting_items("a", limit=2)) == 2
+
+
+def test_what_is_delivered_does_not_wait_any_more(store):
+    with store.transaction():
+        for number in range(4):
+            store.add_item(item(str(number)))
+        first, second, third, _ = store.waiting_items("a")
+        store.deliver([first, second], "t-1")
+        store.deliver([third], READ_IN_TOOL)
+    assert [entry.text for entry in store.waiting_items("a")] == ["3"]
+    assert [entry.text for entry in store.items_of_turn("t-1")] == ["0", "1"]
+    assert store.item_turn(first.id) == ("a", "t-1")
+    assert store.item_turn(third.id) == ("a", READ_IN_TOOL)
+    assert store.item_turn(999) is None
+
+
+def test_the_operators_messages_are_nobody_elses(store):
+    with store.transaction():
+        store.add_item(item("for the operator", agent=None))
+        store.add_item(item("for a"))
+    assert [entry.text for entry in store.waiting_items(None)] == ["for the operator"]
+    assert [entry.text for entry in store.waiting_items("a")] == ["for a"]
+
+
+def test_the_newest_prompt(store):
+    assert store.newest_prompt("a") is None
+    with store.transaction():
+        store.add_item(item(kind=ItemKind.PROMPT))
+        newest = store.add_item(item(kind=ItemKind.CONTINUATION))
+        store.add_item(item(kind=ItemKind.MESSAGE))
+        store.add_item(item(kind=ItemKind.PROMPT, agent="b"))
+    assert store.newest_prompt("a") == newest
+
+
+def event(agent="a", **changes):
+    return EventRow(0, agent, None, 1.0, "told", "text", None, None, None)._replace(**changes)
+
+
+def test_events_are_numbered_and_paged(store):
+    with store.transaction():
+        stored = store.add_events([event("a"), event("b", turn="t", offset=1, length=2, checksum=2**32 - 1), event("a")])
+    cursors = [row.cursor for row in stored]
+    assert cursors == sorted(set(cursors))
+    assert reopened(store).events_after(0, None, 10) == stored
+    assert store.events_after(0, "a", 10) == [stored[0], stored[2]]
+    assert store.events_after(cursors[0], None, 1) == [stored[1]]
+    assert store.events_after(cursors[-1], None, 10) == []
+    assert store.last_cursor() == cursors[-1]
+
+
+def test_cursors_are_never_used_again(store):
+    with store.transaction():
+        store.add_events([event("a"), event("a")])
+    last = store.last_cursor()
+    with store.transaction():
+        store.forget_agent("a")
+    assert reopened(store).last_cursor() == last
+    with store.transaction():
+        assert store.add_events([event("b")])[0].cursor == last + 1
+
+
+@pytest.mark.parametrize(("count", "agent", "left"), [(1, None, 1), (3, None, 3), (9, None, 5), (1, "a", 1), (2, "a", 2)])
+def test_counting_from_the_end(store, count, agent, left):
+    with store.transaction():
+        store.add_events([event(name) for name in "ababa"])
+    cursor = store.cursor_before_last(count, agent)
+    assert len(store.events_after(cursor, agent, 100)) == left
+
+
+def test_a_repeated_call_finds_its_answer(store):
+    with store.transaction():
+        store.add_call("a", "t", "c", "answer")
+    assert reopened(store).answered_call("a", "t", "c") == "answer"
+    for other in (("b", "t", "c"), ("a", "u", "c"), ("a", "t", "d")):
+        assert store.answered_call(*other) is None
+
+
+def test_mount_points_are_noted_once(store):
+    with store.transaction():
+        for path in ("/w/.cursor", "/v/.cursor", "/w/.cursor"):
+            store.add_mount_point(path)
+    assert sorted(reopened(store).mount_points()) == ["/v/.cursor", "/w/.cursor"]
+    with store.transaction():
+        store.forget_mount_point("/w/.cursor")
+    assert store.mount_points() == ["/v/.cursor"]
+
+
+def test_a_forgotten_agent_leaves_nothing_but_its_children(store, new_agent):
+    parent, child = new_agent("parent"), new_agent("child")
+    with store.transaction():
+        store.save_agent(parent)
+        store.save_agent(replace(child, parent=parent.id))
+        store.save_turn(Turn("t", parent.id, 1, 1.0))
+        store.add_item(item(agent=parent.id))
+        store.add_events([event(parent.id)])
+        store.add_call(parent.id, "t", "c", "x")
+        store.forget_agent(parent.id)
+    assert reopened(store).agents() == [child]
+    assert store.turn("t") is None
+    assert store.waiting_items(parent.id) == []
+    assert store.events_after(0, None, 10) == []
+    assert store.answered_call(parent.id, "t", "c") is None
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=50),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(), max_size=3) | st.none(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+def test_any_values_round_trip(store, new_agent, text, time, usage):
+    turn = Turn("t", "a", 1, time, result=text, error=text, usage=usage)
+    agent = new_agent(id="a", name="n", status=text, model=text, workspace=text, turn=turn)
+    with store.transaction():
+        store.save_agent(agent)
+        store.save_turn(turn)
+        number = store.add_item(item(text))
+    assert store.agents() == [replace(agent, waiting=len(store.waiting_items("a")))]
+    assert store.waiting_items("a")[-1] == replace(item(text), id=number)
+
+
+# All or nothing
+
+
+def test_what_raises_is_not_written(store, new_agent):
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        store.save_agent(new_agent())
+        raise ZeroDivisionError
+    assert store.agents() == []
+    with store.transaction():
+        store.save_agent(new_agent())
+    assert len(store.agents()) == 1
+
+
+def test_a_transaction_in_another_is_part_of_it(store, new_agent):
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        store.save_agent(new_agent())
+        with store.transaction():
+            store.save_agent(new_agent())
+        with store.transaction():
+            store.save_agent(new_agent())
+            raise ZeroDivisionError
+    assert reopened(store).agents() == []
+
+
+def test_a_name_given_twice_changes_nothing(store, new_agent):
+    first = new_agent("bob")
+    with store.transaction():
+        store.save_agent(first)
+        store.save_turn(replace(TURN, agent=first.id))
+    with pytest.raises(sqlite3.IntegrityError), store.transaction():
+        store._db.execute("INSERT INTO agents SELECT 'other', name, phase, workspace, model, network, parent, created_at, "
+                          "session_id, session_stored, status, 0, NULL FROM agents")  # fmt: skip
+    assert [agent.id for agent in reopened(store).agents()] == [first.id]
+
+
+def fill(store):
+    """Leave the database no further page, as a full disk would."""
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count={pages}")
+
+
+def test_a_full_disk_is_told_and_changes_nothing(store, new_agent):
+    agent = new_agent()
+    with store.transaction():
+        store.save_agent(agent)
+    fill(store)
+    with pytest.raises(StorageFailed, match="disk full"), store.transaction():
+        store.save_agent(replace(agent, status="changed"))
+        for _ in range(1000):
+            store.add_item(item("x" * 10_000))
+    assert store.agents() == [agent]
+    store._db.execute("PRAGMA max_page_count=1000000")
+    with store.transaction():
+        store.add_item(item("x" * 10_000))
+    assert len(reopened(store).waiting_items("a")) == 1
+
+
+def test_a_full_disk_inside_a_nested_transaction_undoes_the_outer_one(store, new_agent):
+    fill(store)
+    with pytest.raises(StorageFailed), store.transaction():
+        store.save_agent(new_agent())
+        with store.transaction():
+            store.add_item(item("x" * 1_000_000))
+    assert reopened(store).agents() == []
+
+
+def test_a_commit_survives_without_a_close(store, new_agent, tmp_path):
+    agent = new_agent()
+    with store.transaction():
+        store.save_agent(agent)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("substrat.db", "substrat.db-wal"):
+        (copy / name).write_bytes((tmp_path / name).read_bytes())
+    other = Store(str(copy / "substrat.db"))
+    assert other.agents() == [agent]
+    other.close()
+
+
+# Whose file it is
+
+
+def test_the_files_are_the_owners_alone(store, new_agent, tmp_path):
+    with store.transaction():
+        store.save_agent(new_agent())
+    files = list(tmp_path.glob("substrat.db*"))
+    assert len(files) >= 2
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_a_newer_schema_is_refused_and_stays_byte_for_byte(tmp_path, mode):
+    path = tmp_path / "substrat.db"
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA journal_mode={mode}")
+    db.execute("CREATE TABLE agents (future TEXT)")
+    db.execute("INSERT INTO agents VALUES ('x')")
+    db.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    db.commit()
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(StateUnusable, match="newer"):
+        Store(str(path))
+    assert path.read_bytes() == before
+
+
+GARBAGE = [
+    b"this is no database, it is a text of some length" * 100,
+    b"SQLite format 3\0" + b"\xff" * 5000,
+    b"x",
+    os.urandom(4096),
+]
+
+
+@pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
+def test_a_file_that_is_no_database_is_refused_and_stays(tmp_path, content):
+    path = tmp_path / "substrat.db"
+    path.write_bytes(content)
+    with pytest.raises(StateUnusable) as refusal:
+        Store(str(path)).agents()
+    assert str(path) in refusal.value.message
+    assert path.read_bytes() == content
+
+
+def test_a_database_damaged_in_the_middle_is_told(store, new_agent, tmp_path):
+    with store.transaction():
+        for _ in range(500):
+            store.save_agent(new_agent(status="x" * 1000))
+    store.close()
+    path = tmp_path / "substrat.db"
+    data = bytearray(path.read_bytes())
+    data[8192:-4096] = b"\xaa" * (len(data) - 12288)
+    path.write_bytes(data)
+    with pytest.raises(StateUnusable):
+        Store(str(path)).agents()
+
+
+def test_a_database_of_somebody_else_is_refused(tmp_path):
+    path = tmp_path / "substrat.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE agents (id TEXT)")
+    db.commit()
+    db.close()
+    with pytest.raises(StateUnusable):
+        Store(str(path)).agents()
+
+
+@pytest.mark.parametrize("value", ["working", "", "IDLE"])
+def test_a_phase_nobody_knows_is_told(store, new_agent, value):
+    with store.transaction():
+        store.save_agent(new_agent())
+        store._db.execute("UPDATE agents SET phase = ?", (value,))
+    with pytest.raises(StateUnusable):
+        store.agents()
+
+
+@pytest.mark.parametrize("what", ["directory", "no directory", "a file in the way"])
+def test_a_place_that_cannot_hold_a_database(tmp_path, what):
+    path = tmp_path / "substrat.db"
+    if what == "directory":
+        path.mkdir()
+    elif what == "no directory":
+        path = tmp_path / "missing" / "substrat.db"
+    else:
+        (tmp_path / "file").touch()
+        path = tmp_path / "file" / "substrat.db"
+    with pytest.raises(StateUnusable):
+        Store(str(path))
+
+
+@pytest.mark.parametrize("name", ["a b", "a?b", "a#b", "a%20b", "ü", "a'b"])
+def test_a_path_with_odd_characters(tmp_path, new_agent, name):
+    (tmp_path / name).mkdir()
+    path = str(tmp_path / name / "substrat.db")
+    for _ in range(2):
+        opened = Store(path)
+        opened.agents()
+        opened.close()
+    assert os.path.exists(path)
+
+
+def test_an_empty_file_is_a_beginning(tmp_path):
+    (tmp_path / "substrat.db").touch()
+    opened = Store(str(tmp_path / "substrat.db"))
+    assert opened.agents() == []
+    opened.close()

@@ -1,0 +1,206 @@
+"""Agents, turns, waiting and stopping."""
+
+import os
+import signal
+
+import pytest
+
+from tests.protocol import document
+from tests.protocol.conftest import PATIENCE, wait_until
+from tests.protocol.rules import rule
+from tests.protocol.transcript import MATCHES
+
+
+@rule("P-OBJ-1", "P-OBJ-2", "P-TURN-1")
+def test_an_object_has_all_its_members_always(wire, daemon):
+    members = document.column("The agent object", "member")
+    turn_members = document.column("The turn object", "member")
+    before = daemon.spawn(wire)
+    assert list(before) == members
+    assert (before["session_id"], before["parent"], before["turn"]) == (None, None, None)
+    during = daemon.hold(wire, "bert")
+    daemon.release()
+    after = wire.call("agent.wait", agents=["bert"])[0]
+    for agent in (during, after):
+        assert list(agent) == members
+        assert list(agent["turn"]) == turn_members
+        assert MATCHES["time"](agent["created_at"])
+        assert MATCHES["time"](agent["turn"]["started_at"])
+        assert MATCHES["uuid"](agent["id"])
+        assert MATCHES["uuid"](agent["turn"]["id"])
+    assert (during["state"], during["turn"]["outcome"], during["turn"]["ended_at"]) == ("running", None, None)
+    assert (after["state"], after["turn"]["outcome"], after["turn"]["number"]) == ("idle", "success", 1)
+    assert MATCHES["time"](after["turn"]["ended_at"])
+    assert MATCHES["uuid"](after["session_id"])
+
+
+@rule("P-TURN-1")
+def test_each_prompt_has_a_turn_of_its_own(wire, daemon):
+    first = daemon.hold(wire)["turn"]
+    sent = [wire.call("agent.send", agent="anna", prompt=f"/say {word}") for word in ("one", "two")]
+    assert [answer["agent"]["unread"] for answer in sent] == [1, 2]
+    assert all(answer["agent"]["turn"] == first for answer in sent), "one turn at a time"
+    daemon.release()
+    turns = [wire.call("agent.wait_message", agent="anna", message=answer["message"])["turn"] for answer in sent]
+    assert [(turn["number"], turn["result"]) for turn in turns] == [(2, "one"), (3, "two")]
+    again = wire.call("agent.wait_message", agent="anna", message=sent[0]["message"])["turn"]
+    assert again == turns[0], "also when there is a newer one"
+
+
+@rule("P-NAME-1")
+def test_names(wire, daemon):
+    work = str(daemon.workspace)
+    for name in ("a", "0", "A.b-c_d", "x" * 64):
+        agent = wire.call("agent.spawn", workspace=work, name=name)
+        assert wire.call("agent.show", agent=name) == wire.call("agent.show", agent=agent["id"]) == agent
+        assert wire.refused("agent.spawn", workspace=work, name=name) == "NameTaken"
+        wire.call("agent.rm", agent=agent["id"])
+        assert wire.refused("agent.show", agent=name) == "NotFound"
+    odd = ["", "x" * 65, ".a", "-a", "_a", "a b", "é", "a/b", "a\n", agent["id"], agent["id"].upper()]
+    reserved = [word for name in ("all", "me", "operator", "parent", "substrat") for word in (name, name.upper())]
+    for name in [*odd, *reserved]:
+        assert wire.refused("agent.spawn", workspace=work, name=name) == "InvalidParams", name
+    assert wire.call("agent.spawn", workspace=work)["name"], "one is made up"
+
+
+@rule("P-WAIT-1")
+def test_waiting(wire, daemon):
+    daemon.spawn(wire)
+    daemon.hold(wire, "bert")
+    assert wire.call("agent.wait", agents=[]) == []
+    assert wire.call("agent.wait", agents=["anna"], until=[], timeout=0)[0]["state"] == "idle"
+    both = wire.call("agent.wait", agents=["bert", "anna"], until=["running", "idle"])
+    assert [agent["name"] for agent in both] == ["bert", "anna"]
+    assert wire.refused("agent.wait", agents=["anna", "carl"]) == "NotFound"
+    assert wire.refused("agent.wait", agents=["anna", "bert"], timeout=0.01) == "WaitTimedOut"
+    assert wire.refused("agent.wait_message", agent="bert", timeout=0.01) == "WaitTimedOut"
+    assert wire.refused("agent.wait_message", agent="anna") == "NotFound"
+    assert wire.call("agent.show", agent="bert")["state"] == "running", "it goes on"
+    wait = wire.ask("agent.wait", agents=["anna"], until=["ended"])
+    with daemon.wire() as other:
+        other.call("agent.rm", agent="anna")
+    assert wire.answer(wait)["error"]["data"]["type"] == "NotFound"
+
+
+@rule("P-STOP-1")
+@pytest.mark.parametrize(("method", "state"), [("suspend", "suspended"), ("interrupt", "idle"), ("end", "ended")])
+def test_a_stop_is_answered_when_the_processes_are_gone(wire, daemon, method, state):
+    daemon.hold(wire, before=f"/shell sleep 600 & echo $! > {daemon.workspace}/pid\n")
+    agent = wire.call(f"agent.{method}", agent="anna")
+    assert processes(daemon.workspace) == []
+    assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
+
+
+def processes(workspace):
+    """Who works in a workspace and hasn't ended."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.readlink(f"/proc/{entry}/cwd") == str(workspace):
+                found.append(int(entry))
+        except OSError:
+            continue  # it has ended while we looked
+    return found
+
+
+@rule("P-STOP-2")
+def test_asking_twice_and_asking_too_much(wire, daemon):
+    daemon.spawn(wire)
+    assert wire.refused("agent.interrupt", agent="anna") == "Refused"
+    assert [wire.call("agent.suspend", agent="anna")["state"] for _ in range(2)] == ["suspended"] * 2
+    assert wire.call("agent.send", agent="anna", prompt="/say late")["agent"]["state"] == "suspended"
+    assert wire.call("agent.resume", agent="anna")["message"] is None
+    assert wire.call("agent.wait_message", agent="anna", timeout=PATIENCE)["turn"]["result"] == "late"
+    assert [wire.call("agent.end", agent="anna")["state"] for _ in range(2)] == ["ended"] * 2
+    before = wire.pages()
+    for method, more in (("send", {"prompt": "x"}), ("resume", {}), ("suspend", {}), ("interrupt", {})):
+        assert wire.refused(f"agent.{method}", agent="anna", **more) == "Refused"
+    assert wire.pages() == before
+    daemon.hold(wire, "bert")
+    assert wire.refused("agent.rm", agent="bert") == "Refused"
+
+
+def test_a_resumed_agent_goes_on_with_its_prompt(wire, daemon):
+    session = daemon.hold(wire)["session_id"]
+    wire.call("agent.suspend", agent="anna")
+    daemon.release()
+    answer = wire.call("agent.resume", agent="anna")
+    agent = wire.call("agent.wait_message", agent="anna", message=answer["message"])
+    assert (agent["turn"]["outcome"], agent["session_id"]) == ("success", session)
+
+
+def test_outcomes(house):
+    house.start("[turns]\ntime_limit = 1\n")
+    with house.wire() as wire:
+        assert house.run(wire, "well", "/say x")["turn"]["outcome"] == "success"
+        failed = house.run(wire, "badly", "/exit 3")
+        assert (failed["state"], failed["turn"]["outcome"], failed["turn"]["exit_code"]) == ("failed", "error", 3)
+        assert failed["turn"]["error"]
+        late = house.run(wire, "late", "/sleep 600")
+        assert (late["state"], late["turn"]["outcome"]) == ("failed", "timed_out")
+    assert house.daemon.poll() is None
+
+
+def test_a_turn_that_is_killed_is_lost(wire, daemon):
+    daemon.hold(wire)
+    for pid in wait_until(lambda: processes(daemon.workspace), "the sandbox"):
+        if b"bwrap" in _command(pid):
+            os.kill(pid, signal.SIGKILL)
+    (agent,) = wire.call("agent.wait", agents=["anna"], timeout=PATIENCE)
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "lost")
+
+
+def _command(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().partition(b"\0")[0]
+    except OSError:
+        return b""
+
+
+def test_limits_are_named(house):
+    house.start("[limits]\nagents = 1\nwaiting_items = 1\n")
+    with house.wire() as wire:
+        house.hold(wire)
+        assert wire.refused("agent.spawn", workspace=str(house.workspace)) == "LimitReached"
+        wire.call("agent.send", agent="anna", prompt="x")
+        assert wire.refused("agent.send", agent="anna", prompt="x") == "LimitReached"
+        house.config.write_text("[limits]\nwaiting_items = 2\n")
+        house.daemon.send_signal(signal.SIGHUP)
+        wait_until(lambda: b"reloaded" in house.log.read_bytes(), "the reload")
+        wire.call("agent.send", agent="anna", prompt="x")
+
+
+@rule("P-SHUT-1")
+def test_turns_outlive_the_daemon(house):
+    house.start()
+    with house.wire() as wire, house.wire() as other:
+        before = house.hold(wire)
+        wire.call("daemon.shutdown")
+        assert wire.receive() is None
+        assert other.receive() is None
+    assert house.daemon.wait(PATIENCE) == 0
+    assert not house.socket.exists()
+    house.start()
+    with house.wire() as wire:
+        assert wire.call("agent.show", agent="anna")["turn"]["id"] == before["turn"]["id"]
+        house.release()
+        assert wire.call("agent.wait", agents=["anna"])[0]["turn"]["outcome"] == "success"
+
+
+@rule("P-SHUT-1")
+def test_a_shutdown_that_suspends(house):
+    house.start()
+    with house.wire() as wire, house.wire() as watcher:
+        house.hold(wire)
+        house.spawn(wire, "bert")
+        house.spawn(wire, "carl")
+        wire.call("agent.end", agent="carl")
+        watcher.call("events.subscribe", since=0)
+        wire.call("daemon.shutdown", suspend=True)
+    assert house.daemon.wait(PATIENCE) == 0
+    assert processes(house.workspace) == []
+    house.start()
+    with house.wire() as wire:
+        states = {agent["name"]: agent["state"] for agent in wire.call("agent.list")}
+    assert states == {"anna": "suspended", "bert": "suspended", "carl": "ended"}

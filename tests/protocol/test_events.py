@@ -1,0 +1,240 @@
+"""Events, cursors, pages, subscriptions, long lines, clients that don't read."""
+
+import base64
+import json
+
+import pytest
+
+from substrat.core import stream
+from substrat.core.ndjson import Line
+from substrat.daemon import journal
+from tests.protocol import document
+from tests.protocol.rules import rule
+
+
+@rule("P-EVENT-1", "P-EVENT-2")
+def test_cursors_grow_for_ever(house):
+    house.start()
+    with house.wire() as wire:
+        house.run(wire)
+        house.run(wire, "bert")
+        first = wire.pages()
+        cursors = [event["cursor"] for event in first]
+        assert cursors == sorted(set(cursors))
+        assert cursors[0] > 0
+        wire.call("agent.rm", agent="bert")
+        kept = [event for event in first if event["agent"] == wire.call("agent.show", agent="anna")["id"]]
+        assert wire.pages() == kept
+    house.kill()
+    house.start()
+    with house.wire() as wire:
+        assert wire.pages() == kept, "the same after a restart"
+        assert wire.pages(since=kept[3]["cursor"]) == kept[4:]
+        house.spawn(wire, "carl")
+        (newest,) = wire.call("events.read", since=-1)["events"]
+        assert newest["cursor"] > cursors[-1], "a cursor isn't used twice"
+
+
+@rule("P-EVENT-3")
+def test_since(wire, daemon):
+    assert wire.call("events.read") == {"events": [], "cursor": 0}
+    daemon.run(wire)
+    daemon.run(wire, "bert")
+    everything = wire.pages()
+    last = everything[-1]["cursor"]
+    assert wire.call("events.read", since=0)["events"] == wire.call("events.read", since=None)["events"] == everything
+    assert wire.call("events.read", since=-5)["events"] == everything[-5:]
+    assert wire.call("events.read", since=-10_000)["events"] == everything
+    of_anna = wire.pages(agent="anna")
+    assert {event["agent"] for event in of_anna} == {wire.call("agent.show", agent="anna")["id"]}
+    assert wire.call("events.read", agent="anna", since=-2)["events"] == of_anna[-2:]
+    assert wire.call("events.read", since=last + 100) == {"events": [], "cursor": last + 100}
+    assert wire.call("events.subscribe")["cursor"] == last
+    assert wire.call("events.subscribe", since=-3)["cursor"] == everything[-4]["cursor"]
+
+
+@rule("P-EVENT-4")
+def test_pages(wire, daemon):
+    daemon.run(wire, prompt="/emit 20 10")
+    everything = wire.pages()
+    for limit, size in ((7, 7), (1, 1), (0, 1), (-5, 1), (10**6, len(everything))):
+        page = wire.call("events.read", limit=limit)
+        assert page["events"] == everything[:size]
+        assert page["cursor"] == page["events"][-1]["cursor"]
+    assert wire.pages(limit=7) == everything
+    end = everything[-1]["cursor"]
+    assert wire.call("events.read", since=end) == {"events": [], "cursor": end}
+
+
+@rule("P-EVENT-4")
+def test_a_page_of_long_events_is_short(wire, daemon):
+    daemon.run(wire, prompt="/emit 4 3000000")
+    page = wire.call("events.read")["events"]
+    everything = wire.pages()
+    assert page == everything[: len(page)]
+    assert len(page) < len(everything)
+
+
+@rule("P-EVENT-5", "P-EVENT-6", "P-EVENT-8")
+def test_an_event_is_its_line(wire, daemon):
+    agent = daemon.run(wire, prompt="/think hm\n/say hello\n/shell echo out")
+    plain = wire.pages()
+    assert all(list(event) == document.column("Events", "member") for event in plain)
+    known = {row[0] for rows in document.tables(document.sections()["Kinds"]) for row in rows[1:]}
+    assert {event["kind"] for event in plain} <= known
+    full = wire.pages(lines=True)
+    of_agent = [event for event in full if "line" in event]
+    assert [{name: event[name] for name in document.column("Events", "member")} for event in full] == plain
+    output = (daemon.state / "agents" / agent["id"] / "turns" / "1" / "stdout").read_bytes()
+    lines = [base64.b64decode(event["line"]) for event in of_agent]
+    assert b"".join(lines) == output
+    assert [event["line_size"] for event in of_agent] == [len(line) for line in lines]
+    for event, line in zip(of_agent, lines, strict=True):
+        assert json.dumps(event["raw"]) == json.dumps(json.loads(line)), "with its members in their order"
+    assert all(event["raw"] is None for event in full if "line" not in event)
+    (delta,) = [event for event in plain if event["kind"] == "thinking:delta"]
+    assert delta["text"] == "hm"
+
+
+@rule("P-EVENT-5")
+def test_a_line_that_is_nearly_json_is_told_as_json():
+    data = b'{"type":"assistant","n":NaN,"s":"\xff"}'
+    event = stream.decode(Line(0, len(data), data))
+    assert json.loads(stream.as_json(event.body)) == {"type": "assistant", "n": None, "s": "\ufffd"}
+
+
+@rule("P-EVENT-7")
+def test_what_nobody_knows_has_a_kind(wire, daemon):
+    """Lines of the kinds `raw` and `unknown`, put into the output by a shell that finds the agent's own."""
+    for data, kind in (
+        (b"plain words", "raw"),
+        (b'{"type":"weather"}', "unknown"),
+        (b'{"type":5}', "unknown"),
+        (b"[]", "raw"),
+    ):
+        assert stream.decode(Line(0, len(data), data)).kind == kind
+    daemon.run(wire)
+    assert {event["kind"] for event in wire.pages()} >= {"system:init", "turn:ended"}
+
+
+@rule("P-FRAME-6", "P-EVENT-9")
+def test_a_line_that_is_too_long_is_cut(wire, daemon):
+    daemon.run(wire, prompt="/emit 1 9000000")
+    events = wire.pages(lines=True)
+    longest = max(events, key=lambda event: event.get("line_size", 0))
+    line = base64.b64decode(longest["line"])
+    assert (longest["kind"], longest["raw"], len(line)) == ("raw", None, 8 * 1024**2)
+    assert longest["line_size"] > 9_000_000
+    assert longest["text"].startswith(line[:65536].decode())
+    assert str(longest["line_size"]) in longest["text"][65536:]
+    (result,) = [event for event in events if event["kind"] == "result:success"]
+    assert result["raw"]["type"] == "result"
+
+
+@rule("P-FRAME-6")
+def test_a_line_from_the_daemon_may_be_longer_than_one_to_it(wire, daemon):
+    daemon.run(wire, prompt="/emit 1 7000000")
+    wire.call("events.subscribe", since=0, lines=True)
+    sizes = [0]
+    while max(sizes) < 16 * 1024**2:
+        line = wire.receive_line()
+        sizes.append(len(line))
+        assert json.loads(line)["params"]["event"]["kind"] != "turn:ended", "no line was that long"
+
+
+@rule("P-EVENT-10")
+def test_an_event_outlives_its_line(house):
+    house.start()
+    with house.wire() as wire:
+        agent = house.run(wire)
+        before = wire.pages()
+        house.kill()
+    (house.state / "agents" / agent["id"] / "turns" / "1" / "stdout").write_bytes(b"")
+    house.start()
+    with house.wire() as wire:
+        after = wire.pages(lines=True)
+    assert [(event["cursor"], event["kind"]) for event in after] == [(event["cursor"], event["kind"]) for event in before]
+    assert all(event["raw"] is None and "line" not in event for event in after)
+
+
+# Subscriptions
+
+
+@rule("P-SUB-1")
+def test_stored_events_then_new_ones(wire, daemon):
+    with daemon.wire() as other:
+        daemon.run(other)
+        stored = other.pages()
+        request = wire.request("events.subscribe", since=stored[2]["cursor"])
+        wire.send(request)
+        answer = wire.receive()
+        assert answer["id"] == request["id"], "the answer comes before the first event"
+        assert answer["result"]["cursor"] == stored[2]["cursor"]
+        assert [wire.event() for _ in stored[3:]] == stored[3:]
+        other.call("agent.send", agent="anna", prompt="/emit 50 10")
+        new = wire.events_until("turn:ended")
+        assert new == other.pages(since=stored[-1]["cursor"])
+
+
+@rule("P-SUB-2", "P-SUB-5")
+def test_subscriptions_side_by_side(wire, daemon):
+    numbers = [wire.call("events.subscribe", since=0)["subscription"] for _ in range(64)]
+    assert len(set(numbers)) == 64
+    assert wire.refused("events.subscribe") == "TooManyRequests"
+    wire.call("events.unsubscribe", subscription=numbers[0])
+    assert wire.call("events.subscribe", since=0)["subscription"] not in numbers
+    with daemon.wire() as other:
+        daemon.spawn(other)
+        expected = other.pages()
+    numbers = [*numbers[1:], max(numbers) + 1]
+    seen = {number: [] for number in numbers}
+    while any(len(events) < len(expected) for events in seen.values()):
+        params = wire.events.pop(0) if wire.events else wire.receive()["params"]
+        assert list(params) == ["subscription", "event"]
+        seen[params["subscription"]].append(params["event"])
+    assert all(events == expected for events in seen.values())
+
+
+@rule("P-SUB-3")
+def test_after_the_end_nothing_comes(wire, daemon):
+    daemon.spawn(wire)
+    one = wire.call("events.subscribe", since=0)["subscription"]
+    two = wire.call("events.subscribe", agent="anna", since=0)["subscription"]
+    with daemon.wire() as other:
+        wire.call("events.unsubscribe", subscription=one)
+        wire.events.clear()
+        other.call("agent.send", agent="anna", prompt="/emit 50 10")
+        other.call("agent.wait_message", agent="anna")
+        expected = other.pages(agent="anna")
+        other.call("agent.rm", agent="anna")
+        daemon.run(other, "bert")
+        wire.call("daemon.status")
+    assert {params["subscription"] for params in wire.events} == {two}
+    assert {params["event"]["cursor"] for params in wire.events} <= {event["cursor"] for event in expected}
+    wire.call("events.unsubscribe", subscription=two)
+    for number in (one, two, 12345):
+        assert wire.refused("events.unsubscribe", subscription=number) == "NotFound"
+
+
+@rule("P-SUB-4")
+def test_a_client_that_stops_reading_costs_only_itself(wire, daemon):
+    with daemon.wire() as lazy:
+        lazy.call("events.subscribe", since=0)
+        lazy.ask("events.read")
+        daemon.run(wire, prompt="/emit 2000 3000")
+        assert wire.call("agent.show", agent="anna")["turn"]["outcome"] == "success"
+        everything = wire.pages()
+        size = sum(len(json.dumps(event)) for event in everything)
+        assert size > 4 * journal._MAX_RAW // 8, "more than the daemon holds for a connection"
+        got = []
+        while not got or got[-1]["kind"] != "turn:ended":
+            message = lazy.receive()
+            if "id" not in message:
+                got.append(message["params"]["event"])
+        assert got == everything, "everything, later"
+        assert lazy.call("agent.list")[0]["name"] == "anna"
+
+
+@pytest.mark.parametrize("method", ["events.read", "events.subscribe"])
+def test_events_of_nobody(wire, method):
+    assert wire.refused(method, agent="nobody") == "NotFound"
