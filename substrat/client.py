@@ -50,6 +50,7 @@ class Client:
         self._channels: dict[int, trio.MemorySendChannel[Object]] = {}
         self._number = 0
         self._lost = False
+        self._last_word: errors.SubstratError | None = None
         self.server: Object = {}
 
     @classmethod
@@ -94,22 +95,43 @@ class Client:
         return await self._request(method, None, **params)
 
     async def _request(self, method: str, channel: trio.MemorySendChannel[Object] | None, **params: object) -> object:
-        if self._lost:
-            raise _gone()
         self._number += 1
         number = self._number
+        line = framing.request(number, method, {key: value for key, value in params.items() if value is not None})
+        if len(line) > framing.MAX_LINE:
+            raise errors.MessageTooLarge(
+                f"the request has {len(line)} bytes and the daemon takes {framing.MAX_LINE}; put the text into a file "
+                "in the workspace and name the file in the prompt"
+            )
+        if self._lost:
+            raise self._gone()
         pending = self._pending[number] = _Pending(channel)
         try:
-            line = framing.request(number, method, {key: value for key, value in params.items() if value is not None})
-            try:
-                async with self._sending:
-                    await self._stream.send_all(line)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                raise _gone() from None
-            await pending.done.wait()
+            async with self._sending:
+                sent = await self._send(line)
+            if sent or not self._lost:
+                await pending.done.wait()
         finally:
             del self._pending[number]
+        if pending.answer is None:
+            raise self._gone()
         return _result(pending.answer)
+
+    async def _send(self, line: bytes) -> bool:
+        """Send a whole line; returns whether the daemon took it."""
+        rest = memoryview(line)
+        try:
+            while rest and not self._lost:
+                rest = rest[await self._stream.socket.send(rest) :]
+        except OSError:
+            # The daemon may have said why before it closed; the reader finds out, and ends.
+            return True
+        finally:
+            if 0 < len(rest) < len(line):
+                # Cancelled in the middle of a line: what came next would be read as its end.
+                self._stream.socket.shutdown(trio.socket.SHUT_WR)
+                self._lost = True
+        return not rest
 
     async def spawn(
         self,

@@ -88,8 +88,8 @@ def decode(line: bytes) -> dict[str, object]:
         InvalidRequest: it is JSON but no object.
     """
     try:
-        message = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-        line.decode("utf-8", "strict")
+        # Decoded here, because json.loads would also take UTF-16 and UTF-32.
+        message = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
         json.dumps(message, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
         raise errors.ParseError(f"a message must be one JSON object on one line: {problem}") from None

@@ -1,6 +1,7 @@
 """Events: the same from memory as from disk, missed by no follower, announced only when they are stored."""
 
 import base64
+import contextlib
 import json
 
 import pytest
@@ -40,6 +41,13 @@ class Bench:
         decoded = [(line, stream.decode(line, self._pairing)) for line in lines]
         with self.journal.transaction():
             self.journal.append(agent, turn, decoded)
+
+    def fail(self, problem, agent="a"):
+        with self.journal.transaction():
+            self.journal.tell(Told(agent, None, "told", "this never happened"))
+            with self.journal.transaction():
+                self.journal.tell(Told(agent, None, "told", "this never either"))
+            raise problem
 
     def tell(self, *texts, agent="a"):
         with self.journal.transaction():
@@ -243,17 +251,15 @@ def test_a_forgotten_agents_events_are_gone(bench, order):
 # Transactions and followers
 
 
-def flags(journal, *agents):
-    """Take each follower's next event without waiting."""
-    found = []
-    for agent in agents:
-        context = journal.following(agent)
-        found.append((context, context.__enter__()()))
-    return found
+@pytest.fixture
+def flag_of(bench):
+    """Follow as one who waits for the next event."""
+    with contextlib.ExitStack() as stack:
+        yield lambda agent=None: stack.enter_context(bench.journal.following(agent))()
 
 
-async def test_a_follower_is_woken_by_its_own_agent_and_by_nobody_elses(bench):
-    everybody, a, b = (flag for _, flag in flags(bench.journal, None, "a", "b"))
+async def test_a_follower_is_woken_by_its_own_agent_and_by_nobody_elses(bench, flag_of):
+    everybody, a, b = flag_of(), flag_of("a"), flag_of("b")
     bench.tell("x")
     assert everybody.is_set()
     assert a.is_set()
@@ -265,14 +271,11 @@ class Broken(Exception):
 
 
 @pytest.mark.parametrize("wrong", [Broken, StorageFailed])
-async def test_what_is_rolled_back_is_never_told(bench, wrong):
+async def test_what_is_rolled_back_is_never_told(bench, flag_of, wrong):
     bench.tell("before")
-    ((_, flag),) = flags(bench.journal, None)
-    with pytest.raises(wrong), bench.journal.transaction():
-        bench.journal.tell(Told("a", None, "told", "never happened"))
-        with bench.journal.transaction():
-            bench.journal.tell(Told("a", None, "told", "this neither"))
-        raise wrong("x")
+    flag = flag_of()
+    with pytest.raises(wrong):
+        bench.fail(wrong("x"))
     assert not flag.is_set()
     for journal in (bench.journal, bench.again()):
         assert [e["text"] for e in shown(read_all(journal))] == ["before"]
@@ -282,18 +285,18 @@ async def test_what_is_rolled_back_is_never_told(bench, wrong):
         assert [e["text"] for e in shown(read_all(journal))] == ["before", "after"]
 
 
-async def test_a_full_disk_tells_nobody(bench):
+async def test_a_full_disk_tells_nobody(bench, flag_of):
     pages = bench.store._db.execute("PRAGMA page_count").fetchone()[0]
     bench.store._db.execute(f"PRAGMA max_page_count={pages}")
-    ((_, flag),) = flags(bench.journal, None)
+    flag = flag_of()
     with pytest.raises(StorageFailed):
         bench.tell("x" * 1_000_000)
     assert not flag.is_set()
     assert read_all(bench.journal) == []
 
 
-async def test_followers_are_told_after_the_commit_and_once_all_is_there(bench):
-    ((_, flag),) = flags(bench.journal, None)
+async def test_followers_are_told_after_the_commit_and_once_all_is_there(bench, flag_of):
+    flag = flag_of()
     with bench.journal.transaction():
         bench.tell("one")
         bench.tell("two")
@@ -346,9 +349,8 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
                             bench.tell("outer", agent=name)
                             bench.write(OUTPUT[5], agent=name)
                     case "fail":
-                        with pytest.raises(Broken), bench.journal.transaction():
-                            bench.journal.tell(Told(name, None, "told", "never"))
-                            raise Broken
+                        with pytest.raises(Broken):
+                            bench.fail(Broken(), agent=name)
                     case "yield":
                         await trio.lowlevel.checkpoint()
             over.set()
