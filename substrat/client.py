@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 import trio
@@ -97,41 +97,49 @@ class Client:
     async def _request(self, method: str, channel: trio.MemorySendChannel[Object] | None, **params: object) -> object:
         self._number += 1
         number = self._number
-        line = framing.request(number, method, {key: value for key, value in params.items() if value is not None})
-        if len(line) > framing.MAX_LINE:
-            raise errors.MessageTooLarge(
-                f"the request has {len(line)} bytes and the daemon takes {framing.MAX_LINE}; put the text into a file "
-                "in the workspace and name the file in the prompt"
-            )
-        if self._lost:
-            raise self._gone()
+        line = _request_line(number, method, {key: value for key, value in params.items() if value is not None})
         pending = self._pending[number] = _Pending(channel)
         try:
             async with self._sending:
-                sent = await self._send(line)
-            if sent or not self._lost:
-                await pending.done.wait()
+                await self._send(line)
+            await pending.done.wait()
         finally:
             del self._pending[number]
         if pending.answer is None:
             raise self._gone()
         return _result(pending.answer)
 
-    async def _send(self, line: bytes) -> bool:
-        """Send a whole line; returns whether the daemon took it."""
+    async def _send(self, line: bytes) -> None:
+        """Send a whole line, or nothing.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        if self._lost:
+            raise self._gone()
         rest = memoryview(line)
         try:
-            while rest and not self._lost:
+            while rest:
                 rest = rest[await self._stream.socket.send(rest) :]
-        except OSError:
-            # The daemon may have said why before it closed; the reader finds out, and ends.
-            return True
-        finally:
-            if 0 < len(rest) < len(line):
-                # Cancelled in the middle of a line: what came next would be read as its end.
-                self._stream.socket.shutdown(trio.socket.SHUT_WR)
+        except (OSError, trio.ClosedResourceError):
+            # The daemon may have said why before it closed; the reader finds out, and answers all that is pending.
+            return
+        except trio.Cancelled:
+            if len(rest) < len(line):
+                # What came next would be read as this line's end.
                 self._lost = True
-        return not rest
+                self._last_word = errors.ConnectionLost(
+                    "a request was cancelled while it was being sent, which ends the connection: connect again"
+                )
+                with suppress(OSError):
+                    self._stream.socket.shutdown(trio.socket.SHUT_WR)
+            raise
+
+    def _gone(self) -> errors.SubstratError:
+        """Make the error for a connection that has ended: what the daemon said last, if it said why."""
+        if self._last_word is not None:
+            return type(self._last_word)(self._last_word.message)
+        return errors.ConnectionLost("the daemon closed the connection: check that it runs, then connect again")
 
     async def spawn(
         self,
@@ -259,6 +267,12 @@ class Client:
                     await self._take(json.loads(line))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # told to everybody who waits, below
+        except errors.SubstratError as problem:
+            self._last_word = problem
+        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+            self._last_word = errors.SubstratError(
+                f"what listens there doesn't speak the protocol, or a newer one ({problem!r}): are both of one version?"
+            )
         finally:
             self._lost = True
             for pending in self._pending.values():
@@ -273,6 +287,9 @@ class Client:
             if pending is not None:
                 self._answer(pending, message)
             return
+        if "error" in message:
+            # The daemon couldn't tell which request it was, so somebody would wait for ever.
+            _result(message)
         params = message.get("params")
         if message.get("method") == "event" and isinstance(params, dict):
             await self._deliver(cast("int", params["subscription"]), cast("Object", params["event"]))
@@ -309,14 +326,27 @@ async def _open(path: str) -> trio.SocketStream:
             os.close(directory)
 
 
-def _result(answer: Object | None) -> object:
-    if answer is None:
-        raise _gone()
+def _request_line(number: int, method: str, params: Object) -> bytes:
+    """Encode a request.
+
+    Raises:
+        MessageTooLarge: it is longer than the daemon takes.
+        ParseError: it holds what JSON can't: NaN, infinities, lone surrogates.
+    """
+    line = framing.request(number, method, params)
+    if len(line) > framing.MAX_LINE:
+        raise errors.MessageTooLarge(
+            f"the request has {len(line)} bytes and the daemon takes {framing.MAX_LINE}; put the text into a file "
+            "in the workspace and name the file in the prompt"
+        )
+    if any(mark in line for mark in (b"\\ud", b"NaN", b"Infinity")):
+        # Refused here, because the daemon couldn't say which request it refuses.
+        framing.decode(line)
+    return line
+
+
+def _result(answer: Object) -> object:
     failure = answer.get("error")
     if isinstance(failure, dict):
-        raise errors.from_wire(int(failure["code"]), str(failure["message"]))
+        raise errors.from_wire(int(failure.get("code", errors.SubstratError.code)), str(failure.get("message", "")))
     return answer.get("result")
-
-
-def _gone() -> errors.ConnectionLost:
-    return errors.ConnectionLost("the daemon closed the connection: check that it runs, then connect again")

@@ -179,17 +179,28 @@ class Connection:
     def _take_message(self) -> None:
         while not self._lines:
             self._lines.extend(self._splitter.feed(self._receive()))
-        message = json.loads(self._lines.popleft())
+        message = self._decoded(self._lines.popleft())
         if "method" in message:
-            self._notifications.append(message.get("params", {}))
+            self._notifications.append(as_object("event", message.get("params", {})))
             return
         number = message.get("id")
         if number is None:
             _result(message)
         elif number == 0:
             self.server = as_object("hello", _result(message))
-        else:
+        elif isinstance(number, int):
             self._answers[number] = message
+
+    def _decoded(self, line: bytes) -> dict[str, object]:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            raise errors.SubstratError(
+                f"what listens on {self.path} isn't a substratd: it sent something else than the protocol"
+            )
+        return message
 
     def _receive(self) -> bytes:
         try:

@@ -214,6 +214,9 @@ class Supervisor:
                 agent = replace(agent, waiting=agent.waiting + 1)
             self.registry.step(by_a_person(agent), Event.RESUME)
             self._journal.tell(Told(agent.id, None, "agent:resumed", "resumed"))
+            if item is None:
+                # Nothing to go on with, but something may have been waiting all along.
+                item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)
         return self.find(name), item
 
     def remove(self, name: str) -> None:

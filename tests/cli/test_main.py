@@ -31,7 +31,9 @@ def test_an_error_of_a_newer_daemon_is_still_an_error(ctl, fake):
     def serve(peer):
         peer.greet()
         request = peer.read()
-        peer.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -31, "message": "new"}}).encode() + b"\n")
+        peer.write(
+            json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -31, "message": "new"}}).encode() + b"\n"
+        )
 
     fake(serve)
     done = ctl("show", "anna")
@@ -101,7 +103,9 @@ def test_what_this_version_has_not_says_so(ctl):
     assert ctl("service", "install", "--system").code == 1
 
 
-@pytest.mark.parametrize("words", [("--version",), ("--json", "--version"), ("ls", "--version"), ("spawn", "a", "b", "c", "--version")])
+@pytest.mark.parametrize(
+    "words", [("--version",), ("--json", "--version"), ("ls", "--version"), ("spawn", "a", "b", "c", "--version")]
+)
 def test_the_version_of_the_program(ctl, words):
     done = ctl(*words)
     assert (done.code, done.out, done.err) == (0, f"substratctl {__version__}\n", "")
@@ -157,7 +161,9 @@ def test_a_reader_that_goes_away_is_141_and_silent(fake, agent):
     environment = {"SUBSTRAT_SOCKET": os.environ["SUBSTRAT_SOCKET"]}
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([PROGRAMS / "substratctl", "ls"], env=environment, stdout=writer, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        [PROGRAMS / "substratctl", "ls"], env=environment, stdout=writer, stderr=subprocess.PIPE, check=False
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
 
@@ -167,14 +173,20 @@ def test_a_full_disk_behind_standard_output(fake, agent):
     fake({"agent.list": [agent()]})
     environment = {"SUBSTRAT_SOCKET": os.environ["SUBSTRAT_SOCKET"]}
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([PROGRAMS / "substratctl", "ls"], env=environment, stdout=full, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            [PROGRAMS / "substratctl", "ls"], env=environment, stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert done.returncode == 1
     assert done.stderr == b"substratctl: can't use standard output: No space left on device\n"
 
 
 def test_text_that_the_locale_cannot_write_comes_out_escaped(program, fake, agent):
     fake({"agent.show": agent(turn={"result": "é \ud800"})})
-    done = program("show", "anna", environment={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"})
+    done = program(
+        "show",
+        "anna",
+        environment={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
+    )
     assert (done.code, done.err) == (0, "")
     assert "\\xe9 \\ud800" in done.out
 
@@ -223,7 +235,9 @@ LIST_MODULES = "import sys; before = set(sys.modules); from substrat.cli.main im
 LIST_MODULES += "sys.stdout.flush(); sys.stderr.write(' '.join(set(sys.modules) - before)); sys.exit(status)"
 
 
-@pytest.mark.parametrize("words", [("ls",), ("ls", "--json"), ("show", "anna"), ("logs", "anna"), ("send", "anna", "x"), ("tree",)])
+@pytest.mark.parametrize(
+    "words", [("ls",), ("ls", "--json"), ("show", "anna"), ("logs", "anna"), ("send", "anna", "x"), ("tree",)]
+)
 def test_imports_stay_lean(fake, agent, words):
     answers = {"agent.list": [agent()], "agent.show": agent(), "events.read": {"events": [], "cursor": 0}}
     fake({**answers, "agent.send": {"agent": agent(), "message": 1}})

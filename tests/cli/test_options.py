@@ -64,7 +64,9 @@ def test_what_no_option_can_be_is_a_word(prompt):
     assert parse(COMMAND, ["anna", prompt]).words == ["anna", prompt]
 
 
-@pytest.mark.parametrize("line", [("--json", "anna"), ("anna", "--json"), ("anna", "--json", "hello"), ("anna", "--json", "--json")])
+@pytest.mark.parametrize(
+    "line", [("--json", "anna"), ("anna", "--json"), ("anna", "--json", "hello"), ("anna", "--json", "--json")]
+)
 def test_json_may_stand_anywhere(line):
     assert parse(COMMAND, line).json
 
@@ -97,7 +99,13 @@ def test_the_last_value_counts_and_all_are_kept():
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("--folow", "--follow"), ("--workspcae", "--workspace"), ("--network=none", None), ("--jsno", "--json"), ("--hepl", "--help")],
+    [
+        ("--folow", "--follow"),
+        ("--workspcae", "--workspace"),
+        ("--network=none", None),
+        ("--jsno", "--json"),
+        ("--hepl", "--help"),
+    ],
 )
 def test_an_unknown_option_names_the_nearest(typed, meant):
     if meant is None:
@@ -113,7 +121,9 @@ def test_an_unknown_option_that_resembles_nothing_tells_about_two_dashes():
 
 
 def test_too_many_words():
-    assert "'c' is one argument too many, it takes NAME [PROMPT]; quote a prompt of several words" in wrong("a", "b", "c", "d")
+    assert "'c' is one argument too many, it takes NAME [PROMPT]; quote a prompt of several words" in wrong(
+        "a", "b", "c", "d"
+    )
     assert "'x' is one argument too many, it takes no arguments (" in wrong("x", command=Command("ls", "list"))
     assert "'y' is one argument too many, it takes NAME (" in wrong("x", "y", command=Command("rm", "forget", "NAME", 1, 1))
 
@@ -137,7 +147,9 @@ def test_a_choice():
     assert "--network must be one of none, host, not 'all'" in wrong("anna", "--network", "all")
 
 
-@pytest.mark.parametrize(("given", "number"), [("0", 0.0), ("1.5", 1.5), ("1e3", 1000.0), (".5", 0.5), ("999999999", 999999999.0)])
+@pytest.mark.parametrize(
+    ("given", "number"), [("0", 0.0), ("1.5", 1.5), ("1e3", 1000.0), (".5", 0.5), ("999999999", 999999999.0)]
+)
 def test_seconds(given, number):
     assert parse(COMMAND, ["anna", "--timeout", given]).seconds("timeout") == number
 

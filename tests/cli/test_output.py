@@ -1,6 +1,6 @@
 """What is printed: tables, ages, times, one-liners, colour."""
 
-import datetime
+import datetime as dt
 import io
 import json
 import unicodedata
@@ -21,7 +21,7 @@ def width(text):
 
 
 def stamp(seconds):
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat().replace("+00:00", "Z")
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 class Terminal(io.StringIO):
@@ -31,20 +31,33 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(
     ("passed", "said"),
-    [(0, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (86400, "1d"), (8_640_000, "100d"), (-50, "0s")],
+    [
+        (0, "0s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (3599, "59m"),
+        (3600, "1h"),
+        (86399, "23h"),
+        (86400, "1d"),
+        (8_640_000, "100d"),
+        (-50, "0s"),
+    ],
 )
 def test_ages(passed, said):
     assert output.age(stamp(NOW - passed), NOW) == said
 
 
-@pytest.mark.parametrize("odd", [None, "", "yesterday", 5, [], "2026-01", "2026-01-01T00:00:inf", "2026-01-01T00:00:nanZ", "2026-01-01T00:00:1e99"])
+@pytest.mark.parametrize(
+    "odd",
+    [None, "", "yesterday", 5, [], "2026-01", "2026-01-01T00:00:inf", "2026-01-01T00:00:nanZ", "2026-01-01T00:00:1e99"],
+)
 def test_what_is_no_time(odd):
     assert output.seconds_of(odd) is None
     assert output.age(odd, NOW) == "-"
     assert output.clock(odd) == "--:--:--"
 
 
-@given(st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(9999, 12, 31), timezones=st.just(datetime.UTC)))
+@given(st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(9999, 12, 31), timezones=st.just(dt.UTC)))
 def test_times_are_read_as_datetime_reads_them(moment):
     for text in (moment.isoformat(), moment.isoformat().replace("+00:00", "Z")):
         assert output.seconds_of(text) == pytest.approx(moment.timestamp(), abs=1e-3)
@@ -60,7 +73,9 @@ def test_neutralise_leaves_only_newline_and_tab():
     everything = "".join(map(chr, range(0x500))) + "".join(map(chr, range(0x2000, 0x2070)))
     shown = output.neutralise(everything)
     assert {c for c in shown if unicodedata.category(c) == "Cc"} == {"\n", "\t"}
-    assert {c for c in shown if unicodedata.bidirectional(c) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}} == set()
+    assert {
+        c for c in shown if unicodedata.bidirectional(c) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    } == set()
     assert output.neutralise("\x1b\x9b\u202e\u2066\u200f\u061c") == "\\x1b\\x9b\\u202e\\u2066\\u200f\\u061c"
     assert output.neutralise("né 漢 🙂\t\n") == "né 漢 🙂\t\n"
 
@@ -97,7 +112,7 @@ def test_colours_do_not_move_columns():
     assert re.sub(r"\x1b\[\d+m", "", painted).replace(" \n", "\n") == plain
 
 
-@pytest.mark.parametrize("name", ["漢字", "ｗｉｄｅ", "e\u0301e\u0301", "plain", "🙂"])
+@pytest.mark.parametrize("name", ["漢字", "\uff57\uff49\uff44\uff45", "e\u0301e\u0301", "plain", "🙂"])
 def test_wide_characters_do_not_move_columns(name):
     text = output.table(("NAME", "STATE", "DIR"), [[name, "idle", "/w"], ["b", "running", "/w"]], colour=False, painted=1)
     lines = text.splitlines()
@@ -105,7 +120,9 @@ def test_wide_characters_do_not_move_columns(name):
 
 
 def test_a_listed_agents_fields_cannot_break_the_table(ctl, fake, agent):
-    fake({"agent.list": [agent(name="a\nb\x1b[2J", workspace="/a\r/b", model=None, turn={"outcome": None}, created_at="?")]})
+    fake(
+        {"agent.list": [agent(name="a\nb\x1b[2J", workspace="/a\r/b", model=None, turn={"outcome": None}, created_at="?")]}
+    )
     done = ctl("ls")
     assert done.out.splitlines()[1].split() == ["a", "b\\x1b[2J", "idle", "3", "running", "-", "host", "0", "-", "/a", "/b"]
     assert done.out.count("\n") == 2
@@ -171,7 +188,12 @@ def test_show_with_every_outcome(ctl, fake, agent, outcome):
 def test_show_without_a_turn(agent):
     lines = dict(show.describe(agent(network="none", session_id="s")))
     assert lines["turn"] == "none yet"
-    assert (lines["network"], lines["session"], lines["created"], lines["parent"]) == ("none", "s", "2026-01-01T00:00:00Z", "-")
+    assert (lines["network"], lines["session"], lines["created"], lines["parent"]) == (
+        "none",
+        "s",
+        "2026-01-01T00:00:00Z",
+        "-",
+    )
 
 
 def test_show_names_the_parent_while_it_is_there(ctl, fake, agent):
@@ -223,7 +245,9 @@ def test_an_empty_tree(ctl, fake):
 # What waiting says
 
 
-@pytest.mark.parametrize(("outcome", "status"), [("success", 0), ("error", 5), ("interrupted", 5), ("timed_out", 5), ("lost", 5), (None, 5)])
+@pytest.mark.parametrize(
+    ("outcome", "status"), [("success", 0), ("error", 5), ("interrupted", 5), ("timed_out", 5), ("lost", 5), (None, 5)]
+)
 def test_a_verdict_is_the_exit_status(ctl, fake, agent, outcome, status):
     after = agent(turn={"outcome": outcome, "error": None if outcome == "success" else "because\nof this"})
     fake({"agent.send": {"agent": agent(), "message": 7}, "agent.wait_message": after})
@@ -246,7 +270,10 @@ def test_a_wait_that_takes_too_long(ctl, fake, agent):
     assert done.error == "anna didn't finish within 2.5 s; its turn goes on, and 'substratctl logs -f anna' shows it"
     assert daemon.calls("agent.wait_message") == [{"agent": agent()["id"], "message": 7, "timeout": 2.5}]
     done = ctl("wait", "anna", "bert", "anna", "--until", "idle, ended", "--timeout", "1")
-    assert (done.code, done.error) == (124, "not each of anna, bert, anna was idle or ended within 1 s; nothing was changed")
+    assert (done.code, done.error) == (
+        124,
+        "not each of anna, bert, anna was idle or ended within 1 s; nothing was changed",
+    )
     assert daemon.calls("agent.wait") == [{"agents": ["anna", "bert"], "until": ["idle", "ended"], "timeout": 1.0}]
 
 
@@ -278,7 +305,13 @@ def test_resume_waits_for_all_and_names_them(ctl, fake, agent):
         outcome = "success" if params["agent"] == "a" else "error"
         return agent(id=params["agent"], name=params["agent"], turn={"outcome": outcome, "result": "fine", "error": "bad"})
 
-    daemon = fake({"agent.list": [agent(id=i, name=i, state="suspended") for i in "abc"], "agent.resume": resume, "agent.wait_message": wait})
+    daemon = fake(
+        {
+            "agent.list": [agent(id=i, name=i, state="suspended") for i in "abc"],
+            "agent.resume": resume,
+            "agent.wait_message": wait,
+        }
+    )
     done = ctl("resume", "a", "b", "c", "--wait")
     assert (done.code, done.out) == (5, "a: fine\n")
     assert done.error == "turn 3 of b ended with error: bad"
@@ -315,10 +348,25 @@ def test_verbs_on_one_agent(ctl, fake, agent, verb):
 def test_spawn_sends_what_was_asked_for(ctl, fake, agent, monkeypatch, tmp_path):
     daemon = fake({"agent.spawn": agent()})
     monkeypatch.chdir(tmp_path)
-    words = ("spawn", "anna", "-w", ".", "--model", "m", "--network", "filtered", "--allow", "a.org", "--allow", "b.org", "do it")
+    words = (
+        "spawn",
+        "anna",
+        "-w",
+        ".",
+        "--model",
+        "m",
+        "--network",
+        "filtered",
+        "--allow",
+        "a.org",
+        "--allow",
+        "b.org",
+        "do it",
+    )
     assert ctl(*words).out == f"anna  spawned (id {agent()['id']})\n"
     assert daemon.calls("agent.spawn") == [{
-        "workspace": str(tmp_path), "name": "anna", "model": "m", "network": "filtered", "allow": ["a.org", "b.org"], "prompt": "do it",
+        "workspace": str(tmp_path), "name": "anna", "model": "m", "network": "filtered", "allow": ["a.org", "b.org"],
+        "prompt": "do it",
     }]  # fmt: skip
     assert ctl("spawn", "-w", "/w", "--json").json == agent()
     assert daemon.calls("agent.spawn")[-1] == {"workspace": "/w"}

@@ -15,7 +15,20 @@ KINDS = (
     "tool-call-completed", "result:success", "result:error", "unknown", "turn:started", "turn:ended", "message:received",
     "network:denied", "raw", "",
 )  # fmt: skip
-HOSTILE = ["\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202e", "\r", "\n", "\x00", "\u2066", "\ud800", " → ", "exit 0 (0.2 s)", "\x85"]
+HOSTILE = [
+    "\x1b[31m",
+    "\x1b]0;title\x07",
+    "\x9b2J",
+    "\u202e",
+    "\r",
+    "\n",
+    "\x00",
+    "\u2066",
+    "\ud800",
+    " → ",
+    "exit 0 (0.2 s)",
+    "\x85",
+]
 
 
 def render(*events, flow=True, colour=False):
@@ -63,7 +76,12 @@ def test_two_segments_are_two_lines(event, flow):
 @pytest.mark.parametrize("flow", [True, False])
 def test_an_agent_that_says_nothing_but_its_result_is_heard(event, flow):
     assert render(event("result:success", "only this"), flow=flow) == "only this\n"
-    turn = [event("turn:started", "turn 1"), event("assistant", "a"), event("result:success", "a"), event("turn:ended", "ended")]
+    turn = [
+        event("turn:started", "turn 1"),
+        event("assistant", "a"),
+        event("result:success", "a"),
+        event("turn:ended", "ended"),
+    ]
     again = [event("turn:started", "turn 2"), event("result:success", "b"), event("turn:ended", "ended")]
     assert re.sub(r"• [-:\d]+ ", "• ", render(*turn, *again, flow=flow)) == "• turn 1\na\n• ended\n• turn 2\nb\n• ended\n"
 
@@ -73,7 +91,9 @@ def test_a_call_is_one_line(started, completed, flow):
     assert render(started("ls -l"), completed("ls -l → exit 0 (0.2 s)"), flow=flow) == "  ls -l  ✓ exit 0  0.2s\n"
     assert render(started("x"), completed("x → exit 3 (12 s)"), flow=flow) == "  x  ✗ exit 3  12s\n"
     assert render(started("read a"), completed("read a → done"), flow=flow) == "  read a  ✓ done\n"
-    assert render(started("read a"), completed("read a → failed: no (1.0 s)"), flow=flow) == "  read a  ✗ failed: no  1.0s\n"
+    assert (
+        render(started("read a"), completed("read a → failed: no (1.0 s)"), flow=flow) == "  read a  ✗ failed: no  1.0s\n"
+    )
     assert render(completed("late → done (0.1 s)"), flow=flow) == "  late  ✓ done  0.1s\n"
 
 
@@ -112,7 +132,12 @@ def test_a_call_without_an_outcome_is_said_to_have_none(event, started, flow):
 
 
 def test_thinking_is_dim_and_ends_its_line(event):
-    events = [event("thinking:delta", "hm"), event("thinking:delta", "m"), event("thinking:completed"), event("assistant", "so")]
+    events = [
+        event("thinking:delta", "hm"),
+        event("thinking:delta", "m"),
+        event("thinking:completed"),
+        event("assistant", "so"),
+    ]
     assert render(*events) == "hmm\nso\n"
     assert render(*events, flow=False) == "hmm\nso\n"
     assert render(*events, colour=True) == "\x1b[2mhm\x1b[0m\x1b[2mm\x1b[0m\nso\n"
@@ -125,7 +150,10 @@ def test_thinking_and_speech_do_not_share_a_line(event):
 
 
 def test_colours(event, started, completed):
-    assert render(started("ls"), completed("ls → exit 0 (0.2 s)"), colour=True) == "  ls  \x1b[32m✓ exit 0\x1b[0m  \x1b[2m0.2s\x1b[0m\n"
+    assert (
+        render(started("ls"), completed("ls → exit 0 (0.2 s)"), colour=True)
+        == "  ls  \x1b[32m✓ exit 0\x1b[0m  \x1b[2m0.2s\x1b[0m\n"
+    )
     assert "\x1b[31m✗ exit 1\x1b[0m" in render(completed("ls → exit 1"), colour=True)
     assert render(event("result:error", "no"), colour=True) == "\x1b[31m✗ no\x1b[0m\n"
     assert render(event("user", "do it"), colour=True) == "\x1b[1m> do it\x1b[0m\n"
@@ -155,12 +183,25 @@ def test_hostile_text_is_made_visible(event, kind, flow):
 
 
 TEXTS = st.none() | st.lists(st.text(max_size=6) | st.sampled_from(HOSTILE), max_size=6).map("".join)
-RAW = st.none() | st.text(max_size=3) | st.fixed_dictionaries({}, optional={"call_id": TEXTS | st.integers(0, 2), "type": TEXTS, "subtype": TEXTS})
-TIMES = st.none() | st.sampled_from(["2026-01-01T00:00:00Z", "0000-00-00T00:00:inf", "9999-99-99T99:99:nan", "2026-01-01T00:00:1e308"]) | st.text(max_size=24)
+RAW = (
+    st.none()
+    | st.text(max_size=3)
+    | st.fixed_dictionaries({}, optional={"call_id": TEXTS | st.integers(0, 2), "type": TEXTS, "subtype": TEXTS})
+)
+TIMES = (
+    st.none()
+    | st.sampled_from(["2026-01-01T00:00:00Z", "0000-00-00T00:00:inf", "9999-99-99T99:99:nan", "2026-01-01T00:00:1e308"])
+    | st.text(max_size=24)
+)
 EVENTS = st.lists(
     st.fixed_dictionaries(
         {"kind": st.sampled_from(KINDS) | st.text(max_size=8)},
-        optional={"text": TEXTS | st.integers(), "raw": RAW, "time": TIMES, "agent": st.sampled_from([None, "a1", "b\x1b2", 7])},
+        optional={
+            "text": TEXTS | st.integers(),
+            "raw": RAW,
+            "time": TIMES,
+            "agent": st.sampled_from([None, "a1", "b\x1b2", 7]),
+        },
     ),
     max_size=14,
 )
@@ -233,7 +274,8 @@ def test_a_chorus_keeps_calls_of_different_agents_apart(event):
     shown = [
         chorus.feed(event(f"tool-call-{step}", text, raw={"call_id": "same"}, agent=agent))
         for agent, step, text in (
-            ("a", "started", "make"), ("b", "started", "ls"), ("b", "completed", "ls → done"), ("a", "completed", "make → exit 1 (2 s)"),
+            ("a", "started", "make"), ("b", "started", "ls"), ("b", "completed", "ls → done"),
+            ("a", "completed", "make → exit 1 (2 s)"),
         )
     ]  # fmt: skip
     assert shown == ["", "", "10:20:30 bert  ls  ✓ done\n", "10:20:30 anna  make  ✗ exit 1  2s\n"]

@@ -182,6 +182,13 @@ class House:
     def wire(self, *, hello=True):
         return Wire(self.socket, hello=hello)
 
+    def reload(self, config):
+        """Give the daemon another configuration."""
+        self.config.write_text(config)
+        told = self.log.read_bytes().count(b"configuration reloaded")
+        self.daemon.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.log.read_bytes().count(b"configuration reloaded") > told, "the reload")
+
     def kill(self):
         self.daemon.kill()
         self.daemon.wait(PATIENCE)
@@ -249,6 +256,23 @@ def house(tmp_path):
 def daemon(house):
     """A house with a running daemon."""
     return house.start()
+
+
+@pytest.fixture(scope="session")
+def idle(tmp_path_factory):
+    """A house with a running daemon for tests that create no agents: one is enough for all of them."""
+    found = House(tmp_path_factory.mktemp("idle"))
+    try:
+        yield found.start()
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def idle_wire(idle):
+    """A connection to the daemon without agents, which has said hello."""
+    with idle.wire() as found:
+        yield found
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """Requests, answers and errors, whatever the method."""
 
 import json
-import socket
 
-import pytest
+import trio
 
 from substrat import errors
 from substrat.client import Client
@@ -16,9 +15,9 @@ def request(method="agent.list", **more):
 
 
 @rule("P-REQ-1")
-def test_what_a_request_has(wire):
-    assert wire.exchange(request())["result"] == []
-    assert wire.exchange(request(params={}, extra={"anything": [1]}))["result"] == []
+def test_what_a_request_has(idle_wire):
+    assert idle_wire.exchange(request())["result"] == []
+    assert idle_wire.exchange(request(params={}, extra={"anything": [1]}))["result"] == []
     for broken in (
         {"id": "r", "method": "agent.list"},
         request(jsonrpc="1.0"),
@@ -26,28 +25,28 @@ def test_what_a_request_has(wire):
         request(method=7),
         {"jsonrpc": "2.0", "id": "r", "result": None},
     ):
-        assert wire.error(broken) == ("r", "InvalidRequest")
+        assert idle_wire.error(broken) == ("r", "InvalidRequest")
 
 
 @rule("P-REQ-2", "P-ANS-1")
-def test_ids_that_are_ids(wire):
+def test_ids_that_are_ids(idle_wire):
     for number in (0, 1, -7, 2**53, 10**30, "", "text", "é\n"):
-        assert wire.exchange(request(id=number)) == {"jsonrpc": "2.0", "id": number, "result": []}
+        assert idle_wire.exchange(request(id=number)) == {"jsonrpc": "2.0", "id": number, "result": []}
 
 
 @rule("P-REQ-2")
-def test_ids_that_are_none(wire):
+def test_ids_that_are_none(idle_wire):
     for odd in (1.5, None, [1], {"a": 1}, True):
-        assert wire.error(request(id=odd))[1] == "InvalidRequest"
+        assert idle_wire.error(request(id=odd))[1] == "InvalidRequest"
     notification = {"jsonrpc": "2.0", "method": "agent.spawn", "params": {"workspace": "/"}}
-    assert wire.error(notification) == (None, "InvalidRequest")
+    assert idle_wire.error(notification) == (None, "InvalidRequest")
 
 
 @rule("P-ANS-2")
-def test_an_answer_without_a_request_has_no_id(wire):
+def test_an_answer_without_a_request_has_no_id(idle_wire):
     for odd in (1.5, None, [1], {"a": 1}):
-        assert wire.error(request(id=odd)) == (None, "InvalidRequest")
-    assert wire.error(b'{"jsonrpc":"2.0","id":5,') == (None, "ParseError")
+        assert idle_wire.error(request(id=odd)) == (None, "InvalidRequest")
+    assert idle_wire.error(b'{"jsonrpc":"2.0","id":5,') == (None, "ParseError")
 
 
 @rule("P-REQ-3")
@@ -88,9 +87,9 @@ def test_a_long_request_holds_up_no_other(wire, daemon):
 
 
 @rule("P-REQ-6")
-def test_there_is_no_other_method(wire):
+def test_there_is_no_other_method(idle_wire):
     for name in ("agent.fly", "", "__init__", "Hello", "agent.list "):
-        assert wire.refused(name) == "MethodNotFound"
+        assert idle_wire.refused(name) == "MethodNotFound"
 
 
 @rule("P-REQ-7")
@@ -113,18 +112,18 @@ def test_parameters_of_every_method(wire, daemon):
 
 
 @rule("P-REQ-7", "P-STAB-3")
-def test_params_and_their_kinds(wire):
+def test_params_and_their_kinds(idle_wire):
     for absent in (request(params=None), request(params={}), request()):
-        assert wire.exchange(absent)["result"] == []
+        assert idle_wire.exchange(absent)["result"] == []
     for odd in ([], "x", 1, {"unheard_of": None}):
-        assert wire.error(request(params=odd)) == ("r", "InvalidParams")
-    assert wire.call("events.read", agent=None, since=None, limit=None, lines=None)["events"] == []
+        assert idle_wire.error(request(params=odd)) == ("r", "InvalidParams")
+    assert idle_wire.call("events.read", agent=None, since=None, limit=None, lines=None)["events"] == []
     for size in (2**63 - 1, -(2**63 - 1)):
-        assert wire.call("events.read", since=size)["events"] == []
+        assert idle_wire.call("events.read", since=size)["events"] == []
     for odd in (2**63, -(2**63), 1.0, True, 1e3):
-        assert wire.refused("events.read", since=odd) == "InvalidParams"
+        assert idle_wire.refused("events.read", since=odd) == "InvalidParams"
     for odd in (-1, 1e9 + 1, 10**400):
-        assert wire.refused("agent.wait", agents=[], timeout=odd) == "InvalidParams"
+        assert idle_wire.refused("agent.wait", agents=[], timeout=odd) == "InvalidParams"
 
 
 @rule("P-ANS-3")
@@ -139,10 +138,10 @@ def test_what_was_answered_survives_a_kill(house):
 
 
 @rule("P-ERR-1")
-def test_an_error_has_its_three_members(wire):
+def test_an_error_has_its_three_members(idle_wire):
     codes = {name: int(code) for rows in document.tables(document.sections()["Errors"]) for code, name, _ in rows[1:]}
     for method, params in (("agent.show", {"agent": "x"}), ("agent.fly", {}), ("agent.show", {})):
-        error = wire.answer(wire.ask(method, **params))["error"]
+        error = idle_wire.answer(idle_wire.ask(method, **params))["error"]
         assert list(error) == ["code", "message", "data"]
         assert error["code"] == codes[error["data"]["type"]]
         assert error["message"]
@@ -175,72 +174,81 @@ def test_an_unknown_code_is_a_failure():
 
 
 @rule("P-STAB-2")
-async def test_a_client_ignores_what_it_does_not_know():
+async def test_a_client_ignores_what_it_does_not_know(tmp_path):
     """The Python client, against a daemon of a later version."""
-    import trio
+    said = {
+        "hello": {
+            "id": 1, "result": {"protocol": 1, "server": "later", "new": 1}, "also": "new",
+        },
+        "agent.list": {"id": 2, "result": [{"id": "x", "new": None}]},
+    }  # fmt: skip
+    unasked = [
+        {"method": "weather", "params": ["sunny"]},
+        {"method": "event", "params": {"subscription": 99, "event": {}, "new": 1}},
+    ]
 
-    def lines():
-        yield {"jsonrpc": "2.0", "id": 1, "result": {"protocol": 1, "server": "later", "new": 1}, "also": "new"}
-        yield {"jsonrpc": "2.0", "method": "weather", "params": ["sunny"]}
-        yield {"jsonrpc": "2.0", "method": "event", "params": {"subscription": 99, "event": {}, "new": 1}}
-        yield {"jsonrpc": "2.0", "id": 2, "result": [{"id": "x", "new": None}]}
+    async def later_daemon(stream):
+        unread = b""
+        async for data in stream:
+            *lines, unread = (unread + data).split(b"\n")
+            for line in lines:
+                for message in (*unasked, said[json.loads(line)["method"]]):
+                    await stream.send_all(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    ours, theirs = socket.socketpair()
-    with theirs:
-        theirs.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines()))
-        client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
-        with trio.fail_after(20):
-            async with client._stream, trio.open_nursery() as nursery:
-                await_answers = [client._greet, client.agents]
-                # Both are asked before the answers are read, because they are there already.
-                results = []
-
-                async def ask():
-                    for method in await_answers:
-                        results.append(await method())
-                    nursery.cancel_scope.cancel()
-
-                nursery.start_soon(ask)
-                await trio.testing.wait_all_tasks_blocked()
-                nursery.start_soon(client._read)
-    assert results == [None, [{"id": "x", "new": None}]]
+    path = str(tmp_path / "s")
+    listener = trio.socket.socket(trio.socket.AF_UNIX)
+    await listener.bind(path)
+    listener.listen()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, later_daemon, [trio.SocketListener(listener)])
+            async with Client.connect(path) as client:
+                assert await client.agents() == [{"id": "x", "new": None}]
+            nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("method", sorted(document.methods()))
-def test_results_are_those_of_the_document(house, method):
-    house.start()
-    with house.wire() as wire:
-        if method != "inbox.list":
-            house.spawn(wire)
-        required = {
-            "workspace": str(house.workspace),
-            "agents": ["anna"],
-            "agent": "anna",
-            "prompt": "/say x",
-            "protocol": 1,
-        }
-        if method == "events.unsubscribe":
-            required["subscription"] = wire.call("events.subscribe")["subscription"]
+def test_results_are_those_of_the_document(wire, daemon):
+    """Every method once, each on an agent of its own."""
+    given = {"workspace": str(daemon.workspace), "prompt": "/say x", "protocol": 1}
+    seen = set()
+    for method, text in sorted(document.methods().items(), key=lambda item: item[0] == "daemon.shutdown"):
+        name = "for-" + method.replace(".", "-")
+        given.update(agents=[name], agent=name)
         if method == "agent.interrupt":
-            house.hold(wire, "bert")
-            required["agent"] = "bert"
-        if method == "agent.wait_message":
-            wire.call("agent.send", agent="anna", prompt="/say x")
-        params = {name: required[name] for name, _, needed in document.parameters(method) if needed}
-        result = wire.call(method, **params)
-        text = document.methods()[method]
+            daemon.hold(wire, name)
+        else:
+            daemon.spawn(wire, name, "/say x" if method == "agent.wait_message" else None)
+        if method == "events.unsubscribe":
+            given["subscription"] = wire.call("events.subscribe")["subscription"]
+        result = wire.call(method, **{key: given[key] for key, _, needed in document.parameters(method) if needed})
         if "Result: an object." in text:
+            seen.add("object")
             assert list(result) == list(document.result_members(method))
             check_types(result, document.result_members(method))
         elif "Result: an agent object" in text:
+            seen.add("agent")
             check_agent(result)
         elif "Result: an array of agent objects" in text:
+            seen.add("agents")
+            assert name in [agent["name"] for agent in result]
             for agent in result:
                 check_agent(agent)
         elif "Result: null." in text:
+            seen.add("null")
             assert result is None
         else:
+            seen.add(method)
             assert result == []
+    assert seen == {"object", "agent", "agents", "null", "inbox.list"}
+
+
+def test_a_message_to_the_operator_is_as_the_document_says(wire, daemon):
+    daemon.run(wire, prompt='/tool send_message {"to": "operator", "text": "hello there"}')
+    (item,) = wire.call("inbox.list")
+    members = document.result_members("inbox.list")
+    assert list(item) == list(members)
+    check_types(item, members)
+    assert (item["from"], item["text"]) == ("anna", "hello there")
 
 
 TYPES = {"string": str, "integer": int, "object": dict, "array": list, "null": type(None)}
@@ -253,6 +261,7 @@ def check_types(value, members):
 
 
 def check_agent(agent):
-    check_types(agent, dict((row[0], row[1]) for row in document.table("The agent object", "member")))
+    assert list(agent) == document.column("The agent object", "member")
+    check_types(agent, {row[0]: row[1] for row in document.table("The agent object", "member")})
     if agent["turn"] is not None:
-        check_types(agent["turn"], dict((row[0], row[1]) for row in document.table("The turn object", "member")))
+        check_types(agent["turn"], {row[0]: row[1] for row in document.table("The turn object", "member")})

@@ -21,8 +21,8 @@ STATUS = {"jsonrpc": "2.0", "id": "s", "method": "daemon.status"}
 
 
 @rule("P-SOCK-1")
-def test_the_socket_is_where_the_environment_says(daemon, tmp_path):
-    assert stat.S_ISSOCK(daemon.socket.stat().st_mode)
+def test_the_socket_is_where_the_environment_says(idle, tmp_path):
+    assert stat.S_ISSOCK(idle.socket.stat().st_mode)
     first = {"SUBSTRAT_SOCKET": "/a/b.sock", "SUBSTRAT_RUNTIME_DIR": "/c", "XDG_RUNTIME_DIR": "/d"}
     assert paths.operator_socket(first) == "/a/b.sock"
     assert paths.operator_socket({**first, "SUBSTRAT_SOCKET": ""}) == "/c/daemon.sock"
@@ -49,9 +49,9 @@ def fallbacks():
 
 
 @rule("P-SOCK-2")
-def test_only_the_user_may_touch_it(daemon):
-    assert stat.S_IMODE(daemon.socket.stat().st_mode) == 0o600
-    assert stat.S_IMODE(daemon.runtime.stat().st_mode) == 0o700
+def test_only_the_user_may_touch_it(idle):
+    assert stat.S_IMODE(idle.socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE(idle.runtime.stat().st_mode) == 0o700
 
 
 STRANGER = """
@@ -107,8 +107,8 @@ def test_one_connection_too_many_waits(daemon):
 
 
 @rule("P-FRAME-1", "P-FRAME-2")
-def test_a_line_is_a_message_however_it_is_sent(daemon):
-    with daemon.wire(hello=False) as wire:
+def test_a_line_is_a_message_however_it_is_sent(idle):
+    with idle.wire(hello=False) as wire:
         for byte in json.dumps(HELLO, ensure_ascii=False).encode() + b"\n":
             wire.socket.sendall(bytes([byte]))
         assert wire.receive()["id"] == "h"
@@ -120,21 +120,21 @@ def test_a_line_is_a_message_however_it_is_sent(daemon):
 
 
 @rule("P-FRAME-3")
-def test_the_longest_line_is_taken_and_a_longer_one_ends_the_connection(wire, daemon):
+def test_the_longest_line_is_taken_and_a_longer_one_ends_the_connection(idle_wire, idle):
     def padded(size):
         line = json.dumps({**STATUS, "pad": ""}).encode()
         return line[:-2] + b"x" * (size - len(line)) + b'"}'
 
     assert len(padded(1000)) == 1000
-    assert wire.exchange(padded(framing.MAX_LINE))["id"] == "s"
-    with daemon.wire() as other:
-        # The daemon may have said why and closed before all of it was sent.
+    assert idle_wire.exchange(padded(framing.MAX_LINE))["id"] == "s"
+    with idle.wire() as other:
+        # The idle may have said why and closed before all of it was sent.
         with contextlib.suppress(ConnectionError):
             other.send(padded(framing.MAX_LINE + 1))
         answer = other.receive()
         assert (answer["id"], answer["error"]["data"]["type"]) == (None, "MessageTooLarge")
         assert other.receive() is None
-    assert wire.exchange(STATUS)["id"] == "s"
+    assert idle_wire.exchange(STATUS)["id"] == "s"
 
 
 @rule("P-FRAME-4")
@@ -142,6 +142,7 @@ def test_the_longest_line_is_taken_and_a_longer_one_ends_the_connection(wire, da
     "line",
     [
         b"{bad",
+        '{"jsonrpc":"2.0","id":1,"method":"agent.list"}'.encode("utf-16"),
         b'{"jsonrpc":"2.0","id":1,"method":"agent.list","params":{"x":NaN}}',
         b'{"jsonrpc":"2.0","id":1,"method":"agent.list","params":{"x":-Infinity}}',
         b'{"jsonrpc":"2.0","id":1,"id":1,"method":"agent.list"}',
@@ -149,23 +150,23 @@ def test_the_longest_line_is_taken_and_a_longer_one_ends_the_connection(wire, da
         b'{"jsonrpc":"2.0","id":1,"method":"agent.show","params":{"agent":"\xff"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"agent.list","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
-    ids=["syntax", "nan", "infinity", "key twice", "surrogate", "utf-8", "deep"],
+    ids=["syntax", "utf-16", "nan", "infinity", "key twice", "surrogate", "utf-8", "deep"],
 )
-def test_what_is_no_json(wire, line):
-    assert wire.error(line) == (None, "ParseError")
-    assert wire.exchange(STATUS)["id"] == "s"
+def test_what_is_no_json(idle_wire, line):
+    assert idle_wire.error(line) == (None, "ParseError")
+    assert idle_wire.exchange(STATUS)["id"] == "s"
 
 
 @rule("P-FRAME-5", "P-ANS-2")
 @pytest.mark.parametrize("line", [b"[]", b'[{"jsonrpc":"2.0","id":1,"method":"agent.list"}]', b"17", b'"x"', b"null"])
-def test_what_is_no_object(wire, line):
-    assert wire.error(line) == (None, "InvalidRequest")
-    assert wire.exchange(STATUS)["id"] == "s"
+def test_what_is_no_object(idle_wire, line):
+    assert idle_wire.error(line) == (None, "InvalidRequest")
+    assert idle_wire.exchange(STATUS)["id"] == "s"
 
 
 @rule("P-FRAME-7")
-def test_a_client_that_has_said_all_gets_its_answers(daemon):
-    with daemon.wire(hello=False) as wire:
+def test_a_client_that_has_said_all_gets_its_answers(idle):
+    with idle.wire(hello=False) as wire:
         wire.send(HELLO, {**STATUS, "id": 1, "method": "events.subscribe"}, STATUS)
         wire.socket.sendall(b'{"jsonrpc":"2.0","id":"half"')
         wire.socket.shutdown(1)
@@ -174,35 +175,35 @@ def test_a_client_that_has_said_all_gets_its_answers(daemon):
 
 
 @rule("P-HELLO-1")
-def test_hello_comes_first(daemon):
-    with daemon.wire(hello=False) as wire:
+def test_hello_comes_first(idle):
+    with idle.wire(hello=False) as wire:
         assert wire.error(STATUS) == ("s", "HelloRequired")
         assert wire.error({**HELLO, "params": {}}) == ("h", "InvalidParams")
         assert wire.error(STATUS) == ("s", "HelloRequired")
         assert wire.exchange(HELLO)["result"]["protocol"] == 1
-        assert wire.exchange(STATUS)["result"]["pid"] == daemon.daemon.pid
+        assert wire.exchange(STATUS)["result"]["pid"] == idle.daemon.pid
         assert wire.exchange(HELLO)["result"]["protocol"] == 1, "it may be repeated"
 
 
 @rule("P-HELLO-2")
 @pytest.mark.parametrize("newest", [1, 2, 1000])
-def test_the_answer_is_the_version_that_is_spoken(daemon, newest):
-    with daemon.wire(hello=False) as wire:
+def test_the_answer_is_the_version_that_is_spoken(idle, newest):
+    with idle.wire(hello=False) as wire:
         result = wire.exchange({**HELLO, "params": {"protocol": newest, "client": "a test"}})["result"]
         assert result["protocol"] == framing.PROTOCOL_VERSION <= newest
 
 
 @rule("P-HELLO-3")
-def test_versions_that_do_not_meet(daemon):
-    with daemon.wire(hello=False) as wire:
+def test_versions_that_do_not_meet(idle):
+    with idle.wire(hello=False) as wire:
         assert wire.error({**HELLO, "params": {"protocol": 0}}) == ("h", "UnsupportedVersion")
         assert wire.error(STATUS) == ("s", "HelloRequired")
         assert wire.exchange(HELLO)["result"]["protocol"] == 1
 
 
 @rule("P-HELLO-4")
-def test_requests_in_the_packet_of_the_greeting(daemon):
-    with daemon.wire(hello=False) as wire:
+def test_requests_in_the_packet_of_the_greeting(idle):
+    with idle.wire(hello=False) as wire:
         wire.send(HELLO, STATUS, {**STATUS, "id": 2})
         answers = [wire.receive() for _ in range(3)]
         assert {answer["id"] for answer in answers} == {"h", "s", 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from substrat.cli import output
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import PROGRAM, TAKES_AGENTS, VERBS
 
@@ -21,7 +22,8 @@ COMMAND = Command(
     ),
 )
 
-_NAMES = f"{PROGRAM} ls --json 2>/dev/null | tr ',' '\\n' | sed -n 's/.*\"name\": *\"\\([^\"]*\\)\".*/\\1/p'"
+# Only what a name can be: bash would run what stands in `$(...)` in the words it completes from.
+_NAMES = f"{PROGRAM} ls --json 2>/dev/null | tr ',' '\\n' | sed -n 's/.*\"name\": *\"\\([A-Za-z0-9._-]*\\)\".*/\\1/p'"
 
 
 def run(arguments: Arguments) -> int:
@@ -30,7 +32,11 @@ def run(arguments: Arguments) -> int:
     shell = arguments.words[0]
     if shell not in makers:
         raise COMMAND.wrong(f"there is a script for {', '.join(makers)}, not for {shell!r}")
-    sys.stdout.write(makers[shell]())
+    script = makers[shell]()
+    if arguments.json:
+        output.put_json({"shell": shell, "script": script})
+    else:
+        sys.stdout.write(script)
     return 0
 
 

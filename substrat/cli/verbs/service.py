@@ -21,7 +21,10 @@ COMMAND = Command(
         Option("--dry-run", about="only print the unit and say what would be done"),
         Option("--system", about="not available: Substrat runs as a user's service"),
     ),
-    notes="Running turns are not touched by restarting or uninstalling the service.",
+    notes=(
+        "Running turns are not touched by restarting or uninstalling the service. --json gives an object with\n"
+        "`unit`, the file's path, `installed`, whether it is there now, and after install its `text`."
+    ),
 )
 UNIT = "substratd.service"
 
@@ -51,10 +54,19 @@ def render(template: str, program: str) -> str:
     Args:
         template: the unit as it is shipped.
         program: `substratd`'s absolute path.
+
+    Raises:
+        SubstratError: it is a path that systemd starts nothing from.
     """
+    # systemd refuses these in an executable's path however they are escaped.
+    if any(letter in "'\"\\" or not letter.isprintable() for letter in program):
+        raise errors.SubstratError(
+            f"systemd can't start {program}: a quote, a backslash or an unprintable character is in its path; "
+            "install Substrat in another directory"
+        )
     # systemd.service(5): quotes keep spaces, a percent sign is doubled.
-    quoted = '"' + program.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
-    return template.replace("ExecStart=substratd", f"ExecStart={quoted}")
+    quoted = program.replace("%", "%%")
+    return template.replace("ExecStart=substratd", f'ExecStart="{quoted}"')
 
 
 def find_template() -> str:
@@ -70,7 +82,10 @@ def find_template() -> str:
 def _install(path: str, arguments: Arguments) -> int:
     text = render(find_template(), _daemon_program())
     if arguments.flag("dry-run"):
-        sys.stdout.write(f"# {path}\n{text}")
+        if arguments.json:
+            output.put_json({"unit": path, "installed": False, "text": text})
+        else:
+            sys.stdout.write(f"# {path}\n{text}")
         return errors.DONE
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
@@ -79,6 +94,8 @@ def _install(path: str, arguments: Arguments) -> int:
     commands = [["daemon-reload"], ["enable", "--now", UNIT]]
     done = _systemctl(commands, arguments)
     _warn_about_lingering()
+    if arguments.json:
+        output.put_json({"unit": path, "installed": True, "text": text})
     return errors.DONE if done else errors.FAILED
 
 
@@ -86,12 +103,17 @@ def _uninstall(path: str, arguments: Arguments) -> int:
     if not os.path.exists(path):
         raise errors.NotFound(f"{path} doesn't exist: the service isn't installed")
     if arguments.flag("dry-run"):
-        sys.stdout.write(f"would stop the daemon and remove {path}\n")
+        if arguments.json:
+            output.put_json({"unit": path, "installed": True})
+        else:
+            sys.stdout.write(f"would stop the daemon and remove {path}\n")
         return errors.DONE
     _systemctl([["disable", "--now", UNIT]], arguments)
     os.unlink(path)
     _say(arguments, f"removed {path}; agents and their state stay")
     _systemctl([["daemon-reload"]], arguments)
+    if arguments.json:
+        output.put_json({"unit": path, "installed": False})
     return errors.DONE
 
 

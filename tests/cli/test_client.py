@@ -1,0 +1,488 @@
+"""`substrat.Client`, against a scripted daemon and a real one."""
+
+import gc
+import json
+import os
+import threading
+import warnings
+
+import pytest
+import trio
+import trio.testing
+
+import substrat
+from substrat import errors
+from substrat.wire import framing, methods
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_open():
+    """An unclosed socket or channel warns when it is collected."""
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+    # A scripted daemon's end of the connection may still be open.
+    assert len(os.listdir("/proc/self/fd")) <= before + 6
+
+
+async def test_hello(fake):
+    daemon = fake({})
+    async with substrat.Client.connect() as client:
+        assert client.server["server"] == "substratd 9.9"
+    assert daemon.calls("hello") == [{"protocol": 1, "client": f"substrat.Client {substrat.__version__}"}]
+
+
+async def test_a_refused_hello_is_itself(fake):
+    fake({"hello": errors.UnsupportedVersion("speak 2")})
+    with pytest.raises(errors.UnsupportedVersion, match="speak 2"):
+        async with substrat.Client.connect():
+            pytest.fail("it was refused")
+
+
+@pytest.mark.parametrize("path", ["none", "file", "no/such/place", "x" * 300, "d" * 120 + "/s"])
+async def test_nobody_listens(tmp_path, path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.DaemonNotRunning, match="start one with 'substratd'"):
+        async with substrat.Client.connect(str(tmp_path / path)):
+            pytest.fail("nobody listens")
+
+
+async def test_a_long_socket_path(fake, tmp_path):
+    path = tmp_path / ("d" * 120) / "daemon.sock"
+    path.parent.mkdir()
+    fake({"agent.list": []}, path=path)
+    async with substrat.Client.connect(str(path)) as client:
+        assert await client.agents() == []
+
+
+async def test_each_method_says_what_the_protocol_has(fake, agent):
+    answers = {"agent.send": {"agent": agent(), "message": 4}, "agent.resume": {"agent": agent(), "message": None}}
+    answers["events.read"] = {"events": [1], "cursor": 9}
+    names = {method.name for method in methods.METHODS}
+    daemon = fake({**{name: agent() for name in names - {"hello"}}, **answers})
+    async with substrat.Client.connect() as client:
+        await client.spawn("/w", name="n", model="m", network="none", allow=("a", "b"), prompt="p")
+        await client.spawn("/w")
+        assert await client.send("a", "p") == 4
+        await client.agents()
+        assert await client.show("a") == agent()
+        await client.wait("a", "b", until=("idle",), timeout=1)
+        await client.wait("a")
+        await client.wait_message("a", 4, timeout=2.5)
+        await client.suspend("a")
+        assert await client.resume("a") is None
+        await client.interrupt("a")
+        await client.end("a")
+        assert await client.rm("a") is None
+        assert await client.read_events("a", 3) == ([1], 9)
+        await client.status()
+        await client.shutdown()
+    assert daemon.calls("agent.spawn") == [
+        {"workspace": "/w", "name": "n", "model": "m", "network": "none", "allow": ["a", "b"], "prompt": "p"},
+        {"workspace": "/w"},
+    ]
+    assert daemon.calls("agent.wait") == [{"agents": ["a", "b"], "until": ["idle"], "timeout": 1}, {"agents": ["a"]}]
+    for request in daemon.requests:
+        methods.check(methods.BY_NAME[request["method"]], request["params"])
+
+
+async def test_calls_at_once_are_answered_in_any_order(fake):
+    def serve(peer):
+        peer.greet()
+        requests = [peer.read() for _ in range(40)]
+        for request in reversed(requests):
+            name = request["params"]["agent"]
+            peer.fail(request, errors.NotFound(name)) if int(name) % 3 == 0 else peer.answer(request, name)
+
+    fake(serve)
+    found = {}
+
+    async def show(client, name):
+        try:
+            found[name] = await client.show(name)
+        except errors.NotFound as problem:
+            found[name] = "not " + problem.message
+
+    async with substrat.Client.connect() as client, trio.open_nursery() as nursery:
+        for number in range(40):
+            nursery.start_soon(show, client, str(number))
+    assert found == {str(n): f"not {n}" if n % 3 == 0 else str(n) for n in range(40)}
+
+
+@pytest.mark.parametrize("kind", errors.every_error().values(), ids=lambda kind: kind.__name__)
+async def test_errors_propagate_as_themselves(fake, kind):
+    fake({"agent.show": kind("why")})
+    with pytest.raises(errors.SubstratError, match=r"^why$") as caught:
+        async with substrat.Client.connect() as client:
+            await client.show("a")
+    assert type(caught.value) is kind
+
+
+async def test_the_bodys_own_errors_propagate_as_themselves(fake):
+    fake({})
+    with pytest.raises(ZeroDivisionError):
+        async with substrat.Client.connect():
+            raise ZeroDivisionError
+    group = ExceptionGroup("mine", [ValueError()])
+    with pytest.raises(ExceptionGroup) as caught:
+        async with substrat.Client.connect():
+            raise group
+    assert caught.value is group
+
+
+async def test_cancellation_of_one_call_leaves_the_others(fake):
+    asked = threading.Event()
+
+    def serve(peer):
+        peer.greet()
+        first = peer.read()
+        asked.set()
+        second = peer.read()
+        # The late answer is for nobody.
+        peer.answer(first, "late")
+        peer.answer(second, "mine")
+
+    fake(serve)
+    async with substrat.Client.connect() as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.show, "first")
+            assert await trio.to_thread.run_sync(asked.wait, 20)
+            nursery.cancel_scope.cancel()
+        assert await client.show("second") == "mine"
+
+
+async def test_a_call_that_is_cancelled_before_it_is_sent_leaves_the_connection_whole(fake):
+    daemon = fake({"agent.show": "x"})
+    async with substrat.Client.connect() as client:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await client.show("never")
+        assert scope.cancelled_caught
+        assert await client.show("a") == "x"
+    assert daemon.calls("agent.show") == [{"agent": "a"}]
+
+
+async def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection_cleanly(fake):
+    stuck = threading.Event()
+    lines = []
+
+    def serve(peer):
+        peer.greet()
+        first = peer.read()
+        assert stuck.wait(20)
+        while (request := peer.read()) is not None:
+            lines.append(request)
+        # It answers what it was asked before, as the real one does when its client has closed its sending side.
+        peer.answer(first, "in time")
+
+    fake(serve)
+    early = []
+
+    async def ask(client, *, task_status):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ready, client, task_status)
+            early.append(await client.show("early"))
+
+    async def ready(client, task_status):
+        await trio.testing.wait_all_tasks_blocked()
+        task_status.started()
+
+    async with substrat.Client.connect() as client, trio.open_nursery() as nursery:
+        await nursery.start(ask, client)
+        async with trio.open_nursery() as inner:
+            # More than a socket's buffer holds, to a daemon that doesn't read.
+            inner.start_soon(client.send, "a", "x" * 8_000_000)
+            await trio.testing.wait_all_tasks_blocked()
+            inner.cancel_scope.cancel()
+        with pytest.raises(errors.ConnectionLost, match="cancelled while it was being sent"):
+            await client.show("a")
+        stuck.set()
+    assert early == ["in time"]
+    assert lines == []
+
+
+async def test_a_lost_connection_is_told_to_all_who_wait_and_to_all_who_come(fake):
+    def serve(peer):
+        peer.greet()
+        for _ in range(3):
+            peer.read()
+
+    fake(serve)
+    lost = []
+
+    async def ask(client):
+        with pytest.raises(errors.ConnectionLost):
+            await client.show("a")
+        lost.append(1)
+
+    async with substrat.Client.connect() as client:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask, client)
+        with pytest.raises(errors.ConnectionLost):
+            await client.agents()
+    assert len(lost) == 3
+
+
+async def test_what_the_daemon_said_before_it_closed_is_the_error(fake):
+    def serve(peer):
+        peer.greet()
+        peer.read()
+        peer.fail(None, errors.MessageTooLarge("too long"))
+
+    fake(serve)
+    async with substrat.Client.connect() as client:
+        with pytest.raises(errors.MessageTooLarge, match="too long"):
+            await client.show("a")
+
+
+async def test_after_the_context_the_connection_is_lost(fake):
+    fake({"agent.show": {}})
+    async with substrat.Client.connect() as client:
+        await client.show("a")
+    with pytest.raises(errors.ConnectionLost):
+        await client.show("a")
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400\r\n", b"[]\n", b"7\n", b'{"method":"event","params":{}}\n', b'{"id":1,"error":{}}\n']
+)
+async def test_something_that_is_no_daemon_is_one_error(fake, said):
+    fake(lambda peer: (peer.write(said), peer.read(), peer.read()))
+    with pytest.raises(errors.SubstratError):
+        async with substrat.Client.connect():
+            pytest.fail("it said nonsense")
+
+
+async def test_a_huge_answer(fake):
+    text = "é" * (2 * framing.MAX_LINE // 6)
+    fake({"agent.show": {"result": text}})
+    async with substrat.Client.connect() as client:
+        assert (await client.show("a"))["result"] == text
+
+
+async def test_what_the_daemon_could_not_read_is_refused_here(fake):
+    daemon = fake({"agent.list": []})
+    async with substrat.Client.connect() as client:
+        with pytest.raises(errors.MessageTooLarge, match="put the text into a file"):
+            await client.send("a", "x" * framing.MAX_LINE)
+        for odd in ("\ud800", "x\udcff"):
+            with pytest.raises(errors.ParseError):
+                await client.send("a", odd)
+        for number in (float("nan"), float("inf")):
+            with pytest.raises(errors.ParseError):
+                await client.wait("a", timeout=number)
+        assert await client.agents() == []
+        assert len(daemon.requests) == 2
+
+
+async def test_words_that_look_like_what_json_lacks_are_sent(fake):
+    daemon = fake({"agent.send": {"agent": {}, "message": 1}})
+    async with substrat.Client.connect() as client:
+        for prompt in ("NaN", "Infinity", "-Infinity", "\\ud800", "\U0001f642"):
+            await client.send("a", prompt)
+    assert [call["prompt"] for call in daemon.calls("agent.send")] == [
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "\\ud800",
+        "\U0001f642",
+    ]
+
+
+# Events
+
+
+async def test_events_come_in_order_and_none_is_lost_to_a_slow_consumer(fake, event):
+    def serve(peer):
+        peer.greet()
+        subscribe = peer.read()
+        # In one packet with the answer: the first events must find their subscriber.
+        first = [framing.notification("event", {"subscription": 5, "event": event("user", cursor=n)}) for n in range(1000)]
+        peer.write(framing.success(subscribe["id"], {"subscription": 5, "cursor": 0}), *first)
+        unsubscribe = peer.read()
+        assert (unsubscribe["method"], unsubscribe["params"]) == ("events.unsubscribe", {"subscription": 5})
+        peer.answer(unsubscribe)
+        peer.answer(peer.read(), ["after"])
+
+    fake(serve)
+    cursors = []
+    async with substrat.Client.connect() as client:
+        async with client.events("anna", since=0) as events:
+            async for found in events:
+                cursors.append(found["cursor"])
+                await trio.testing.wait_all_tasks_blocked()
+                if len(cursors) == 1000:
+                    break
+        assert await client.agents() == ["after"]
+    assert cursors == list(range(1000))
+
+
+async def test_a_consumer_that_leaves_early_gets_its_later_answers(fake, event):
+    def serve(peer):
+        peer.greet()
+        subscribe = peer.read()
+        peer.answer(subscribe, {"subscription": 1, "cursor": 0})
+        for number in range(2000):
+            peer.event(1, event("user", cursor=number))
+        peer.answer(peer.read())
+        peer.event(1, event("user", "after the end", cursor=2001))
+        peer.answer(peer.read(), ["after"])
+
+    fake(serve)
+    async with substrat.Client.connect() as client:
+        async with client.events() as events:
+            assert (await events.receive())["cursor"] == 0
+            await trio.testing.wait_all_tasks_blocked()
+        assert await client.agents() == ["after"]
+
+
+async def test_two_subscriptions_are_kept_apart(fake, event):
+    def serve(peer):
+        peer.greet()
+        for number in (1, 2):
+            peer.answer(peer.read(), {"subscription": number, "cursor": 0})
+        for number in (2, 1, 2):
+            peer.event(number, event("user", str(number)))
+        for _ in range(2):
+            peer.answer(peer.read())
+
+    fake(serve)
+    async with substrat.Client.connect() as client, client.events("a") as one, client.events("b") as two:
+        assert [(await two.receive())["text"] for _ in range(2)] == ["2", "2"]
+        assert (await one.receive())["text"] == "1"
+
+
+async def test_events_end_with_the_connection_after_what_had_come(fake, event):
+    def serve(peer):
+        peer.greet()
+        peer.answer(peer.read(), {"subscription": 1, "cursor": 0})
+        for number in range(3):
+            peer.event(1, event("user", cursor=number))
+
+    fake(serve)
+    async with substrat.Client.connect() as client:
+        async with client.events() as events:
+            assert [found["cursor"] async for found in events] == [0, 1, 2]
+        with pytest.raises(errors.ConnectionLost):
+            await client.agents()
+
+
+async def test_a_refused_subscription_is_itself(fake):
+    fake({"events.subscribe": errors.NotFound("there is no a"), "agent.list": []})
+    async with substrat.Client.connect() as client:
+        with pytest.raises(errors.NotFound):
+            async with client.events("a"):
+                pytest.fail("it was refused")
+        assert await client.agents() == []
+
+
+async def test_leaving_events_by_an_error_or_by_cancellation_unsubscribes(fake):
+    daemon = fake({"events.subscribe": {"subscription": 3, "cursor": 0}, "events.unsubscribe": None})
+    async with substrat.Client.connect() as client:
+        with pytest.raises(ZeroDivisionError):
+            async with client.events():
+                raise ZeroDivisionError
+        with trio.CancelScope() as scope:
+            async with client.events() as events:
+                scope.cancel()
+                await events.receive()
+        assert scope.cancelled_caught
+        assert client._channels == {}
+        assert client._pending == {}
+    assert daemon.calls("events.unsubscribe") == [{"subscription": 3}] * 2
+
+
+async def test_cancellation_of_the_whole_is_no_error(fake):
+    asked = threading.Event()
+
+    def serve(peer):
+        peer.greet()
+        peer.read()
+        asked.set()
+        peer.read()
+
+    fake(serve)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def stop():
+                await trio.to_thread.run_sync(asked.wait, 20)
+                scope.cancel()
+
+            nursery.start_soon(stop)
+            async with substrat.Client.connect() as client:
+                await client.show("a")
+    assert scope.cancelled_caught
+
+
+# A real daemon
+
+
+async def test_a_life_with_a_real_daemon(real_daemon, tmp_path):
+    async with substrat.Client.connect(real_daemon) as client:
+        assert (await client.status())["pid"] == client.server["pid"]
+        spawned = await client.spawn(str(tmp_path), name="anna", prompt="/say hello")
+        done = await client.wait_message("anna", timeout=30)
+        assert (done["turn"]["outcome"], done["id"]) == ("success", spawned["id"])
+        message = await client.send("anna", "again")
+        assert (await client.wait_message("anna", message, timeout=30))["turn"]["number"] == 2
+        assert [agent["name"] for agent in await client.agents()] == ["anna"]
+        page, cursor = await client.read_events("anna")
+        assert [found["text"] for found in page if found["kind"] == "result:success"] == ["hello", "again"]
+        assert await client.read_events("anna", cursor) == ([], cursor)
+        async with client.events("anna", since=0) as events:
+            assert [(await events.receive())["cursor"] for _ in page] == [found["cursor"] for found in page]
+        assert (await client.suspend("anna"))["state"] == "suspended"
+        assert await client.resume("anna") is None
+        with pytest.raises(errors.NameTaken):
+            await client.spawn(str(tmp_path), name="anna")
+        assert (await client.end("anna"))["state"] == "ended"
+        with pytest.raises(errors.Refused):
+            await client.send("anna", "more")
+        await client.rm("anna")
+        with pytest.raises(errors.NotFound):
+            await client.show("anna")
+
+
+async def test_a_real_daemons_errors(real_daemon, tmp_path):
+    async with substrat.Client.connect(real_daemon) as client:
+        with pytest.raises(errors.WorkspaceUnusable):
+            await client.spawn(str(tmp_path / "none"))
+        with pytest.raises(errors.MethodNotFound):
+            await client.call("agent.fly")
+        with pytest.raises(errors.InvalidParams):
+            await client.call("agent.show", agent=7)
+        with pytest.raises(errors.NotFound):
+            async with client.events("nobody"):
+                pytest.fail("there is nobody")
+        quiet = await client.spawn(str(tmp_path), name="quiet")
+        with pytest.raises(errors.WaitTimedOut):
+            await client.wait("quiet", until=("ended",), timeout=0.01)
+        await client.rm(quiet["id"])
+
+
+async def test_many_tasks_on_one_connection_to_a_real_daemon(real_daemon, tmp_path):
+    found = []
+
+    async def live(client, number):
+        agent = await client.spawn(str(tmp_path), name=f"many-{number}")
+        found.append((await client.show(agent["id"]))["name"])
+        await client.rm(agent["id"])
+
+    async with substrat.Client.connect(real_daemon) as client, trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(live, client, number)
+    assert sorted(found) == sorted(f"many-{number}" for number in range(30))
+
+
+def test_the_package_gives_the_client_when_asked():
+    assert substrat.Client.__name__ == "Client"
+    with pytest.raises(AttributeError):
+        _ = substrat.Server
+    assert json.dumps(substrat.__all__)

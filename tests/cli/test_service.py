@@ -1,0 +1,239 @@
+"""`service` and the unit it installs."""
+
+import configparser
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from substrat.cli.verbs import service
+
+UNIT = Path(__file__).parents[2] / "systemd" / "substratd.service"
+ODD = ["plain", "two words", "100% sure", "$HOME ${x}", "é漢", "a;b", "#c", "%h%n", "@x", "-y", "a*b?"]
+IMPOSSIBLE = ['quo"te', "back\\slash", "it's", "line\nbreak", "tab\t", "\x1b"]
+
+
+def settings(text):
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read_string(text)
+    return parser
+
+
+def unquoted(value):
+    """What systemd makes of a quoted executable path (systemd.service(5), systemd.syntax(7))."""
+    assert value.startswith('"')
+    assert value.endswith('"')
+    return value[1:-1].replace("%%", "%")
+
+
+@pytest.fixture
+def config(monkeypatch, tmp_path):
+    """A configuration directory of the test's own, and a `substratd` beside a `substratctl`."""
+    directory = tmp_path / "con fig"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(directory))
+    monkeypatch.setattr(sys, "argv", ["/nonexistent/substratctl"])
+    return directory / "systemd" / "user" / "substratd.service"
+
+
+@pytest.fixture
+def installed(executable, monkeypatch):
+    """Put a daemon into a directory of some name, beside the `substratctl` that runs."""
+
+    def put(name, tmp_path):
+        daemon = executable("substratd", "exit 0", directory=tmp_path / name)
+        monkeypatch.setattr(sys, "argv", [str(daemon.parent / "substratctl")])
+        return daemon
+
+    return put
+
+
+def test_the_unit_says_what_survival_needs():
+    unit = settings(UNIT.read_text())
+    found = unit["Service"]
+    assert (found["Type"], found["KillMode"], found["Delegate"], found["Restart"]) == (
+        "notify",
+        "process",
+        "yes",
+        "on-failure",
+    )
+    assert float(found["WatchdogSec"]) > 0
+    assert found["ExecStart"] == "substratd"
+    assert unit["Install"]["WantedBy"] == "default.target"
+    forbidden = (
+        "Restrict" + "Namespaces",
+        "SystemCallFilter",
+        "PrivateTmp",
+        "ProtectSystem",
+        "ProtectHome",
+        "PrivateUsers",
+    )
+    assert not set(forbidden) & set(found)
+
+
+def test_the_template_is_the_unit():
+    assert service.find_template() == UNIT.read_text()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_render_changes_one_line(name):
+    program = f"/opt/{name}/substratd"
+    before, after = UNIT.read_text().splitlines(), service.render(UNIT.read_text(), program).splitlines()
+    changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert len(changed) == 1
+    assert changed[0][0] == "ExecStart=substratd"
+    assert unquoted(changed[0][1].removeprefix("ExecStart=")) == program
+
+
+def verified(unit):
+    done = subprocess.run(
+        ["systemd-analyze", "--user", "--man=no", "verify", unit], capture_output=True, text=True, check=False,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(unit.parent)},
+    )  # fmt: skip
+    return done.returncode, [line for line in done.stderr.splitlines() if unit.name in line or "ommand" in line]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze isn't installed here")
+@pytest.mark.parametrize("name", ["plain", "two words 100%", "$HOME ${x}", "é漢", "a;b #c %h"])
+def test_systemd_accepts_the_installed_unit(ctl, config, installed, tmp_path, name):
+    installed(name, tmp_path)
+    assert ctl("service", "install").code == 0
+    assert verified(config) == (0, [])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze isn't installed here")
+def test_systemd_would_refuse_a_unit_whose_program_is_not_there(tmp_path):
+    unit = tmp_path / "substratd.service"
+    unit.write_text(service.render(UNIT.read_text(), "/nonexistent/substratd"))
+    code, complaints = verified(unit)
+    assert code != 0
+    assert complaints
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_a_path_that_systemd_cannot_start_is_refused(ctl, config, installed, tmp_path, name):
+    installed(name, tmp_path)
+    done = ctl("service", "install")
+    assert (done.code, done.out) == (1, "")
+    assert "systemd can't start " in done.error
+    assert "install Substrat in another directory" in done.error
+    assert not config.exists()
+
+
+def test_install_and_uninstall(ctl, config, installed, tmp_path):
+    daemon = installed("two words 100%", tmp_path)
+    done = ctl("service", "install")
+    assert (done.code, done.out) == (0, f"wrote {config}\n")
+    assert "no systemd user manager answers here; where one does, run: systemctl --user daemon-reload && " in done.err
+    assert "systemctl --user enable --now substratd.service" in done.err
+    assert config.read_text() == service.render(UNIT.read_text(), str(daemon))
+    # Again, over what is there.
+    assert ctl("service", "install").code == 0
+    done = ctl("service", "uninstall")
+    assert (done.code, done.out) == (0, f"removed {config}; agents and their state stay\n")
+    assert not config.exists()
+    done = ctl("service", "uninstall")
+    assert (done.code, done.out, done.error) == (4, "", f"{config} doesn't exist: the service isn't installed")
+
+
+def test_dry_run_changes_nothing(ctl, config, installed, tmp_path):
+    daemon = installed("bin", tmp_path)
+    done = ctl("service", "install", "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"# {config}\n" + service.render(UNIT.read_text(), str(daemon))
+    assert not config.parent.exists()
+    assert ctl("service", "uninstall", "--dry-run").code == 4
+    ctl("service", "install")
+    done = ctl("service", "uninstall", "--dry-run")
+    assert (done.code, done.out) == (0, f"would stop the daemon and remove {config}\n")
+    assert config.exists()
+
+
+def test_json_is_one_document(ctl, config, installed, tmp_path):
+    installed("bin", tmp_path)
+    found = ctl("service", "install", "--json", "--dry-run").json
+    assert (found["unit"], found["installed"]) == (str(config), False)
+    found = ctl("service", "install", "--json").json
+    assert (found["unit"], found["installed"], found["text"]) == (str(config), True, config.read_text())
+    assert ctl("service", "uninstall", "--json", "--dry-run").json == {"unit": str(config), "installed": True}
+    assert ctl("service", "uninstall", "--json").json == {"unit": str(config), "installed": False}
+
+
+@pytest.fixture
+def manager(executable, monkeypatch, tmp_path):
+    """A user manager's socket and a `systemctl` that writes down what it is asked; its second argument's answer."""
+
+    def start(body="exit 0"):
+        (tmp_path / "run" / "systemd").mkdir(parents=True)
+        (tmp_path / "run" / "systemd" / "private").touch()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+        program = executable("systemctl", f'echo "$@" >> {tmp_path}/asked\n{body}')
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        return tmp_path / "asked"
+
+    return start
+
+
+def test_where_a_user_manager_answers_it_is_told(ctl, config, installed, manager, tmp_path):
+    installed("bin", tmp_path)
+    asked = manager()
+    done = ctl("service", "install")
+    assert done.out == (
+        f"wrote {config}\nsystemctl --user daemon-reload\nsystemctl --user enable --now substratd.service\n"
+    )
+    ctl("service", "uninstall")
+    assert asked.read_text().splitlines() == [
+        "--user daemon-reload", "--user enable --now substratd.service",
+        "--user disable --now substratd.service", "--user daemon-reload",
+    ]  # fmt: skip
+
+
+def test_a_user_manager_that_refuses_is_status_1(ctl, config, installed, manager, tmp_path):
+    installed("bin", tmp_path)
+    manager("echo first >&2; echo 'no such bus' >&2; exit 5")
+    done = ctl("service", "install")
+    assert done.code == 1
+    assert "systemctl --user daemon-reload failed: no such bus" in done.err
+    assert "enable" not in done.out
+
+
+def test_a_daemon_on_path_is_found(ctl, config, executable, monkeypatch):
+    daemon = executable("substratd", "exit 0")
+    monkeypatch.setenv("PATH", str(daemon.parent))
+    assert f'ExecStart="{daemon}"' in ctl("service", "install", "--dry-run").out
+
+
+def test_without_a_daemon_program_nothing_is_written(ctl, config, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = ctl("service", "install")
+    assert (done.code, done.out) == (1, "")
+    assert done.error == "substratd isn't installed beside substratctl nor on PATH: install Substrat again"
+    assert not config.exists()
+
+
+def test_a_configuration_directory_that_cannot_be_made(ctl, installed, monkeypatch, tmp_path):
+    installed("bin", tmp_path)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    done = ctl("service", "install")
+    assert done.code == 1
+    assert f"can't use {tmp_path}/file/systemd" in done.error
+
+
+def test_the_unit_is_in_the_users_configuration(monkeypatch):
+    assert service.unit_path({"XDG_CONFIG_HOME": "/c"}) == "/c/systemd/user/substratd.service"
+    monkeypatch.setenv("HOME", "/home/x")
+    assert service.unit_path({}) == "/home/x/.config/systemd/user/substratd.service"
+
+
+def test_the_wheel_carries_the_unit():
+    import tomllib
+
+    project = tomllib.loads((UNIT.parents[1] / "pyproject.toml").read_text())
+    target = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]["systemd/substratd.service"]
+    template = Path(service.__file__).parents[2].parent / target
+    assert json.dumps(str(template)).endswith('substrat/daemon/units/substratd.service"')

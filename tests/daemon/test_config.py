@@ -1,0 +1,178 @@
+"""The configuration file: every key, and a sentence for everything that is wrong."""
+
+import tomllib
+from typing import get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.spec import Network
+from substrat.daemon import config
+from substrat.daemon.config import Config
+from substrat.errors import ConfigInvalid
+
+SECTIONS = get_type_hints(Config)
+KEYS = [(section, key) for section, keys in SECTIONS.items() for key in get_type_hints(keys)]
+
+
+def parse(text):
+    return config.parse(tomllib.loads(text), "c.toml")
+
+
+def refusal(text):
+    with pytest.raises(ConfigInvalid) as refused:
+        parse(text)
+    assert refused.value.message.startswith("c.toml: ")
+    return refused.value.message
+
+
+def test_an_empty_file_means_the_defaults():
+    assert parse("") == Config()
+
+
+@pytest.mark.parametrize(("section", "key"), KEYS)
+def test_every_default_can_be_written_down(section, key):
+    value = getattr(getattr(Config(), section), key)
+    table = {section: {key: msgspec.to_builtins(value)}}
+    assert config.parse(table) == Config()
+
+
+GIVEN = [
+    ('[agent]\nbinary = "/opt/x"', "agent", "binary", "/opt/x"),
+    ('[agent]\nmodel = "sonnet"', "agent", "model", "sonnet"),
+    ('[agent]\nbind_ro = ["/opt", "/srv/x"]', "agent", "bind_ro", ("/opt", "/srv/x")),
+    ('[sandbox]\nbwrap = "/opt/bwrap"', "sandbox", "bwrap", "/opt/bwrap"),
+    ('[sandbox]\nnetwork = "none"', "sandbox", "network", Network.NONE),
+    ("[sandbox]\nmemory_dir_bytes = 1048576", "sandbox", "memory_dir_bytes", 1 << 20),
+    ("[turns]\nmax_running = 1", "turns", "max_running", 1),
+    ("[turns]\nstop_grace = 0.5", "turns", "stop_grace", 0.5),
+    ("[turns]\nresult_grace = 3", "turns", "result_grace", 3.0),
+    ("[turns]\ntime_limit = 0", "turns", "time_limit", 0.0),
+    ("[limits]\nmessage_bytes = 1", "limits", "message_bytes", 1),
+    ("[limits]\nwaiting_items = 5", "limits", "waiting_items", 5),
+    ("[limits]\nchildren = 0", "limits", "children", 0),
+    ("[limits]\ndepth = 0", "limits", "depth", 0),
+    ("[limits]\nagents = 7", "limits", "agents", 7),
+    ('[log]\nlevel = "debug"', "log", "level", "debug"),
+    ('[log]\nformat = "json"', "log", "format", "json"),
+]
+
+
+@pytest.mark.parametrize(("text", "section", "key", "value"), GIVEN)
+def test_a_key_that_is_given(text, section, key, value):
+    found = parse(text)
+    assert getattr(getattr(found, section), key) == value
+    assert found != Config() or value == getattr(getattr(Config(), section), key)
+
+
+def test_every_key_is_tested_here():
+    assert {(section, key) for _, section, key, _ in GIVEN} == set(KEYS)
+
+
+UNKNOWN = [
+    ("[turns]\nmax_runing = 1", "'turns.max_runing'", "'turns.max_running'"),
+    ("[turns]\nMAX_RUNNING = 1", "'turns.MAX_RUNNING'", "turns."),
+    ("[turn]\nmax_running = 1", "'turn'", "'turns'"),
+    ('[sandbox]\nnetwrok = "none"', "'sandbox.netwrok'", "'sandbox.network'"),
+    ("[limits]\nchilds = 1", "'limits.childs'", "'limits.children'"),
+    ("max_running = 1", "'max_running'", ""),
+    ("[zzz]\nred = 1", "'zzz'", "agent"),
+    ("[log]\nqqq = 1", "'log.qqq'", "level"),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "near"), UNKNOWN)
+def test_an_unknown_key_names_itself_and_the_nearest(text, name, near):
+    said = refusal(text)
+    assert name in said
+    assert near in said
+
+
+WRONG = [
+    ('[turns]\nmax_running = "many"', "turns.max_running"),
+    ("[turns]\nmax_running = 0", "turns.max_running"),
+    ("[turns]\nmax_running = 1.5", "turns.max_running"),
+    ("[turns]\nmax_running = true", "turns.max_running"),
+    ("[turns]\nmax_running = 1979-05-27", "turns.max_running"),
+    ("[turns]\nstop_grace = 0", "turns.stop_grace"),
+    ("[turns]\nstop_grace = -1", "turns.stop_grace"),
+    ("[turns]\nstop_grace = nan", "turns.stop_grace"),
+    ("[turns]\nresult_grace = nan", "turns.result_grace"),
+    ("[turns]\ntime_limit = nan", "turns.time_limit"),
+    ("[turns]\ntime_limit = -0.1", "turns.time_limit"),
+    ("[sandbox]\nmemory_dir_bytes = 1", "sandbox.memory_dir_bytes"),
+    ('[sandbox]\nnetwork = "internet"', "sandbox.network"),
+    ('[sandbox]\nnetwork = "filtered"', "sandbox.network"),
+    ("[sandbox]\nbwrap = 1", "sandbox.bwrap"),
+    ('[agent]\nmodel = ""', "agent.model"),
+    ('[agent]\nbind_ro = "/opt"', "agent.bind_ro"),
+    ('[agent]\nbind_ro = ["opt"]', "agent.bind_ro"),
+    ("[agent]\nbind_ro = [1]", "agent.bind_ro"),
+    ("[limits]\nagents = 0", "limits.agents"),
+    ("[limits]\ndepth = -1", "limits.depth"),
+    ('[log]\nlevel = "loud"', "log.level"),
+    ('[log]\nformat = "xml"', "log.format"),
+    ("turns = 5", "'turns'"),
+    ("turns = [1]", "'turns'"),
+    ("[[turns]]\nmax_running = 1", "'turns'"),
+]
+
+
+@pytest.mark.parametrize(("text", "key"), WRONG)
+def test_a_wrong_value_names_its_key(text, key):
+    assert key in refusal(text)
+
+
+@pytest.mark.parametrize("content", [b"[turns", b"x = \xff", b"\x00", b"x = 1\nx = 2", b"[a]\n[a]"])
+def test_a_file_that_is_no_toml_is_named(tmp_path, content):
+    path = tmp_path / "config.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigInvalid) as refused:
+        config.load(str(path), {})
+    assert str(path) in refused.value.message
+
+
+def test_a_missing_file_means_the_defaults(tmp_path):
+    assert config.load(str(tmp_path / "missing.toml"), {}) == Config()
+
+
+def test_a_directory_is_no_file(tmp_path):
+    with pytest.raises(ConfigInvalid):
+        config.load(str(tmp_path), {})
+
+
+def test_the_environment_beats_the_file(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('[agent]\nbinary = "from-file"\nmodel = "m"\n')
+    assert config.load(str(path), {}).agent.binary == "from-file"
+    assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": "from-env"}).agent.binary == "from-env"
+    assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": ""}).agent.binary == "from-file"
+    assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": "from-env"}).agent.model == "m"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+names = st.sampled_from(sorted({key for _, key in KEYS} | set(SECTIONS))) | st.text(max_size=8)
+
+
+@given(st.dictionaries(names, values | st.dictionaries(names, values, max_size=3), max_size=3))
+def test_any_table_is_a_configuration_or_a_sentence(table):
+    try:
+        found = config.parse(table)
+    except ConfigInvalid as refused:
+        refused.message.encode("utf-8", "replace")
+    else:
+        assert found.turns.max_running >= 1
+        assert found.turns.stop_grace > 0
+
+
+def test_every_key_is_described():
+    for section, keys in SECTIONS.items():
+        assert keys.__doc__.startswith(f"`[{section}]`")
+        for key in msgspec.json.schema(keys)["$defs"][keys.__name__]["properties"].values():
+            assert key["description"]

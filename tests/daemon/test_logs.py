@@ -1,0 +1,127 @@
+"""The daemon's log: one JSON object a line, or readable lines; secrets in neither."""
+
+import io
+import json
+import sys
+
+import pytest
+import structlog
+
+from substrat.daemon import logs
+
+SECRET = "crsr_0123456789abcdef"
+
+
+@pytest.fixture
+def log_to(monkeypatch):
+    """Configure logging as the daemon does and collect what is written."""
+    before = structlog.get_config()
+
+    def configure(level="debug", form="json", *, terminal=False, under_systemd=False):
+        written = io.StringIO()
+        written.isatty = lambda: terminal
+        monkeypatch.setattr(sys, "stderr", written)
+        logs.configure(level, form, under_systemd=under_systemd)
+        return structlog.get_logger("test"), written.getvalue
+
+    yield configure
+    structlog.configure(**before)
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_an_event_is_one_json_object(log_to):
+    log, written = log_to()
+    log.info("something happened", agent="bob\n", number=3, word="ü")
+    (line,) = lines(written())
+    assert line["event"] == "something happened"
+    assert line["level"] == "info"
+    assert (line["agent"], line["number"], line["word"]) == ("bob\n", 3, "ü")
+    assert line["timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize(("level", "told"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_the_level(log_to, level, told):
+    log, written = log_to(level)
+    for name in ("debug", "info", "warning", "error"):
+        getattr(log, name)("x")
+    assert len(lines(written())) == told
+
+
+FORMS = [("auto", True, False, False), ("auto", True, True, True), ("auto", False, False, True), ("json", True, False, True),
+         ("text", False, True, False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "terminal", "under_systemd", "is_json"), FORMS)
+def test_the_form(log_to, form, terminal, under_systemd, is_json):
+    log, written = log_to(form=form, terminal=terminal, under_systemd=under_systemd)
+    log.info("something happened")
+    assert written().startswith("{") == is_json
+    assert "something happened" in written()
+
+
+BY_NAME = ["api_key", "CURSOR_API_KEY", "token", "auth_token", "password", "Authorization", "cookie", "client_secret"]
+BY_FORM = [
+    f"Bearer {SECRET}",
+    f"the key {SECRET} is wrong",
+    "key_0123456789abcdef",
+    "sk-0123456789abcdef",
+    f"url?x={SECRET}&y",
+]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_secret_by_its_name(log_to, form, name):
+    log, written = log_to(form=form)
+    log.info("x", **{name: "hunter2hunter2"})
+    assert "hunter2" not in written()
+    assert logs.HIDDEN in written()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("text", BY_FORM)
+def test_a_secret_by_its_form(log_to, form, text):
+    log, written = log_to(form=form)
+    log.info("x", reason=text)
+    log.info(text)
+    assert "0123456789abcdef" not in written()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("value", [{"CURSOR_API_KEY": "hunter2"}, [SECRET], {"a": [{"b": f"Bearer {SECRET}"}]}, (SECRET,)])
+def test_a_secret_inside_a_value(log_to, form, value):
+    log, written = log_to(form=form)
+    log.info("x", environ=value)
+    assert "hunter2" not in written()
+    assert SECRET not in written()
+
+
+def break_with(problem):
+    environ = {"CURSOR_API_KEY": "hunter2"}
+    command = ["agent", SECRET]
+    raise ValueError(problem, len(environ), len(command))
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("problem", ["harmless", f"it said Bearer {SECRET}"])
+def test_a_secret_in_a_traceback(log_to, form, problem):
+    log, written = log_to(form=form)
+    try:
+        break_with(problem)
+    except ValueError:
+        log.exception("it broke")
+    assert "break_with" in written()
+    assert "hunter2" not in written()
+    assert SECRET not in written()
+
+
+def test_what_is_no_secret_stays(log_to):
+    log, written = log_to()
+    log.info("the key is missing", path="/home/monkey/donkey", keyboard_layout="x", count=3, sk="a sk-x")
+    (line,) = lines(written())
+    assert line["event"] == "the key is missing"
+    assert line["path"] == "/home/monkey/donkey"
+    assert line["sk"] == "a sk-x"

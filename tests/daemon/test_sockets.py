@@ -1,0 +1,167 @@
+"""Unix sockets: at any path length, with the right mode, lines within bounds, one broken connection harming none."""
+
+import os
+import socket
+import stat
+
+import pytest
+import trio
+import trio.testing
+
+from substrat.daemon import sockets
+from substrat.errors import MessageTooLarge
+from substrat.paths import short_socket_path
+
+PATIENCE = 20
+
+
+async def connect(path):
+    spelling, directory = short_socket_path(str(path))
+    try:
+        return await trio.open_unix_socket(spelling)
+    finally:
+        if directory is not None:
+            os.close(directory)
+
+
+@pytest.mark.parametrize("length", [1, 90, 200])
+async def test_any_path_length(tmp_path, length):
+    directory = tmp_path / ("d" * length) / ("e" * length)
+    directory.mkdir(parents=True)
+    path = directory / "s.sock"
+    descriptors = len(os.listdir("/proc/self/fd"))
+    async with (
+        sockets.listen(str(path), 0o600) as listener,
+        await connect(path) as client,
+        await listener.accept() as server,
+    ):
+        assert len(os.listdir("/proc/self/fd")) == descriptors + 3
+        await client.send_all(b"x")
+        assert await server.receive_some() == b"x"
+    assert path.is_socket()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o666])
+async def test_the_mode_is_the_one_given_whatever_the_umask(tmp_path, mode):
+    before = os.umask(0o077)
+    try:
+        async with sockets.listen(str(tmp_path / "s"), mode):
+            assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == mode
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+
+
+async def test_a_socket_that_a_dead_daemon_left_is_replaced(tmp_path):
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with sockets.listen(str(path), 0o600), await connect(path):
+        pass
+
+
+async def test_a_directory_that_is_missing_leaves_no_descriptor(tmp_path):
+    before = os.listdir("/proc/self/fd")
+    for path in (tmp_path / "missing" / "s", tmp_path / ("x" * 150) / "s"):
+        with pytest.raises(OSError, match=r".*"):
+            sockets.listen(str(path), 0o600)
+    assert os.listdir("/proc/self/fd") == before
+
+
+async def test_who_is_at_the_other_end(tmp_path):
+    client, server = await streams(tmp_path)
+    async with client, server:
+        assert sockets.peer_uid(server) == os.geteuid()
+
+
+async def streams(tmp_path):
+    async with sockets.listen(str(tmp_path / "s"), 0o600) as listener:
+        client = await connect(tmp_path / "s")
+        return client, await listener.accept()
+
+
+SENT = [
+    ([b"one\ntwo\n"], [b"one", b"two"]),
+    ([b"o", b"ne\nt", b"wo\n"], [b"one", b"two"]),
+    ([b"\n\n  \n\r\nx\n"], [b"x"]),
+    ([b"no end"], []),
+    ([b"one\nno end"], [b"one"]),
+    ([], []),
+    ([b"x" * 200_000 + b"\n"], [b"x" * 200_000]),
+]
+
+
+@pytest.mark.parametrize(("sent", "lines"), SENT, ids=range(len(SENT)))
+async def test_lines(tmp_path, sent, lines):
+    client, server = await streams(tmp_path)
+    found = []
+
+    async def send():
+        async with client:
+            for data in sent:
+                await client.send_all(data)
+
+    with trio.fail_after(PATIENCE):
+        async with server, trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            found.extend([line async for line in sockets.lines(server, 200_000)])
+    assert found == lines
+
+
+async def test_a_line_over_the_limit(tmp_path):
+    client, server = await streams(tmp_path)
+    async with client, server:
+        await client.send_all(b"fine\n" + b"x" * 11)
+        lines = sockets.lines(server, 10)
+        assert await anext(lines) == b"fine"
+        with pytest.raises(MessageTooLarge):
+            await anext(lines)
+
+
+async def test_what_breaks_in_one_connection_ends_that_one(tmp_path):
+    async def serve(stream):
+        word = await stream.receive_some()
+        if word == b"break":
+            raise ValueError("broken")
+        await stream.send_all(word)
+
+    path = tmp_path / "s"
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sockets.accept_forever, sockets.listen(str(path), 0o600), 10, serve)
+            async with await connect(path) as good, await connect(path) as bad:
+                await bad.send_all(b"break")
+                assert await bad.receive_some() == b""
+                await good.send_all(b"echo")
+                assert await good.receive_some() == b"echo"
+            async with await connect(path):
+                pass
+            async with await connect(path) as another:
+                await another.send_all(b"echo")
+                assert await another.receive_some() == b"echo"
+            nursery.cancel_scope.cancel()
+
+
+async def test_more_connections_than_allowed_wait(tmp_path):
+    served = []
+
+    async def serve(stream):
+        served.append(await stream.receive_some())
+        await stream.send_all(b"seen")
+        await stream.receive_some()
+
+    path = tmp_path / "s"
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sockets.accept_forever, sockets.listen(str(path), 0o600), 1, serve)
+            first = await connect(path)
+            await first.send_all(b"1")
+            assert await first.receive_some() == b"seen"
+            async with await connect(path) as second:
+                await second.send_all(b"2")
+                await trio.testing.wait_all_tasks_blocked()
+                assert served == [b"1"]
+                await first.aclose()
+                assert await second.receive_some() == b"seen"
+            nursery.cancel_scope.cancel()
+    assert served == [b"1", b"2"]
