@@ -68,9 +68,9 @@ def decode(line: Line, pairing: Pairing | None = None) -> Event:
         pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
     """
     body, verbatim = _parse(line)
-    if line.cut and (head := _head(line.data[:_MAX_HEAD])).get("type") == "result":
+    if line.cut and (head := _head(line)).get("type") == "result":
         # However long its text is, this is the end of the turn.
-        return Event(_kind(head), _plain(line), head, verbatim=False)
+        return Event(_kind(head), _own_text(head), head, verbatim=False)
     if body is None:
         return Event("raw", _plain(line), None, verbatim=False)
     plain = dialects.normalise(body)
@@ -103,16 +103,22 @@ def result_of(event: Event) -> Result | None:
 
 
 _HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*+"|true|false|null|-?[0-9]+)(?=\s*[,}])')
+_LONG_TEXT = re.compile(rb'\s*,\s*"(\w+)"\s*:\s*"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*+)')
 
 
-def _head(data: bytes) -> Object:
-    """Read the simple members at the beginning of an object that was cut off somewhere behind them."""
+def _head(line: Line) -> Object:
+    """Read the simple members at the start of an object that was cut off, and the start of the long text after them."""
+    data = line.data[:_MAX_HEAD]
     head: Object = {}
     at = 0
     while found := _HEAD.match(data, at):
         value = _parse_leniently(b'{"v":' + found[2] + b"}")
         head[found[1].decode()] = value["v"] if value is not None else None
         at = found.end()
+    if text := _LONG_TEXT.match(data, at):
+        value = _parse_leniently(b'{"v":"' + text[2] + b'"}')
+        if value is not None:
+            head[text[1].decode()] = f"{value['v']}… [cut: {line.length} bytes]"
     return head
 
 

@@ -109,9 +109,14 @@ def test_asking_twice_and_asking_too_much(wire, daemon):
     daemon.spawn(wire)
     assert wire.refused("agent.interrupt", agent="anna") == "Refused"
     assert [wire.call("agent.suspend", agent="anna")["state"] for _ in range(2)] == ["suspended"] * 2
-    assert wire.call("agent.send", agent="anna", prompt="/say late")["agent"]["state"] == "suspended"
     assert wire.call("agent.resume", agent="anna")["message"] is None
-    assert wire.call("agent.wait_message", agent="anna", timeout=PATIENCE)["turn"]["result"] == "late"
+    wire.call("agent.suspend", agent="anna")
+    sent = wire.call("agent.send", agent="anna", prompt="/say late")
+    assert sent["agent"]["state"] == "suspended"
+    number = wire.call("agent.resume", agent="anna")["message"]
+    assert number == sent["message"]
+    turn = wire.call("agent.wait_message", agent="anna", message=number, timeout=PATIENCE)["turn"]
+    assert turn["result"] == "late"
     assert [wire.call("agent.end", agent="anna")["state"] for _ in range(2)] == ["ended"] * 2
     before = wire.pages()
     for method, more in (("send", {"prompt": "x"}), ("resume", {}), ("suspend", {}), ("interrupt", {})):
