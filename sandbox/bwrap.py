@@ -10,6 +10,8 @@ from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, Re
 
 STATUS_FD = 3
 """The descriptor bubblewrap finds open for `--json-status-fd`."""
+OPTIONS_FD = 4
+"""The descriptor it finds its options in, for `--args`."""
 
 ISOLATION = (
     "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside
@@ -25,7 +27,16 @@ ISOLATION = (
 
 
 def arguments(spec: Spec) -> list[str]:
-    """Return bubblewrap's arguments, without the program name in front.
+    """Return all of bubblewrap's arguments, without the program name in front.
+
+    Args:
+        spec: the sandbox.
+    """
+    return [*options(spec), "--", *spec.command]
+
+
+def options(spec: Spec) -> list[str]:
+    """Return bubblewrap's options: everything but the command it runs.
 
     There is no `--die-with-parent`: a turn outlives the daemon that started it.
 
@@ -38,8 +49,7 @@ def arguments(spec: Spec) -> list[str]:
     for mount in ordered(spec.mounts):
         args += _mount(mount)
     # Last, because bubblewrap itself needs to make mount points in its root until here.
-    args += ["--remount-ro", "/", "--chdir", spec.workdir, "--", *spec.command]
-    return args
+    return [*args, "--remount-ro", "/", "--chdir", spec.workdir]
 
 
 def ordered(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:

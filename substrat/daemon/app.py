@@ -67,6 +67,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
     """
     places = settings.places
     process.keep_descriptors_private()
+    process.allow_many_descriptors()
     _make_private(places.state)
     _make_private(places.runtime)
     with _locked(places.state), _opened_store(places.state) as store, _opened_watcher() as watcher:

@@ -8,6 +8,7 @@ inner one, the first process of the sandbox's pid namespace. Killing the inner o
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _FIRST_FREE_FD = 3
+_HIGH = 1000
+_ENOUGH_FDS = 16 * 1024
 
 
 def boot_id() -> str:
@@ -37,10 +40,25 @@ def keep_descriptors_private() -> None:
                 os.set_inheritable(int(name), False)
 
 
-def start(
-    command: Sequence[str], environment: Mapping[str, str], stdin: int, stdout: int, stderr: int, status: int
-) -> Process:
-    """Start a sandbox in a session of its own with exactly four descriptors.
+def allow_many_descriptors() -> None:
+    """Raise the soft limit of open files: a running turn costs some six, a client one, and 1024 is a common default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = _ENOUGH_FDS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FDS)
+    if soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+
+
+def readable(data: bytes) -> int:
+    """Return a descriptor that gives out some bytes; the caller closes it."""
+    descriptor = os.memfd_create("substrat", os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Process:
+    """Start a sandbox in a session of its own with exactly the given descriptors.
 
     `posix_spawn` runs in this thread and comes back when the program is executing, after less than a millisecond; a
     fork in a worker thread would tie the child to a thread that ends.
@@ -48,20 +66,15 @@ def start(
     Args:
         command: the program's absolute path and its arguments.
         environment: the whole environment.
-        stdin: becomes descriptor 0.
-        stdout: becomes descriptor 1.
-        stderr: becomes descriptor 2.
-        status: becomes descriptor 3, for `--json-status-fd`.
+        files: become its descriptors 0, 1, 2 and so on.
 
     Raises:
         OSError: the program can't be executed.
     """
     # Through high numbers, so that no duplication overwrites a source that is still needed.
-    actions: list[tuple[int, ...]] = []
-    for target, source in enumerate((stdin, stdout, stderr, status)):
-        actions.append((os.POSIX_SPAWN_DUP2, source, 1000 + target))
-    for target in range(4):
-        actions += [(os.POSIX_SPAWN_DUP2, 1000 + target, target), (os.POSIX_SPAWN_CLOSE, 1000 + target)]
+    actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, source, _HIGH + target) for target, source in enumerate(files)]
+    for target in range(len(files)):
+        actions += [(os.POSIX_SPAWN_DUP2, _HIGH + target, target), (os.POSIX_SPAWN_CLOSE, _HIGH + target)]
     pid = os.posix_spawn(
         command[0], list(command), dict(environment), file_actions=actions, setsid=True,
         setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],

@@ -287,7 +287,8 @@ class TurnRunner:
             self._book.turn_note(turn.id, "workspace:left-out", note)
         await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn))
         spec = self._spec(agent)
-        return Launch(launch.command(bubblewrap.path, spec), dict(spec.environment))
+        started = launch.start(bubblewrap.path, spec)
+        return Launch(started.command, dict(spec.environment), started.options)
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns

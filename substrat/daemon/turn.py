@@ -35,10 +35,11 @@ AFTER_RESULT = "went on after its result"
 
 
 class Launch(NamedTuple):
-    """What starts a sandbox."""
+    """What starts a sandbox: the command, its environment, and bubblewrap's options."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
+    options: bytes
 
 
 class Pace(NamedTuple):
@@ -146,7 +147,8 @@ class RunningTurn:
             appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             outputs = (self._place.stdout, self._place.stderr, self._place.status)
             files.extend(os.open(path, appending, 0o600) for path in outputs)
-            self._process = process.start(launch.command, launch.environment, *files)
+            files.append(process.readable(launch.options))
+            self._process = process.start(launch.command, launch.environment, files)
         except OSError as problem:
             raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
         finally:

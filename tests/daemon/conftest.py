@@ -1,14 +1,25 @@
 """What tests of the daemon's rooms share: a clock that only goes when asked, a store, agents."""
 
+import contextlib
 import itertools
+import json
+import sqlite3
 
 import pytest
 from hypothesis import settings
 
 from sandbox.spec import Network
-from substrat.core.lifecycle import Phase
+from substrat.core import stream
+from substrat.core.lifecycle import STATE_OF, Phase
+from substrat.core.ndjson import Splitter
 from substrat.core.records import Agent, Policy
+from substrat.core.verdict import Seen, judge
+from substrat.daemon import config
+from substrat.daemon.journal import Journal
+from substrat.daemon.registry import Registry
 from substrat.daemon.store import Store
+from substrat.daemon.supervisor import Supervisor, Wish
+from substrat.daemon.turnbook import TurnBook
 
 settings.register_profile("substrat", deadline=None, print_blob=True)
 settings.load_profile("substrat")
@@ -51,3 +62,144 @@ def new_agent():
         return Agent(**{**given, **changes})
 
     return make
+
+
+class FakeRunner:
+    """Runs nothing: it notes what it is asked to do."""
+
+    def __init__(self):
+        self.started = []
+        self.stopped = []
+        self.admissions = []
+        self.forgotten = []
+        self.stored = False
+        self.refuse_to_resume = None
+
+    def start(self, agent, turn):
+        assert turn.outcome is None
+        self.started.append((agent.name, turn.id))
+
+    def stop(self, turn_id, reason):
+        self.stopped.append((turn_id, reason))
+
+    def admit_at(self, when):
+        self.admissions.append(when)
+
+    def session_stored(self, _agent):
+        return self.stored
+
+    def check_resumable(self, _agent):
+        if self.refuse_to_resume is not None:
+            raise self.refuse_to_resume
+
+    def forget(self, agent):
+        self.forgotten.append(agent.name)
+
+    @property
+    def done(self):
+        """Everything that was asked, for comparing."""
+        return [list(part) for part in (self.started, self.stopped, self.admissions, self.forgotten)]
+
+
+class FragileStore(Store):
+    """A store whose commits fail when a test wants that."""
+
+    failing = False
+
+    @contextlib.contextmanager
+    def transaction(self):
+        outermost = not self._in_transaction
+        with super().transaction():
+            yield
+            if outermost and self.failing:
+                raise sqlite3.OperationalError("disk I/O error")
+
+
+class House:
+    """A daemon's agents without sockets and processes."""
+
+    def __init__(self, path, clock, **settings):
+        self.path = path
+        self.clock = clock
+        self.store = FragileStore(path)
+        self.config = config.parse(settings)
+        self.runner = FakeRunner()
+        self.open()
+
+    def open(self, *, attached=True):
+        """Begin anew with what is stored, as a restarted daemon does."""
+        self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
+        self.registry = Registry(self.store, self.journal, self.config, self.clock)
+        self.book = TurnBook(self.registry)
+        self.supervisor = Supervisor(self.registry, self.book)
+        if attached:
+            self.book.attach(self.runner)
+
+    def restart(self, *, attached=True):
+        """Begin anew with another runner."""
+        self.runner = FakeRunner()
+        self.open(attached=attached)
+
+    def agent(self, name):
+        return self.registry.find(name)
+
+    def state(self, name):
+        return STATE_OF[self.agent(name).phase]
+
+    def turn(self, name):
+        return self.agent(name).turn
+
+    def spawn(self, name=None, prompt=None, parent=None, **wish):
+        wished = Wish(wish.pop("workspace", "/w"), name, prompt=prompt, **wish)
+        return self.supervisor.spawn(wished, self.agent(parent) if parent else None)
+
+    def prompt(self, name):
+        """What the agent's turn was told."""
+        return self.book.prompt_of(self.turn(name))
+
+    def write(self, name, *bodies):
+        """Let an agent's program write lines."""
+        turn = self.turn(name)
+        lines = list(Splitter(turn.offset).feed(b"".join(json.dumps(body).encode() + b"\n" for body in bodies)))
+        offset = lines[-1].offset + lines[-1].length + 1
+        self.book.turn_lines(turn.id, [(line, stream.decode(line)) for line in lines], offset)
+
+    def begin(self, name, session=None):
+        """Let an agent's program say its session."""
+        session = session or f"00000000-0000-4000-9000-{len(self.runner.started):012}"
+        self.write(name, {"type": "system", "subtype": "init", "session_id": session, "model": "Auto"})
+        return session
+
+    def finish(self, name, text="done", usage=None):
+        """Let an agent's turn succeed."""
+        seen = Seen(stream.Result(text, is_error=False, usage=usage), 0, None, "", anything=True)
+        self.book.turn_over(self.turn(name).id, judge(seen), seen)
+
+    def fall(self, name, *, exit_code=1, stop=None, errors=""):
+        """Let an agent's turn end without a result."""
+        seen = Seen(None, exit_code, stop if stop is not None else self.turn(name).stop, errors, anything=True)
+        self.book.turn_over(self.turn(name).id, judge(seen), seen)
+
+    def told(self, name, kind=None):
+        """The events of an agent, as (kind, text)."""
+        found = [json.loads(event.json) for event in self.journal.page(0, self.agent(name).id, 10_000)]
+        return [(event["kind"], event["text"]) for event in found if kind in {None, event["kind"]}]
+
+
+@pytest.fixture
+def new_house(tmp_path, clock):
+    """Make a house with settings of the test's own."""
+    houses = []
+
+    def make(**settings):
+        houses.append(House(str(tmp_path / f"house-{len(houses)}.db"), clock, **settings))
+        return houses[-1]
+
+    yield make
+    for house in houses:
+        house.store.close()
+
+
+@pytest.fixture
+def house(new_house):
+    return new_house()
