@@ -164,4 +164,4 @@ def _systemd(environ: Mapping[str, str]) -> Finding:
 
 
 def _home(environ: Mapping[str, str]) -> str:
-    return environ.get("HOME") or os.path.expanduser("~")
+    return os.path.abspath(environ.get("HOME") or os.path.expanduser("~"))
