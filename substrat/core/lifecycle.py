@@ -109,7 +109,8 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.END: Step(P.ENDED),
     },
     P.QUEUED: {
-        E.PROMPT: Step(P.QUEUED),
+        # It may be waiting for another try, which a person's decision puts an end to.
+        E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
         E.MAIL: Step(P.QUEUED),
         E.START: Step(P.RUNNING, (C.START_TURN,)),
         E.SUSPEND: Step(P.SUSPENDED),

@@ -215,11 +215,17 @@ class Connection:
             request_id = message.get("id")
             method, params = self._checked(message)
         except SubstratError as problem:
-            await self.send(framing.failure(request_id if isinstance(request_id, int | str) else None, problem))
+            known = isinstance(request_id, int | str) and not isinstance(request_id, bool)
+            await self.send(framing.failure(request_id if known else None, problem))
             return
         self._in_flight.add(request_id)
         self._unsent += 1
-        nursery.start_soon(self._guard, self._answer(request_id, method, params))
+        if method.waits:
+            nursery.start_soon(self._guard, self._answer(request_id, method, params))
+        else:
+            # One after the other: what a client asks for in a row happens in that order, and a page of events is only
+            # made when the one before is on its way.
+            await self._answer(request_id, method, params)
 
     def _checked(self, message: dict[str, object]) -> tuple[methods.Method, Params]:
         request_id, name = message.get("id"), message.get("method")
@@ -239,8 +245,8 @@ class Connection:
             raise HelloRequired("the first request on a connection must be `hello`")
         params = methods.check(method, message.get("params"))
         if name == "hello":
-            # Decided here, in order, so that a request in the same packet finds it done.
             _check_version(params)
+            log.debug("hello", client=params.get("client"))
             self._greeted = True
         return method, params
 

@@ -226,11 +226,12 @@ class TurnBook:
         limits = self._registry.config.limits
         for item in self._store.items_of_turn(turn.id):
             asker = self._registry.get(item.sender) if item.kind is not ItemKind.MESSAGE else None
-            if asker is None or asker.phase == Phase.ENDED or asker.waiting >= limits.waiting_items:
+            if asker is None or asker.phase == Phase.ENDED:
                 continue
             assert turn.outcome is not None
             text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
-            text = text[: limits.message_bytes]
+            if len(text) > limits.message_bytes:
+                text = f"{text[: limits.message_bytes]}… [cut: {len(text)} characters]"
             self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
             self._registry.step(replace(asker, waiting=asker.waiting + 1), Event.MAIL)
             self._journal.tell(Told(asker.id, None, "message:received", f"from Substrat: {text}"))

@@ -51,15 +51,19 @@ class Method:
         about: what it does, for the documents.
         result: what its result is, for the documents.
         params: its parameters.
+        waits: whether its answer may take long; the others of a connection are carried out one after the other.
     """
 
-    __slots__ = ("about", "name", "params", "result")
+    __slots__ = ("about", "name", "params", "result", "waits")
 
-    def __init__(self, name: str, about: str, result: str, params: tuple[Param, ...] = ()) -> None:
+    def __init__(
+        self, name: str, about: str, result: str, params: tuple[Param, ...] = (), *, waits: bool = False
+    ) -> None:
         self.name = name
         self.about = about
         self.result = result
         self.params = params
+        self.waits = waits
 
 
 _AGENT = Param("agent", "string", "the agent's name or id", required=True)
@@ -87,21 +91,21 @@ METHODS = (
         Param("agents", "strings", "names or ids", required=True),
         Param("until", "states", "the states; when absent: neither queued nor running"),
         Param("timeout", "number", "seconds after which it fails with `WaitTimedOut`"),
-    )),
+    ), waits=True),
     Method("agent.wait_message", "answers when the turn that carries an inbox item has ended", "that turn's agent object", (
         _AGENT,
         Param("message", "integer", "the inbox item's id; the newest prompt when absent"),
         Param("timeout", "number", "seconds after which it fails with `WaitTimedOut`"),
-    )),
+    ), waits=True),
     Method("agent.suspend", "stops the turn, keeps the session; answers when its process is gone", "an agent object", (
         _AGENT,
-    )),
+    ), waits=True),
     Method("agent.resume", "continues where it stopped", "`{agent, message}`; no message: nothing was left to do", (
         _AGENT,
         Param("prompt", "string", "what to do instead of going on where it stopped"),
     )),
-    Method("agent.interrupt", "stops the turn; answers when its process is gone", "an agent object", (_AGENT,)),
-    Method("agent.end", "finishes the agent; answers when its process is gone", "an agent object", (_AGENT,)),
+    Method("agent.interrupt", "stops the turn; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
+    Method("agent.end", "finishes the agent; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
     Method("agent.rm", "forgets an agent that isn't running, its files and its events", "null", (_AGENT,)),
     Method("agent.explain", "how the next turn would be started", "`{command, environment, program}`", (_AGENT,)),
     Method("events.read", "a page of events after a cursor", "`{events, cursor}`; `cursor` is where to read on", (
@@ -122,7 +126,7 @@ METHODS = (
     Method("daemon.status", "the daemon itself", "`{version, pid, state_dir, runtime_dir, agents, running, network}`"),
     Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
         Param("suspend", "boolean", "suspend every agent before"),
-    )),
+    ), waits=True),
 )  # fmt: skip
 
 BY_NAME: dict[str, Method] = {method.name: method for method in METHODS}

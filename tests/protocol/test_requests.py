@@ -265,3 +265,13 @@ def check_agent(agent):
     check_types(agent, {row[0]: row[1] for row in document.table("The agent object", "member")})
     if agent["turn"] is not None:
         check_types(agent["turn"], {row[0]: row[1] for row in document.table("The turn object", "member")})
+
+
+@rule("P-REQ-5")
+def test_requests_that_wait_for_nothing_are_carried_out_in_order(wire, daemon):
+    names = [f"agent-of-order-{number}" for number in range(50)]
+    for number, name in enumerate(names):
+        params = {"workspace": str(daemon.workspace), "name": name}
+        wire.send(request("agent.spawn", id=number, params=params))
+    assert [wire.receive()["id"] for _ in names] == list(range(50))
+    assert [agent["name"] for agent in wire.call("agent.list")] == names
