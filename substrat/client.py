@@ -1,14 +1,15 @@
 """`substrat.Client`: the Python way in, on Trio; `substratctl` has a blocking one of its own.
 
-One connection, many requests in flight. Events go through a channel of bounded size: a consumer that is slow stops the
-whole connection from being read, answers included, so that neither side piles anything up; use a second client for
-requests where events are worked on slowly.
+One connection, many requests in flight. Each subscription has a connection of its own that only its consumer reads, so
+a slow one fills a socket and nothing else: nothing piles up on either side, no event is lost, and requests (also those
+the consumer makes for each event) are answered meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
@@ -24,16 +25,81 @@ Object = dict[str, object]
 
 _LONGEST_ANSWER = 16 * framing.MAX_LINE
 _CHUNK = 64 * 1024
-_EVENTS_AHEAD = 256
 
 
 class _Pending:
     """A request under way: set when its answer, or the end of the connection, has come."""
 
-    def __init__(self, channel: trio.MemorySendChannel[Object] | None) -> None:
+    def __init__(self) -> None:
         self.done = trio.Event()
         self.answer: Object | None = None
-        self.channel = channel
+
+
+class Events:
+    """The events of one subscription, in order; get one from `Client.events`.
+
+    It has no task and no queue: the consumer reads the socket. One task at a time may wait for an event.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._splitter = framing.LineSplitter(_LONGEST_ANSWER)
+        self._lines: deque[bytes] = deque()
+        self._cursor = 0
+
+    @property
+    def cursor(self) -> int:
+        """Where to subscribe again after a loss: the cursor of the last event that was received."""
+        return self._cursor
+
+    def __aiter__(self) -> AsyncIterator[Object]:
+        return self
+
+    async def __anext__(self) -> Object:
+        return await self.receive()
+
+    async def receive(self) -> Object:
+        """Wait for the next event object. Cancelling it loses nothing.
+
+        Raises:
+            ConnectionLost: the daemon went away; a subscription never ends by itself.
+        """
+        while True:
+            message = _decoded(await self._next_line())
+            try:
+                if message.get("method") == "event":
+                    event = cast("Object", cast("Object", message["params"])["event"])
+                    self._cursor = cast("int", event["cursor"])
+                    return event
+            except (KeyError, TypeError, AttributeError) as problem:
+                raise _foreign(problem) from None
+            _result(message)
+
+    async def start(self, params: Object) -> None:
+        """Greet and subscribe in one packet, and wait for the two answers."""
+        hello: Object = {"protocol": framing.PROTOCOL_VERSION, "client": f"substrat.Client {__version__}"}
+        # Closed by the daemon already? Then reading tells why.
+        with suppress(trio.BrokenResourceError):
+            await self._stream.send_all(_request_line(0, "hello", hello) + _request_line(1, "events.subscribe", params))
+        _result(_decoded(await self._next_line()))
+        answer = _result(_decoded(await self._next_line()))
+        if not isinstance(answer, dict) or not isinstance(answer.get("cursor"), int):
+            raise _foreign(answer)
+        self._cursor = answer["cursor"]
+
+    async def _next_line(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        while not self._lines:
+            try:
+                data = await self._stream.receive_some(_CHUNK)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                data = b""
+            if not data:
+                raise errors.ConnectionLost(
+                    f"the daemon closed the subscription: check that it runs, then subscribe again since {self._cursor}"
+                )
+            self._lines.extend(self._splitter.feed(data))
+        return self._lines.popleft()
 
 
 class Client:
@@ -43,11 +109,11 @@ class Client:
     away. Agents are named by name or id; agent, turn and event objects are those of `docs/protocol.md`.
     """
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, path: str, stream: trio.SocketStream) -> None:
+        self._path = path
         self._stream = stream
         self._sending = trio.Lock()
         self._pending: dict[int, _Pending] = {}
-        self._channels: dict[int, trio.MemorySendChannel[Object]] = {}
         self._number = 0
         self._lost = False
         self._last_word: errors.SubstratError | None = None
@@ -65,7 +131,7 @@ class Client:
             DaemonNotRunning: nobody listens there.
         """
         path = socket if socket is not None else paths.operator_socket()
-        client = cls(await _open(path))
+        client = cls(path, await _open(path))
         failure: Exception | None = None
         async with client._stream, trio.open_nursery() as nursery:
             nursery.start_soon(client._read)
@@ -92,13 +158,10 @@ class Client:
         Returns:
             Its result.
         """
-        return await self._request(method, None, **params)
-
-    async def _request(self, method: str, channel: trio.MemorySendChannel[Object] | None, **params: object) -> object:
         self._number += 1
         number = self._number
-        line = _request_line(number, method, {key: value for key, value in params.items() if value is not None})
-        pending = self._pending[number] = _Pending(channel)
+        line = _request_line(number, method, _given(params))
+        pending = self._pending[number] = _Pending()
         try:
             async with self._sending:
                 await self._send(line)
@@ -224,25 +287,19 @@ class Client:
         return cast("list[Object]", page["events"]), cast("int", page["cursor"])
 
     @asynccontextmanager
-    async def events(
-        self, agent: str | None = None, since: int | None = None
-    ) -> AsyncIterator[trio.MemoryReceiveChannel[Object]]:
+    async def events(self, agent: str | None = None, since: int | None = None) -> AsyncIterator[Events]:
         """Follow events: `async with client.events() as events: async for event in events: ...`.
+
+        Opens a connection of its own and closes it with the context. The loop ends by `break` or with `ConnectionLost`.
 
         Args:
             agent: only this agent's.
             since: the cursor to start after; None: only what comes from now on.
         """
-        send, receive = trio.open_memory_channel[Object](_EVENTS_AHEAD)
-        answer = cast("Object", await self._request("events.subscribe", send, agent=agent, since=since))
-        number = cast("int", answer["subscription"])
-        try:
-            async with receive:
-                yield receive
-        finally:
-            self._channels.pop(number, None)
-            with trio.move_on_after(1, shield=True):
-                await self._unsubscribe(number)
+        async with await _open(self._path) as stream:
+            events = Events(stream)
+            await events.start(_given({"agent": agent, "since": since}))
+            yield events
 
     async def status(self) -> Object:
         """Return what the daemon says about itself."""
@@ -252,63 +309,34 @@ class Client:
         """Stop the daemon; turns go on unless every agent is suspended first."""
         await self.call("daemon.shutdown", suspend=suspend)
 
-    async def _unsubscribe(self, number: int) -> None:
-        if not self._lost:
-            try:
-                await self.call("events.unsubscribe", subscription=number)
-            except errors.ConnectionLost:
-                return
-
     async def _read(self) -> None:
         splitter = framing.LineSplitter(_LONGEST_ANSWER)
         try:
             while data := await self._stream.receive_some(_CHUNK):
                 for line in splitter.feed(data):
-                    await self._take(json.loads(line))
+                    self._take(_decoded(line))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # told to everybody who waits, below
         except errors.SubstratError as problem:
             self._last_word = problem
-        except (ValueError, TypeError, KeyError, AttributeError) as problem:
-            self._last_word = errors.SubstratError(
-                f"what listens there doesn't speak the protocol, or a newer one ({problem!r}): are both of one version?"
-            )
         finally:
             self._lost = True
             for pending in self._pending.values():
                 pending.done.set()
-            for channel in self._channels.values():
-                channel.close()
 
-    async def _take(self, message: Object) -> None:
+    def _take(self, message: Object) -> None:
         number = message.get("id")
         if isinstance(number, int):
+            # Nobody waits for the answer to a call that was cancelled.
             pending = self._pending.get(number)
             if pending is not None:
-                self._answer(pending, message)
-            return
-        if "error" in message:
+                pending.answer = message
+                pending.done.set()
+        elif "error" in message:
             # The daemon couldn't tell which request it was, so somebody would wait for ever.
             _result(message)
-        params = message.get("params")
-        if message.get("method") == "event" and isinstance(params, dict):
-            await self._deliver(cast("int", params["subscription"]), cast("Object", params["event"]))
-
-    def _answer(self, pending: _Pending, message: Object) -> None:
-        result = message.get("result")
-        if pending.channel is not None and isinstance(result, dict):
-            # Here and not in the task that asked: the subscription's first event may be the next line.
-            self._channels[cast("int", result["subscription"])] = pending.channel
-        pending.answer = message
-        pending.done.set()
-
-    async def _deliver(self, number: int, event: Object) -> None:
-        channel = self._channels.get(number)
-        if channel is not None:
-            try:
-                await channel.send(event)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self._channels.pop(number, None)
+        elif "method" not in message:
+            raise _foreign(message)
 
 
 async def _open(path: str) -> trio.SocketStream:
@@ -343,6 +371,26 @@ def _request_line(number: int, method: str, params: Object) -> bytes:
         # Refused here, because the daemon couldn't say which request it refuses.
         framing.decode(line)
     return line
+
+
+def _given(params: Object) -> Object:
+    return {key: value for key, value in params.items() if value is not None}
+
+
+def _decoded(line: bytes) -> Object:
+    try:
+        message = json.loads(line)
+    except ValueError as problem:
+        raise _foreign(problem) from None
+    if not isinstance(message, dict):
+        raise _foreign(message)
+    return message
+
+
+def _foreign(what: object) -> errors.SubstratError:
+    return errors.SubstratError(
+        f"what listens there doesn't speak the protocol, or a newer one ({what!r:.80}): are both of one version?"
+    )
 
 
 def _result(answer: Object) -> object:

@@ -7,11 +7,11 @@ import time
 
 from substrat import errors
 from substrat.cli import output
-from substrat.cli.connection import Connection, as_object
+from substrat.cli.connection import Connection, as_object, no_daemon
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     Event = dict[str, object]
 
@@ -30,21 +30,36 @@ class Feed:
         agent: only this agent's: its id, because a name may pass to another agent.
         since: the cursor to start after; negative counts from the end.
         lines: whether to ask for the agent's own bytes.
+        before_notice: called before a notice is written to standard error, to end a line that is under way.
     """
 
-    def __init__(self, connection: Connection, agent: str | None, since: int, *, lines: bool = False) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        agent: str | None,
+        since: int,
+        *,
+        lines: bool = False,
+        before_notice: Callable[[], object] = lambda: None,
+    ) -> None:
         self._connection = connection
         self._agent = agent
         self._cursor = since
         self._lines = lines or None
+        self._before_notice = before_notice
+        # When the outage that was told ends in failure; None: all is well.
+        self._deadline: float | None = None
 
     def close(self) -> None:
         """Close the connection in use."""
         self._connection.__exit__()
 
     def names(self) -> dict[str, str]:
-        """Ask for the agents' names by their ids."""
-        agents = self._connection.call_list("agent.list")
+        """Ask for the agents' names by their ids; none if the connection is lost, which the next event will tell."""
+        try:
+            agents = self._connection.call_list("agent.list")
+        except errors.ConnectionLost:
+            return {}
         return {str(agent["id"]): str(agent["name"]) for agent in agents}
 
     def past(self) -> Iterator[Event]:
@@ -90,6 +105,7 @@ class Feed:
             end = connection.submit("agent.wait", {"agents": [self._agent], "until": ["ended"]})
         # What `since` counted from the end is a place now, so that a second session starts there.
         self._cursor = _cursor(as_object("events.subscribe", connection.answer(start)))
+        self._deadline = None
         while True:
             params, blocks = connection.next_event(until=end)
             if params is not None:
@@ -111,19 +127,22 @@ class Feed:
             return
 
     def _reconnect(self) -> None:
-        output.note(f"the daemon closed the connection; waiting up to {_PATIENCE_S:g} s for it to come back")
+        """Connect again; a daemon that is dying or starting may close several connections, and it is told once."""
+        if self._deadline is None:
+            self._before_notice()
+            output.note(f"the daemon closed the connection; waiting up to {_PATIENCE_S:g} s for it to come back")
+            self._deadline = time.monotonic() + _PATIENCE_S
         path = self._connection.path
         self._connection.__exit__()
-        deadline = time.monotonic() + _PATIENCE_S
         while True:
+            if time.monotonic() > self._deadline:
+                raise no_daemon(path, f"no daemon came back within {_PATIENCE_S:g} s")
+            time.sleep(_PAUSE_S)
             try:
                 self._connection = Connection(path)
             except errors.DaemonNotRunning:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_PAUSE_S)
-            else:
-                return
+                continue
+            return
 
 
 def _cursor(holder: dict[str, object]) -> int:

@@ -79,6 +79,10 @@ class Renderer:
         before = self.finish() if kind in {"turn:started", "turn:ended"} else self._end_line()
         return before + self._single_line(event, kind, text)
 
+    def interrupt(self) -> str:
+        """Return what ends a line under way on a terminal, so that something else can be written there."""
+        return self._end_line() if self._flow else ""
+
     def finish(self) -> str:
         """Return what is missing at the end: the rest of a line, and calls of which no outcome is known."""
         ended = self._end_line()

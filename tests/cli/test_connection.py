@@ -294,6 +294,31 @@ def test_following_goes_on_across_a_restart_of_the_daemon(fake, event, capsys):
     assert "waiting up to 30 s for it to come back" in capsys.readouterr().err
 
 
+def test_an_outage_is_told_once_however_many_connections_it_costs(fake, event, capsys):
+    served = []
+
+    def serve(peer):
+        served.append(peer)
+        if len(served) in {2, 3}:
+            # A daemon that dies or starts may take a connection and close it at once.
+            return
+        peer.greet()
+        subscribe, wait = peer.read(), peer.read()
+        peer.answer(subscribe, {"subscription": 1, "cursor": 10})
+        if len(served) > 1:
+            peer.fail(wait, errors.NotFound("removed"))
+            peer.read()
+
+    fake(serve)
+    ended = []
+    feed = Feed(Connection(), "a", 0, before_notice=lambda: ended.append("line"))
+    assert list(feed.follow()) == []
+    feed.close()
+    assert len(served) == 4
+    assert ended == ["line"]
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_following_a_removed_agent_ends_and_an_unknown_one_is_an_error(fake):
     missing = errors.NotFound("there is no a")
     fake({"events.subscribe": {"subscription": 1, "cursor": 1}, "agent.wait": missing})

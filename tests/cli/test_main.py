@@ -180,6 +180,17 @@ def test_a_full_disk_behind_standard_output(fake, agent):
     assert done.stderr == b"substratctl: can't use standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_a_closed_standard_stream_is_no_crash(fake, agent, closed):
+    fake({"agent.list": [agent()]})
+    environment = {"PATH": os.environ["PATH"], "SUBSTRAT_SOCKET": os.environ["SUBSTRAT_SOCKET"]}
+    line = f'"$1" ls {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, "sh", PROGRAMS / "substratctl"], env=environment, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_text_that_the_locale_cannot_write_comes_out_escaped(program, fake, agent):
     fake({"agent.show": agent(turn={"result": "é \ud800"})})
     done = program(

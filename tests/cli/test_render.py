@@ -301,3 +301,13 @@ def test_a_choruss_dim_thoughts_end_dim_on_each_line(event):
     head = "\x1b[2m10:20:30 anna\x1b[0m  "
     shown = chorus.feed(event("thinking:delta", "one\ntwo\nthr", agent="a"))
     assert shown == f"{head}\x1b[2mone\x1b[0m\n{head}\x1b[2mtwo\x1b[0m\n"
+
+
+@pytest.mark.parametrize(("flow", "breaks"), [(True, "\n"), (False, "")])
+def test_only_on_a_terminal_a_notice_ends_the_line_under_way(event, flow, breaks):
+    renderer = Renderer(flow=flow, colour=False)
+    renderer.feed(event("assistant:delta", "half"))
+    assert renderer.interrupt() == breaks
+    assert renderer.interrupt() == ""
+    rest = renderer.feed(event("assistant:delta", " whole")) + renderer.finish()
+    assert rest == (" whole\n" if flow else "half whole\n")

@@ -16,17 +16,17 @@ ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 # One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle or queued, as `settle` says.
 GRID = """
-              prompt       mail         start   suspend    resume       interrupt    end    succeeded stopped   failed    retried
-idle          queued       queued       -       suspended  idle         -            ended  -         -         -    -
-queued        queued       queued       running suspended  queued       -            ended  -         -         -    -
-running       running      running      -       suspending running      interrupting ending ?         failed    failed    queued
-suspending    suspending   suspending   -       suspending -            -            ending suspended suspended suspended    -
-interrupting  interrupting interrupting -       suspending interrupting interrupting ending ?         ?         ?    -
-ending        -            -            -       -          -            -            ending ended     ended     ended    -
-suspended     suspended    suspended    -       suspended  ?            -            ended  -         -         -    -
-failed        queued       failed       -       suspended  ?            -            ended  -         -         -    -
-ended         -            -            -       -          -            -            ended  -         -         -    -
-"""
+phase        prompt       mail         start   suspend    resume       interrupt    end    succeeded stopped   failed    retried
+idle         queued       queued       -       suspended  idle         -            ended  -         -         -         -
+queued       queued       queued       running suspended  queued       -            ended  -         -         -         -
+running      running      running      -       suspending running      interrupting ending ?         failed    failed    queued
+suspending   suspending   suspending   -       suspending -            -            ending suspended suspended suspended -
+interrupting interrupting interrupting -       suspending interrupting interrupting ending ?         ?         ?         -
+ending       -            -            -       -          -            -            ending ended     ended     ended     -
+suspended    suspended    suspended    -       suspended  ?            -            ended  -         -         -         -
+failed       queued       failed       -       suspended  ?            -            ended  -         -         -         -
+ended        -            -            -       -          -            -            ended  -         -         -         -
+"""  # noqa: E501 - a table
 ROWS = [line.split() for line in GRID.strip().splitlines()[1:]]
 CELLS = [(Phase(row[0]), event, target) for row in ROWS for event, target in zip(Event, row[1:], strict=True)]
 LEGAL = [cell for cell in CELLS if cell[2] != "-"]
@@ -187,9 +187,7 @@ class Model:
             self.state = "ended"
         elif event is Event.RESUME and self.state in {"suspended", "failed"}:
             self.state = rest
-        elif event is Event.PROMPT and self.state in {"idle", "failed"}:
-            self.state = "queued"
-        elif event is Event.MAIL and self.state == "idle":
+        elif event in {"idle": {Event.PROMPT, Event.MAIL}, "failed": {Event.PROMPT}}.get(self.state, ()):
             self.state = "queued"
 
 

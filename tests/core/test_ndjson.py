@@ -1,5 +1,7 @@
 """Lines and where they were, however the bytes come."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ texts = st.binary(max_size=80) | st.lists(st.sampled_from([b"\n", b"a", b"\r", b
 
 def pieces(data, cuts):
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def split(parts, *, offset=0, limit=MAX_LINE, finish=True):

@@ -393,8 +393,10 @@ def test_the_last_of_duplicate_keys_counts():
 
 
 WRONG = [None, True, 0, -1, 1.5, "", "x", [], [None], [[]], {}, {"a": None}, {"": {"": {}}}]
-FIELDS = ["type", "subtype", "message", "text", "result", "error", "is_error", "usage", "call_id", "tool_call", "timestamp_ms",
-          "model_call_id", "session_id", "model"]  # fmt: skip
+FIELDS = [
+    "type", "subtype", "message", "text", "result", "error", "is_error", "usage", "call_id", "tool_call", "timestamp_ms",
+    "model_call_id", "session_id", "model", "payload", "tool_name", "parameters",
+]  # fmt: skip
 WHOLE = [body for body, _ in KINDS if "type" in body] + [
     call("completed", "shell", at=5, args={"command": "c"}, result={"success": {"exitCode": 0}}),
 ]
@@ -458,7 +460,7 @@ def test_any_bytes_are_an_event(data):
 @given(values)
 def test_taming_keeps_what_json_can_say(value):
     plain = json.dumps({"x": value})
-    again = json.loads(stream.as_json(json.loads(plain)), parse_constant=lambda name: pytest.fail(name))
+    again = json.loads(stream.as_json(json.loads(plain)), parse_constant=pytest.fail)
     if "NaN" not in plain and "Infinity" not in plain and "\\ud" not in plain and "e+" not in plain:
         assert again == json.loads(plain)
 

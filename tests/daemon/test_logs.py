@@ -50,8 +50,13 @@ def test_the_level(log_to, level, told):
     assert len(lines(written())) == told
 
 
-FORMS = [("auto", True, False, False), ("auto", True, True, True), ("auto", False, False, True), ("json", True, False, True),
-         ("text", False, True, False)]  # fmt: skip
+FORMS = [
+    ("auto", True, False, False),
+    ("auto", True, True, True),
+    ("auto", False, False, True),
+    ("json", True, False, True),
+    ("text", False, True, False),
+]
 
 
 @pytest.mark.parametrize(("form", "terminal", "under_systemd", "is_json"), FORMS)

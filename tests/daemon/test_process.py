@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ class Bench:
         appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptors += [os.open(path, appending) for path in self.files[1:]]
         try:
-            return process.start(command, environment or {}, *descriptors)
+            return process.start(command, environment or {}, descriptors)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -120,7 +121,7 @@ high = [os.dup2(fd, 500 + n) for n, fd in enumerate(opened)]
 for fd in opened: os.close(fd)
 for target, source in zip({numbers}, high): os.dup2(source, target, inheritable=False)
 for fd in high: os.close(fd)
-started = process.start(("/bin/sh", "-c", "cat; echo err >&2; echo status >&3"), {{"PATH": "/bin:/usr/bin"}}, *{numbers})
+started = process.start(("/bin/sh", "-c", "cat; echo err >&2; echo status >&3"), {{"PATH": "/bin:/usr/bin"}}, {numbers})
 os.waitpid(started.pid, 0)
 os._exit(0)
 """
@@ -142,6 +143,28 @@ def test_inherited_descriptors_are_made_private():
         assert not os.get_inheritable(descriptor)
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("data", [b"", b"--option\0value\0", b"x" * 1_000_000])
+def test_bytes_to_read_from_a_descriptor(data):
+    descriptor = process.readable(data)
+    assert not os.get_inheritable(descriptor)
+    with open(descriptor, "rb") as file:
+        assert file.read() == data
+
+
+def test_there_may_be_many_descriptors():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
+        process.allow_many_descriptors()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert hard == before[1]
+        assert soft >= min(4096, hard)
+        process.allow_many_descriptors()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 # Finding it again

@@ -1,5 +1,7 @@
 """bubblewrap's arguments: the order of mounts, every isolation option, nothing that ties a sandbox to the daemon."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,9 +158,25 @@ def test_the_command_is_bubblewrap_itself(network):
     assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.arguments(spec))
 
 
-def test_a_network_without_a_launcher_is_refused():
+@pytest.mark.parametrize("how", [launch.command, launch.start])
+def test_a_network_without_a_launcher_is_refused(how):
     with pytest.raises(ValueError, match="filtered"):
-        launch.command("/usr/bin/bwrap", Spec(("x",), (), (), "/", network=Network.FILTERED))
+        how("/usr/bin/bwrap", Spec(("x",), (), (), "/", network=Network.FILTERED))
+
+
+@given(specs)
+def test_what_is_started_is_the_same_with_its_options_apart(spec):
+    started = launch.start("/usr/bin/bwrap", spec)
+    assert started.command == ("/usr/bin/bwrap", "--args", str(bwrap.OPTIONS_FD), "--", *spec.command)
+    *options, end = started.options.split(b"\0")
+    assert end == b""
+    assert [os.fsdecode(option) for option in options] == bwrap.options(spec)
+    assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.options(spec), "--", *spec.command)
+
+
+def test_options_in_no_encoding_are_passed_on():
+    spec = Spec(("x",), (), (Bind("/w/\udcff", "/w/\udcff"),), "/")
+    assert b"\0/w/\xff\0/w/\xff\0" in launch.start("bwrap", spec).options
 
 
 def test_networks_are_ordered_by_what_they_reach():

@@ -43,7 +43,10 @@ def run(arguments: Arguments) -> int:
     except BaseException:
         connection.__exit__()
         raise
-    feed = Feed(connection, str(agent["id"]), since, lines=raw)
+    renderer = Renderer(flow=sys.stdout.isatty(), colour=output.has_colour(sys.stdout))
+    feed = Feed(
+        connection, str(agent["id"]), since, lines=raw, before_notice=lambda: sys.stdout.write(renderer.interrupt())
+    )
     try:
         events = feed.follow() if arguments.flag("follow") else feed.past()
         if raw:
@@ -52,14 +55,13 @@ def run(arguments: Arguments) -> int:
             for event in events:
                 output.put_json(event)
         else:
-            _render(events)
+            _render(renderer, events)
     finally:
         feed.close()
     return 0
 
 
-def _render(events: Iterator[Event]) -> None:
-    renderer = Renderer(flow=sys.stdout.isatty(), colour=output.has_colour(sys.stdout))
+def _render(renderer: Renderer, events: Iterator[Event]) -> None:
     try:
         for event in events:
             sys.stdout.write(renderer.feed(event))

@@ -1,0 +1,452 @@
+"""One running turn: its output, its end, how it is stopped; small scripts stand for sandboxes, time is a test's own."""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+
+import pytest
+import trio
+import trio.testing
+
+from substrat.core.records import Process
+from substrat.daemon import process
+from substrat.daemon.places import TurnPlace
+from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
+from substrat.daemon.watch import Watcher
+from substrat.errors import SandboxFailed, StorageFailed
+
+PATIENCE = 30
+RESULT = '{"type":"result","subtype":"success","result":"done"}'
+NOTHING_ELSE = (
+    "--unshare-user --unshare-pid --ro-bind / / --bind {work} {work} --proc /proc --dev /dev --json-status-fd 3 --"
+)
+
+
+class Books:
+    """Writes down what a turn reports; storage can be made to fail."""
+
+    def __init__(self):
+        self.spawned = []
+        self.lines = []
+        self.offset = 0
+        self.truncated = []
+        self.time_is_up = 0
+        self.failures = 0
+        self.news = trio.Event()
+
+    def _write(self):
+        if self.failures:
+            self.failures -= 1
+            raise StorageFailed("the disk is full")
+        self.news.set()
+        self.news = trio.Event()
+
+    def turn_spawned(self, _turn, started):
+        self._write()
+        self.spawned.append(started)
+
+    def turn_lines(self, _turn, lines, offset):
+        self._write()
+        self.lines += [line for line, _ in lines]
+        self.offset = offset
+
+    def turn_truncated(self, _turn, size, expected):
+        self._write()
+        self.truncated.append((size, expected))
+
+    def turn_time_is_up(self, _turn):
+        self._write()
+        self.time_is_up += 1
+
+    @property
+    def texts(self):
+        return [line.data.decode() for line in self.lines]
+
+    async def wait_for(self, text):
+        while text not in self.texts:
+            await self.news.wait()
+
+
+class Bench:
+    """A turn's directory, its books, and whatever is needed to run it."""
+
+    def __init__(self, directory, watcher):
+        self.directory = directory
+        self.place = TurnPlace(str(directory / "turn"))
+        self.place.make("the prompt\n")
+        self.books = Books()
+        self.watcher = watcher
+        self.gate = str(directory / "gate")
+        os.mkfifo(self.gate)
+
+    def turn(self, offset=0, stop_grace=5.0, result_grace=10.0, time_left=None):
+        return RunningTurn("t", self.place, offset, self.books, self.watcher, Pace(stop_grace, result_grace, time_left))
+
+    def launch(self, script, *, sandboxed=False):
+        """Say how a script is started; `$GATE` is a pipe that it can wait at."""
+        command = ("/bin/sh", "-c", script)
+        if sandboxed:
+            command = (shutil.which("bwrap"), *NOTHING_ELSE.format(work=self.directory).split(), *command)
+
+        async def prepared():
+            return Launch(command, {"PATH": "/usr/bin:/bin", "GATE": self.gate, "OUT": self.place.stdout}, b"")
+
+        return prepared
+
+    def open_gate(self):
+        """Let the script that waits at the gate, or will wait there, go on."""
+        descriptor = os.open(self.gate, os.O_RDWR)
+        os.write(descriptor, b"go\n")
+        return descriptor
+
+    async def run(self, script, *, sandboxed=False, **pace):
+        return await self.turn(**pace).run(self.launch(script, sandboxed=sandboxed))
+
+
+@pytest.fixture
+async def bench(tmp_path):
+    watcher = Watcher()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watcher.deliver)
+            yield Bench(tmp_path, watcher)
+            nursery.cancel_scope.cancel()
+    finally:
+        watcher.close()
+
+
+@pytest.fixture
+def real_bwrap():
+    if shutil.which("bwrap") is None:
+        pytest.skip("there is no bubblewrap")
+
+
+def open_files():
+    """Say what is open, by what it is."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sorted(found)
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_is_left():
+    before = open_files()
+    yield
+    assert open_files() == before
+
+
+# Its output
+
+
+async def test_a_turn_that_goes_well(bench):
+    seen = await bench.run(f"cat; echo '{RESULT}'; echo complaint >&2; echo '{{ \"exit-code\": 0 }}' >&3")
+    assert bench.books.texts == ["the prompt", RESULT]
+    assert seen.result.text == "done"
+    assert (seen.exit_code, seen.stop, seen.errors, seen.anything) == (0, None, "complaint\n", True)
+    assert len(bench.books.spawned) == 1
+    assert bench.books.offset == os.path.getsize(bench.place.stdout)
+
+
+async def test_a_turn_that_says_nothing(bench):
+    seen = await bench.run("exit 3")
+    assert (seen.result, seen.exit_code, seen.anything) == (None, None, False)
+    assert bench.books.lines == []
+
+
+async def test_a_last_line_without_its_newline_is_told(bench):
+    await bench.run("printf 'one\\ntwo'")
+    assert bench.books.texts == ["one", "two"]
+    assert [line.ended for line in bench.books.lines] == [True, False]
+
+
+async def test_half_a_line_is_told_when_it_is_whole(bench):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run, 'echo first; printf "ha"; read x <$GATE; echo lf; echo last')
+        await bench.books.wait_for("first")
+        descriptor = bench.open_gate()
+        await bench.books.wait_for("last")
+        os.close(descriptor)
+    assert bench.books.texts == ["first", "half", "last"]
+
+
+async def test_lines_are_told_while_it_runs(bench):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run, "echo one; read x <$GATE; echo two; read x <$GATE; echo three")
+        for word in ("one", "two", "three"):
+            await bench.books.wait_for(word)
+            descriptor = bench.open_gate() if word != "three" else None
+            if descriptor is not None:
+                await trio.testing.wait_all_tasks_blocked()
+                await bench.books.wait_for({"one": "two", "two": "three"}[word])
+                os.close(descriptor)
+    assert bench.books.texts == ["one", "two", "three"]
+
+
+async def test_much_output_is_told_whole(bench):
+    await bench.run("i=0; while [ $i -lt 3 ]; do head -c 1000000 /dev/zero | tr '\\0' x; echo; seq 20000; i=$((i+1)); done")
+    assert bench.books.texts == (["x" * 1_000_000] + [str(number) for number in range(1, 20_001)]) * 3
+
+
+async def test_output_that_its_program_cut_is_told_and_followed(bench):
+    script = "echo a long first line; read x <$GATE; : >$OUT; echo new >$OUT; echo newer"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run, script)
+        await bench.books.wait_for("a long first line")
+        descriptor = bench.open_gate()
+        while not bench.books.truncated:
+            await bench.books.news.wait()
+        os.close(descriptor)
+    ((size, expected),) = bench.books.truncated
+    assert size < expected == len("a long first line\n")
+    assert set(bench.books.texts) <= {"a long first line", "new", "newer"}
+
+
+async def test_a_full_disk_loses_and_repeats_nothing(bench, autojump_clock):
+    bench.books.failures = 0
+    script = f"echo one; read x <$GATE; echo two; echo '{RESULT}'"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run, script)
+        await bench.books.wait_for("one")
+        bench.books.failures = 7
+        descriptor = bench.open_gate()
+        await bench.books.wait_for(RESULT)
+        os.close(descriptor)
+    assert bench.books.texts == ["one", "two", RESULT]
+
+
+async def test_writing_is_tried_again_once_a_second(autojump_clock):
+    tries = []
+
+    def write():
+        tries.append(trio.current_time())
+        if len(tries) < 4:
+            raise StorageFailed("full")
+
+    await stored(write)
+    assert [round(at - tries[0]) for at in tries] == [0, 1, 2, 3]
+
+
+# Its launch
+
+
+async def test_a_program_that_cannot_be_started(bench):
+    async def missing():
+        return Launch(("/nonexistent/bwrap",), {}, b"")
+
+    with pytest.raises(SandboxFailed, match="/nonexistent/bwrap"):
+        await bench.turn().run(missing)
+    assert bench.books.spawned == []
+
+
+async def test_a_launch_that_is_refused(bench):
+    async def refused():
+        raise SandboxFailed("no")
+
+    with pytest.raises(SandboxFailed, match="no"):
+        await bench.turn().run(refused)
+
+
+async def test_a_turn_that_was_stopped_before_its_launch_is_not_started(bench):
+    turn = bench.turn()
+    turn.stop("suspended")
+    seen = await turn.run(bench.launch("echo never"))
+    assert seen.stop == "suspended"
+    assert bench.books.spawned == []
+    assert not os.path.exists(bench.place.stdout)
+
+
+# Adopted
+
+
+async def test_an_adopted_turn_goes_on_where_reading_stopped(bench):
+    started = await start_alone(bench, "echo before; echo after; read x <$GATE; echo last")
+    while os.path.getsize(bench.place.stdout) < len("before\n"):
+        await trio.lowlevel.checkpoint()
+    descriptor = bench.open_gate()
+    seen = await bench.turn(offset=len("before\n")).adopt(started)
+    os.close(descriptor)
+    assert bench.books.texts == ["after", "last"]
+    assert bench.books.lines[0].offset == len("before\n")
+    assert bench.books.spawned == []
+    assert seen.anything
+
+
+async def test_a_turn_that_ended_meanwhile_is_read_to_its_end(bench):
+    started = await start_alone(bench, f"echo before; echo '{RESULT}'; echo '{{ \"exit-code\": 7 }}' >&3")
+    os.waitpid(started.pid, 0)
+    seen = await bench.turn(offset=len("before\n")).adopt(started)
+    assert bench.books.texts == [RESULT]
+    assert (seen.result.text, seen.exit_code) == ("done", 7)
+
+
+async def test_a_turn_of_another_boot_or_process_is_over(bench):
+    os.close(os.open(bench.place.stdout, os.O_CREAT, 0o600))
+    for started in (Process(os.getpid(), 1, process.boot_id()), Process(os.getpid(), 1, "another boot")):
+        seen = await bench.turn().adopt(started)
+        assert (seen.result, seen.exit_code) == (None, None)
+
+
+async def test_a_turn_whose_output_is_gone_is_over(bench):
+    seen = await bench.turn().adopt(Process(os.getpid(), 1, "another boot"))
+    assert (seen.result, seen.anything) == (None, False)
+
+
+async def start_alone(bench, script):
+    launch = await bench.launch(script)()
+    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    outputs = (bench.place.stdout, bench.place.stderr, bench.place.status)
+    files = [os.open(bench.place.prompt, os.O_RDONLY), *(os.open(path, appending) for path in outputs)]
+    try:
+        return process.start(launch.command, launch.environment, files)
+    finally:
+        for descriptor in files:
+            os.close(descriptor)
+
+
+# Its end: the clock only moves when a test moves it
+
+
+async def stopping(bench, script, mock_clock, *steps, reason="suspended", sandboxed=True):
+    """Run a script that says `ready`, stop it, and take steps: a word to wait for, or seconds that pass."""
+    turn, seen = bench.turn(stop_grace=5.0), []
+
+    async def run():
+        seen.append(await turn.run(bench.launch(script, sandboxed=sandboxed)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await bench.books.wait_for("ready")
+        turn.stop(reason)
+        for step in steps:
+            if isinstance(step, str):
+                await bench.books.wait_for(step)
+            else:
+                await trio.testing.wait_all_tasks_blocked()
+                assert seen == []
+                mock_clock.jump(step)
+    return seen[0]
+
+
+WAIT = "while :; do read x <$GATE & wait; done"
+
+
+async def test_stopping_begins_gently(bench, real_bwrap, mock_clock):
+    seen = await stopping(bench, f"trap 'echo stopped; exit 130' INT; echo ready; {WAIT}", mock_clock)
+    assert bench.books.texts == ["ready", "stopped"]
+    assert (seen.exit_code, seen.stop, seen.result) == (130, "suspended", None)
+
+
+async def test_after_a_while_it_is_asked_again(bench, real_bwrap, mock_clock):
+    script = f"trap 'echo int' INT; trap 'echo term; exit 7' TERM; echo ready; {WAIT}"
+    seen = await stopping(bench, script, mock_clock, "int", 5)
+    assert bench.books.texts == ["ready", "int", "term"]
+    assert (seen.exit_code, seen.stop) == (7, "suspended")
+
+
+async def test_what_does_not_listen_is_killed_with_all_it_started(bench, real_bwrap, mock_clock):
+    script = f"(trap '' INT TERM; {WAIT}) & trap 'echo int' INT; trap 'echo term' TERM; echo ready; {WAIT}"
+    seen = await stopping(bench, script, mock_clock, "int", 5, "term", 5)
+    assert seen.stop == "suspended"
+    assert seen.result is None
+    assert is_gone(bench)
+
+
+def is_gone(bench):
+    """Say whether a turn's sandbox is dead, though nobody may have reaped it yet."""
+    inner, _ = process.read_status(bench.place.read_status())
+    pidfd = process.open_inner(bench.books.spawned[0], inner)
+    if pidfd is None:
+        return True
+    with open(pidfd) as file:
+        return bool(select.select([file], [], [], 0)[0])
+
+
+async def test_a_sandbox_that_never_came_up_is_killed(bench, mock_clock):
+    seen = await stopping(bench, "echo ready; exec sleep 1000", mock_clock, 5, 5, sandboxed=False)
+    assert (seen.stop, seen.exit_code) == ("suspended", None)
+
+
+async def test_a_result_on_the_way_down_counts(bench, real_bwrap, mock_clock):
+    seen = await stopping(bench, f"trap 'echo '\"'\"'{RESULT}'\"'\"'; exit 0' INT; echo ready; {WAIT}", mock_clock)
+    assert seen.result.text == "done"
+    assert seen.stop == "suspended"
+
+
+async def test_the_first_reason_counts(bench, mock_clock):
+    turn = bench.turn()
+    turn.stop("suspended")
+    turn.stop("time limit")
+    assert (await turn.run(bench.launch("true"))).stop == "suspended"
+
+
+async def test_what_goes_on_after_its_result_is_stopped_and_has_succeeded(bench, real_bwrap, mock_clock):
+    script = f"trap 'echo term; exit 0' TERM; echo '{RESULT}'; {WAIT}"
+    turn, seen = bench.turn(result_grace=10.0), []
+
+    async def run():
+        seen.append(await turn.run(bench.launch(script, sandboxed=True)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await bench.books.wait_for(RESULT)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.books.texts == [RESULT]
+        mock_clock.jump(1)
+    assert bench.books.texts == [RESULT, "term"]
+    assert (seen[0].result.text, seen[0].stop) == ("done", None)
+
+
+async def test_the_time_limit_is_reported_once(bench, mock_clock):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: bench.run("echo ready; read x <$GATE", time_left=60.0))
+        await bench.books.wait_for("ready")
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.books.time_is_up == 0
+        mock_clock.jump(60)
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.books.time_is_up == 1
+        descriptor = bench.open_gate()
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("left", [0.0, -5.0])
+async def test_a_time_that_is_over_already(bench, mock_clock, left):
+    await bench.run("read x <$GATE & sleep 0; cat", time_left=left)
+    assert bench.books.time_is_up <= 1
+
+
+async def test_when_the_outer_process_is_killed_the_sandbox_follows(bench, real_bwrap):
+    seen = []
+
+    async def run():
+        seen.append(await bench.run(f"trap '' INT TERM; echo ready; {WAIT}", sandboxed=True))
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await bench.books.wait_for("ready")
+            os.kill(bench.books.spawned[0].pid, signal.SIGKILL)
+    assert (seen[0].exit_code, seen[0].stop) == (None, None)
+    assert is_gone(bench)
+
+
+async def test_when_the_daemon_stops_the_program_goes_on(bench):
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.run, "echo ready; read x <$GATE; echo after")
+            await bench.books.wait_for("ready")
+            nursery.cancel_scope.cancel()
+        (started,) = bench.books.spawned
+        pidfd = process.open_pidfd(started)
+        assert pidfd is not None
+        os.close(pidfd)
+        descriptor = bench.open_gate()
+        await bench.turn(offset=bench.books.offset).adopt(started)
+        os.close(descriptor)
+    assert bench.books.texts == ["ready", "after"]
