@@ -139,7 +139,8 @@ def _etc(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount, 
 
 def _exposed(agent: Agent, around: Surroundings) -> list[str]:
     """List the hidden directories that lie below something visible; the workspace was checked not to contain any."""
-    shown = (*around.program.visible, *around.companion_needs, *around.bind_ro)
+    system = (mount.source for mount in around.system if isinstance(mount, Bind))
+    shown = (*system, *around.program.visible, *around.companion_needs, *around.bind_ro)
     return [
         hidden
         for hidden in around.hidden

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,11 +21,16 @@ HIDDEN = "[hidden]"
 def hide_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replace what looks like a secret, by its name or by its form (a structlog processor)."""
     for name, value in event.items():
-        if name != "event" and _SECRET_NAME.search(name):
-            event[name] = HIDDEN
-        elif isinstance(value, str):
-            event[name] = _SECRET_TEXT.sub(HIDDEN, value)
+        event[name] = HIDDEN if name != "event" and _SECRET_NAME.search(name) else _hidden(value)
     return event
+
+
+def _hidden(value: object) -> object:
+    if isinstance(value, str):
+        return _SECRET_TEXT.sub(HIDDEN, value)
+    if isinstance(value, Mapping):
+        return {key: HIDDEN if _SECRET_NAME.search(str(key)) else _hidden(item) for key, item in value.items()}
+    return [_hidden(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
 
 def configure(level: str, form: str, *, under_systemd: bool) -> None:
@@ -42,11 +48,17 @@ def configure(level: str, form: str, *, under_systemd: bool) -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     if readable:
-        processors += [hide_secrets, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # Formatted before secrets are hidden, because an exception's message may hold one.
+        plain = structlog.dev.plain_traceback
+        console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
+        processors += [structlog.processors.format_exc_info, hide_secrets, console]
     else:
         processors += [
-            structlog.processors.dict_tracebacks, hide_secrets, structlog.processors.JSONRenderer(ensure_ascii=False),
-        ]  # fmt: skip
+            # Without the frames' variables: environments are among them.
+            structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
+            hide_secrets,
+            structlog.processors.JSONRenderer(ensure_ascii=False),
+        ]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

@@ -6,10 +6,14 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+import structlog
 import trio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+log = structlog.get_logger("substrat.notify")
 
 
 class Notifier:
@@ -22,7 +26,8 @@ class Notifier:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         watched = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self._watchdog_seconds = int(environ.get("WATCHDOG_USEC", "0")) / 1e6 if watched else 0.0
+        period = environ.get("WATCHDOG_USEC", "")
+        self._watchdog_seconds = int(period) / 1e6 if watched and period.isascii() and period.isdigit() else 0.0
 
     def send(self, *states: str) -> None:
         """Send assignments such as `READY=1`."""
@@ -30,8 +35,12 @@ class Notifier:
             return
         # A leading "@" stands for the null byte of an abstract address.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-            sock.sendto("\n".join(states).encode(), address)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.sendto("\n".join(states).encode(), address)
+        except OSError as problem:
+            # A manager that is gone is no reason to go too.
+            log.warning("the service manager can't be told", reason=problem.strerror)
 
     async def feed_watchdog(self) -> None:
         """Tell the watchdog that the main loop turns, twice in each of its periods, until cancelled."""

@@ -164,9 +164,13 @@ class AgentPlace(NamedTuple):
             os.makedirs(directory, mode=0o700, exist_ok=True)
         os.makedirs(os.path.join(self.chats, chats_folder(agent.workspace)), exist_ok=True)
         shutil.rmtree(self.cursor, ignore_errors=True)
-        os.makedirs(os.path.join(self.cursor, "rules"), mode=0o755)
+        os.makedirs(self.cursor, mode=0o755)
         left_out = copy_cursor_directory(os.path.join(agent.workspace, ".cursor"), self.cursor)
-        own = _read_text(self.mcp_json)
+        rules = os.path.join(self.cursor, "rules")
+        if os.path.isfile(rules):
+            os.unlink(rules)
+        os.makedirs(rules, mode=0o755, exist_ok=True)
+        own = _read_text(self.mcp_json) if os.path.isfile(self.mcp_json) else None
         ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
         text, problem = mcp_config.merge(own, ours)
         _write(self.mcp_json, text)
@@ -235,5 +239,10 @@ def _read_text(path: str) -> str | None:
 
 
 def _write(path: str, text: str) -> None:
+    """Write a generated file, in the place of whatever the workspace has there under its name."""
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
     with open(path, "w", encoding="utf-8", errors="replace") as file:
         file.write(text)

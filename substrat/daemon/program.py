@@ -63,11 +63,14 @@ def find_python() -> tuple[str, tuple[str, ...]]:
 
 
 def _visible(real: str) -> list[str]:
-    home = os.path.expanduser("~")
     directory = os.path.dirname(real)
-    # A program that lies in the home directory itself must not show all of it.
-    too_much = directory == "/" or (home + "/").startswith(directory.rstrip("/") + "/")
-    return [real if too_much else directory, *_interpreter(_shebang(real))]
+    return [real if _shows_too_much(directory) else directory, *_interpreter(_shebang(real))]
+
+
+def _shows_too_much(directory: str) -> bool:
+    """Say whether a directory is the home directory or holds it: a program that lies there must not show all of it."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    return (home + "/").startswith(os.path.realpath(directory).rstrip("/") + "/")
 
 
 def _shebang(path: str) -> str | None:
@@ -89,9 +92,12 @@ def _interpreter(path: str | None) -> list[str]:
     visible = []
     environment = os.path.dirname(os.path.dirname(path))
     if os.path.exists(os.path.join(environment, "pyvenv.cfg")):
-        visible += [environment, *_import_places(environment)]
+        visible += [place for place in (environment, *_import_places(environment)) if not _shows_too_much(place)]
     if not system_covers(path):
-        visible.append(os.path.dirname(os.path.dirname(os.path.realpath(path))))
+        real = os.path.realpath(path)
+        # Its prefix (`bin/python3` beside `lib`), else its directory, else only itself.
+        places = (os.path.dirname(os.path.dirname(real)), os.path.dirname(real), real)
+        visible.append(next(place for place in places if place == real or not _shows_too_much(place)))
     return visible
 
 

@@ -100,7 +100,7 @@ class Registry:
         Raises:
             NotFound: there is none.
         """
-        agent = self.get(self._ids.get(name, name))
+        agent = self.get(self._id_of(name) or name)
         if agent is None:
             raise NotFound(f"there is no agent {name!r}: `substratctl ls` shows those there are")
         return agent
@@ -118,7 +118,11 @@ class Registry:
 
     def has_name(self, name: str) -> bool:
         """Say whether an agent has a name."""
-        return name in self._ids
+        return self._id_of(name) is not None
+
+    def _id_of(self, name: str) -> str | None:
+        changed = self._change.agents.values() if self._change is not None else ()
+        return next((agent.id for agent in changed if agent.name == name), None) or self._ids.get(name)
 
     def name_of(self, agent_id: str | None) -> str | None:
         """Return an agent's name, None when it is gone."""

@@ -34,8 +34,8 @@ def listen(path: str, mode: int) -> trio.SocketListener:
     """
     with suppress(FileNotFoundError):
         os.unlink(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     spelling, directory = short_socket_path(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(spelling)
         # Nobody can connect before listen. The umask is no way to set the mode: it is the whole process's, and other

@@ -131,7 +131,10 @@ class Store:
         """Insert or replace an agent's row; its turn has a row of its own."""
         session = agent.session
         self._db.execute(
-            "INSERT OR REPLACE INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET name=excluded.name, "
+            "phase=excluded.phase, workspace=excluded.workspace, model=excluded.model, network=excluded.network, "
+            "parent=excluded.parent, created_at=excluded.created_at, session_id=excluded.session_id, session_stored=excluded.session_stored, "
+            "status=excluded.status, attempts=excluded.attempts, retry_at=excluded.retry_at",
             (
                 agent.id, agent.name, agent.phase, agent.workspace, agent.model, agent.policy.network.value, agent.parent,
                 agent.created_at, session.id if session else None, int(session.stored) if session else 0, agent.status,
@@ -212,6 +215,11 @@ class Store:
             (agent_id, limit),
         )
         return [_item(row) for row in rows]
+
+    def first_waiting(self) -> dict[str, int]:
+        """Return the number of the oldest item that waits for each agent."""
+        rows = self._db.execute("SELECT agent, min(id) FROM items WHERE turn IS NULL AND agent NOT NULL GROUP BY agent")
+        return dict(rows)
 
     def items_of_turn(self, turn_id: str) -> list[Item]:
         """Load what a turn delivered."""

@@ -76,8 +76,9 @@ class TurnBook:
             return
         now = self._registry.now()
         room = self._registry.config.turns.max_running - self._registry.running
+        first = self._store.first_waiting()
         queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED]
-        for agent in queued:
+        for agent in sorted(queued, key=lambda agent: first.get(agent.id, 0)):
             if agent.retry_at is not None and agent.retry_at > now:
                 runner.admit_at(agent.retry_at)
             elif room > 0:
@@ -154,10 +155,12 @@ class TurnBook:
 
     def turn_time_is_up(self, turn: str) -> None:
         """Stop a turn that has run into its time limit."""
-        runner = self._registry.runner
-        if runner is not None:
+        runner, agent = self._registry.runner, self._agent_of(turn)
+        if runner is None or agent is None or agent.turn is None:
+            return
+        if agent.turn.stop is None:
             self._update(turn, stop="time limit")
-            runner.stop(turn, "time limit")
+        runner.stop(turn, "time limit")
 
     def turn_note(self, turn: str, kind: str, text: str) -> None:
         """Tell something about a running turn."""

@@ -173,7 +173,7 @@ def make_chats_folder(user: User, workspace: str) -> str:
     """Make the workspace's folder in the user's own `~/.cursor/chats` and return it.
 
     Raises:
-        WorkspaceUnusable: a part of the path is a link or can't be made.
+        WorkspaceUnusable: a part of the path isn't a directory or can't be made.
     """
     path = user.home
     for name in (".cursor", "chats", chats_folder(workspace)):
@@ -181,7 +181,8 @@ def make_chats_folder(user: User, workspace: str) -> str:
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
-            if not stat.S_ISDIR(os.stat(path).st_mode):
+            # The user may have made it a link; no agent can, because none sees what lies above its own chats.
+            if not os.path.isdir(path):
                 raise WorkspaceUnusable(f"{path} isn't a directory: cursor-agent keeps its chats there") from None
         except OSError as problem:
             raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}") from None
@@ -199,7 +200,8 @@ def copy_cursor_directory(source: str, target: str) -> str | None:
         _copy_directory(root, target, budget, depth=0)
     finally:
         os.close(root)
-    return f"left out of the workspace's .cursor: {', '.join(budget.skipped[:5])}" if budget.skipped else None
+    names = ", ".join(name.encode("utf-8", "replace").decode() for name in budget.skipped[:5])
+    return f"left out of the workspace's .cursor: {names}" if budget.skipped else None
 
 
 class _Budget:
@@ -212,9 +214,11 @@ class _Budget:
 
     def takes(self, size: int) -> bool:
         """Say whether a file of this size fits, and count it."""
+        if self.files < 1 or self.bytes < size:
+            return False
         self.files -= 1
         self.bytes -= size
-        return self.files >= 0 and self.bytes >= 0
+        return True
 
 
 def _copy_directory(directory: int, target: str, budget: _Budget, depth: int) -> None:

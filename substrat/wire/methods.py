@@ -56,9 +56,7 @@ class Method:
 
     __slots__ = ("about", "name", "params", "result", "waits")
 
-    def __init__(
-        self, name: str, about: str, result: str, params: tuple[Param, ...] = (), *, waits: bool = False
-    ) -> None:
+    def __init__(self, name: str, about: str, result: str, params: tuple[Param, ...] = (), *, waits: bool = False) -> None:
         self.name = name
         self.about = about
         self.result = result
