@@ -133,8 +133,9 @@ class Store:
         self._db.execute(
             "INSERT INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET name=excluded.name, "
             "phase=excluded.phase, workspace=excluded.workspace, model=excluded.model, network=excluded.network, "
-            "parent=excluded.parent, created_at=excluded.created_at, session_id=excluded.session_id, session_stored=excluded.session_stored, "
-            "status=excluded.status, attempts=excluded.attempts, retry_at=excluded.retry_at",
+            "parent=excluded.parent, created_at=excluded.created_at, session_id=excluded.session_id, "
+            "session_stored=excluded.session_stored, status=excluded.status, attempts=excluded.attempts, "
+            "retry_at=excluded.retry_at",
             (
                 agent.id, agent.name, agent.phase, agent.workspace, agent.model, agent.policy.network.value, agent.parent,
                 agent.created_at, session.id if session else None, int(session.stored) if session else 0, agent.status,

@@ -289,6 +289,14 @@ def test_a_status_file_of_nonsense_names_nobody(text):
 # A sandbox's two processes
 
 
+def _is_sleep(inner):
+    """Whether bubblewrap has executed the program already."""
+    child = process._first_child(inner)
+    with contextlib.suppress(OSError), open(f"/proc/{child}/comm", encoding="ascii") as file:
+        return file.read() == "sleep\n"
+    return False
+
+
 @pytest.fixture
 def inner_and_outer(bench):
     """A real pid namespace with a program in it."""
@@ -298,7 +306,7 @@ def inner_and_outer(bench):
         pytest.skip("there is no bubblewrap")
     outer = bench.start(*command)
     deadline = time.monotonic() + PATIENCE
-    while (inner := process.read_status(bench.files[3].read_bytes())[0]) is None or process._first_child(inner) is None:
+    while (inner := process.read_status(bench.files[3].read_bytes())[0]) is None or not _is_sleep(inner):
         assert time.monotonic() < deadline, bench.files[2].read_text()
         os.sched_yield()
     yield inner, outer
