@@ -15,9 +15,11 @@ import time
 
 RETRY_SECONDS = 30.0
 """How long requests wait for a daemon that is away; cursor-agent gives a call 60 s."""
-MAX_LINE = 16 * 1024 * 1024
+MAX_LINE = 4 * 1024 * 1024
+"""What the daemon takes; a longer request is answered here, because saying it again and again would never help."""
 GOODBYE_SECONDS = 1.5
 """How long answers may still come after the client has closed its side; cursor-agent waits 2 s before it signals."""
+_MAX_HELD = 32 * 1024 * 1024
 _CHUNK = 65536
 _SERVER_GONE = -32000
 _QUOTE = 0x22
@@ -93,8 +95,8 @@ class Relay:
             return
         lines = (self.from_client + data).split(b"\n")
         self.from_client = lines.pop()
-        if len(self.from_client) > MAX_LINE:
-            raise SystemExit("substrat-mcp-server: a message is longer than 16 MiB")
+        if len(self.from_client) > _MAX_HELD:
+            raise SystemExit("substrat-mcp-server: a message is longer than 32 MiB")
         for line in lines:
             if line.strip():
                 self.take_client_line(line + b"\n")
@@ -103,6 +105,10 @@ class Relay:
         """Remember what must be said again after a reconnection, and pass the line on."""
         method = member(line, b'"method"')
         key = member(line, b'"id"') if method is not None else None
+        if len(line) > MAX_LINE:
+            if key is not None:
+                answer_error(key, b"this call is longer than 4 MiB: put the text into a file and send its name")
+            return
         if method in {b'"initialize"', b'"notifications/initialized"'}:
             self.handshake.append((key, line))
         if key is not None:
@@ -152,8 +158,7 @@ class Relay:
         text = b"substratd is not running, so this tool can't answer; go on without it and try again later"
         for key in list(self.unanswered):
             del self.unanswered[key]
-            error = b'"error":{"code":%d,"message":"%b"}' % (_SERVER_GONE, text)
-            write_all(b'{"jsonrpc":"2.0","id":%b,%b}\n' % (key, error))
+            answer_error(key, text)
 
 
 def member(line: bytes, name: bytes) -> bytes | None:
@@ -212,6 +217,12 @@ def string_end(line: bytes, at: int) -> int:
             slashes -= 1
         if (end - slashes) % 2:
             return end + 1
+
+
+def answer_error(key: bytes, text: bytes) -> None:
+    """Answer a request with an error of our own."""
+    error = b'"error":{"code":%d,"message":"%b"}' % (_SERVER_GONE, text)
+    write_all(b'{"jsonrpc":"2.0","id":%b,%b}\n' % (key, error))
 
 
 def write_all(data: bytes) -> None:

@@ -38,16 +38,13 @@ class CheckInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="c
 
 
 class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn_agent", tag_field="_tool"):
-    """Start another agent as your child and give it a task.
+    """Start another agent as your child, in your workspace, and give it a task.
 
     It returns at once with the child's name; when the child has finished the task, a message tells you its result.
     """
 
     prompt: Annotated[Text, Meta(description="the child's task")]
     name: Annotated[Name | None, Meta(description="its name; one is made up when absent")] = None
-    directory: Annotated[
-        str | None, Meta(description="a directory inside your workspace for it to work in; yours when absent")
-    ] = None
     model: Annotated[Name | None, Meta(description="its model; yours when absent")] = None
     network: Annotated[
         Literal["none", "filtered", "host"] | None, Meta(description="its network, never more than yours")

@@ -35,15 +35,16 @@ def arguments(spec: Spec) -> list[str]:
     return [*options(spec), "--", *spec.command]
 
 
-def options(spec: Spec) -> list[str]:
+def options(spec: Spec, *, status: bool = True) -> list[str]:
     """Return bubblewrap's options: everything but the command it runs.
 
     There is no `--die-with-parent`: a turn outlives the daemon that started it.
 
     Args:
         spec: the sandbox.
+        status: whether bubblewrap finds `STATUS_FD` open and reports to it.
     """
-    args = ["--json-status-fd", str(STATUS_FD), *ISOLATION, "--hostname", spec.hostname]
+    args = [*(("--json-status-fd", str(STATUS_FD)) if status else ()), *ISOLATION, "--hostname", spec.hostname]
     if spec.network is Network.NONE:
         args.append("--unshare-net")
     for mount in ordered(spec.mounts):

@@ -111,7 +111,7 @@ class AsyncStreamingResponse:
     ) -> None:
         try:
             if kind is None:
-                await self.settle()
+                await self.settle()  # noqa: ASYNC102 - aclose shields itself
         finally:
             await self.aclose()
 
@@ -282,7 +282,7 @@ class AsyncSandboxed:
         try:
             await self._connection.drive(self._turn.begin())
         except BaseException:
-            await _shielded(self.close())
+            await _shielded(self.close())  # noqa: ASYNC102 - it shields
             raise
         return self
 

@@ -70,15 +70,14 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
     process.allow_many_descriptors()
     _make_private(places.state)
     _make_private(places.runtime)
-    with _locked(places.state), _opened_store(places.state) as store, _opened_watcher() as watcher:
+    with _locked(places.state), _locked(places.runtime), _opened_store(places.state) as store, _opened_watcher() as watcher:
         journal = Journal(store, _stdout_finder(store, places), now)
         registry = Registry(store, journal, settings.config, now)
         book = TurnBook(registry)
         supervisor = Supervisor(registry, book)
         notifier = Notifier(settings.environ)
         async with trio.open_nursery() as nursery:
-            runner: TurnRunner
-            calls = ToolCalls(supervisor, lambda path: runner.check_workspace(path))  # noqa: PLW0108 - made below
+            calls = ToolCalls(supervisor)
             runner = TurnRunner(
                 registry, book, places, User.current(settings.environ), watcher, nursery, AgentDoor(calls.perform).serve,
                 settings.environ, now,

@@ -1,20 +1,24 @@
-"""The little git that the daemon runs itself; in a workspace only with everything executable switched off."""
+"""The little git that the daemon runs: the operator's name for commits; in a workspace only inside a sandbox."""
 
 from __future__ import annotations
 
 import os
-import stat
 
 import structlog
 import trio
 
+from sandbox import bwrap, host
+from sandbox.spec import Bind, Devices, Processes, Spec, Tmpfs
+
 log = structlog.get_logger("substrat.git")
 
-_HARMLESS = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.sshCommand=false",
-    "-c", "core.attributesFile=/dev/null", "-c", "core.pager=cat", "-c", "core.editor=false", "-c", "safe.directory=*",
-)  # fmt: skip
 _PATIENCE_S = 10
+# Takes the entry's mode and blob from the index and puts them back; $1 is the path.
+_CLEAR_ENTRY = """\
+entry=$(git -c safe.directory='*' ls-files --stage -- "$1") && [ -n "$entry" ] || exit 0
+set -- "$1" $entry
+git -c safe.directory='*' update-index --cacheinfo "$2,$3,$1"
+"""
 
 
 class Git:
@@ -39,59 +43,47 @@ class Git:
             agent: the agent's name.
         """
         if self._said is None:
-            self._said = await self._run("config", "--global", "--get-regexp", r"^user\.(name|email)$", own=True)
+            wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
+            environ = {name: value for name, value in self._environ.items() if name in wanted}
+            asked = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
+            self._said = await self._execute(asked, environ)
         known = dict(line.split(" ", 1) for line in self._said.splitlines() if " " in line)
         name, email = known.get("user.name", agent), known.get("user.email", f"{agent}@localhost")
         return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
 
-    async def forget_size(self, workspace: str, path: str) -> None:
+    async def forget_size(self, bubblewrap: str, workspace: str, path: str) -> None:
         """Make git look at a tracked file's content again instead of at the size it remembers.
 
         In the sandbox another file lay over this one. If git there wrote its index, it noted that file's size, and git
         on the host would take the difference for a change without looking. Writing the entry anew, with the same
-        content, clears what was noted.
+        content, clears what was noted. The repository may be an agent's own work, and what a repository's configuration
+        makes git execute can't be listed, so git runs in a sandbox without a network that sees nothing but the workspace.
 
         Args:
+            bubblewrap: bubblewrap's path.
             workspace: the workspace.
             path: the file, from there.
         """
-        if not (os.path.lexists(os.path.join(workspace, path)) and _is_own_repository(workspace)):
+        if not (os.path.lexists(os.path.join(workspace, path)) and os.path.isdir(os.path.join(workspace, ".git"))):
             return
-        entry = await self._run("-C", workspace, "ls-files", "--stage", "--", path)
-        if entry:
-            mode, blob, _ = entry.split(maxsplit=2)
-            await self._run("-C", workspace, "update-index", "--cacheinfo", f"{mode},{blob},{path}")
+        shown = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"))  # noqa: S108 - the sandbox's own
+        environ = (("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1"))
+        command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
+        spec = Spec(command, environ, (*shown, Bind(workspace, workspace, writable=True)), workspace)
+        await self._execute((bubblewrap, *bwrap.options(spec, status=False), "--", *command), dict(environ))
 
-    async def _run(self, *words: str, own: bool = False) -> str:
-        """Run git and return what it printed; that it isn't there, or fails, is an empty answer and a line in the log.
-
-        Args:
-            words: its arguments.
-            own: whether it may read the user's own configuration.
-        """
-        wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"} if own else {"PATH"}
-        environ = {name: value for name, value in self._environ.items() if name in wanted}
-        if not own:
-            environ |= {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
-        command = ["git", *(() if own else _HARMLESS), *words]
+    async def _execute(self, command: tuple[str, ...], environ: dict[str, str]) -> str:
+        """Run git and return what it printed; that it isn't there, or fails, is an empty answer and a line in the log."""
         try:
             with trio.fail_after(_PATIENCE_S):
                 done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, env=environ)
         except (OSError, trio.TooSlowError) as problem:
-            log.info("git wasn't asked", words=words[:3], reason=str(problem))
+            log.info("git wasn't asked", reason=str(problem))
             return ""
         if done.returncode not in {0, 1}:
-            log.info("git failed", words=words[:3], reason=done.stderr.decode("utf-8", "replace").strip()[:200])
+            log.info("git failed", reason=done.stderr.decode("utf-8", "replace").strip()[:200])
             return ""
         return done.stdout.decode("utf-8", "replace")
-
-
-def _is_own_repository(workspace: str) -> bool:
-    """Say whether `.git` is a directory in the workspace itself: an agent may have put a link or a file there."""
-    try:
-        return stat.S_ISDIR(os.lstat(os.path.join(workspace, ".git")).st_mode)
-    except OSError:
-        return False
 
 
 def _quoted(value: str) -> str:

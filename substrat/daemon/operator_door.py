@@ -11,7 +11,7 @@ import trio
 from sandbox.launch import AVAILABLE_NETWORKS
 from sandbox.spec import Network
 from substrat import __version__
-from substrat.core.lifecycle import STATE_OF, Phase
+from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Phase
 from substrat.core.prompts import timestamp
 from substrat.daemon import journal, rpc, sockets
 from substrat.daemon.supervisor import Wish, bounded
@@ -186,7 +186,7 @@ class OperatorDoor:
     async def _inbox(self, _connection: Connection, _params: Params) -> object:
         return [
             {"id": item.id, "from": item.sender_name, "time": timestamp(item.time), "text": item.text}
-            for item in self._registry.store.waiting_items(None)
+            for item in self._registry.store.operator_items()
         ]
 
     # Events
@@ -251,15 +251,15 @@ class OperatorDoor:
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:
         if params.get("suspend"):
-            awake = [agent.id for agent in self._registry.agents if agent.phase not in _ASLEEP]
-            for agent_id in awake:
-                self._supervisor.suspend(agent_id)
-            for agent_id in awake:
-                await self._supervisor.wait_settled(agent_id)
+            self._registry.admit = None  # nothing starts any more
+            for agent in [agent for agent in self._registry.agents if agent.phase in _AWAKE]:
+                self._supervisor.suspend(agent.id)
+            for agent in [agent for agent in self._registry.agents if agent.phase in RUNNING_PHASES]:
+                await self._supervisor.wait_settled(agent.id)
         return rpc.Last(None, self._stop)
 
 
-_ASLEEP = frozenset({Phase.SUSPENDED, Phase.SUSPENDING, Phase.FAILED, Phase.ENDED, Phase.ENDING})
+_AWAKE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING})
 
 
 def _network(params: Params) -> Network | None:

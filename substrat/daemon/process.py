@@ -17,12 +17,12 @@ import msgspec
 import trio
 
 from substrat.core.records import Process
+from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _FIRST_FREE_FD = 3
-_HIGH = 1000
 _ENOUGH_FDS = 16 * 1024
 
 
@@ -71,16 +71,31 @@ def start(command: Sequence[str], environment: Mapping[str, str], files: Sequenc
     Raises:
         OSError: the program can't be executed.
     """
-    # Through high numbers, so that no duplication overwrites a source that is still needed.
-    actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, source, _HIGH + target) for target, source in enumerate(files)]
+    # Through numbers above all sources and targets, so that no duplication overwrites one that is still needed.
+    high = max(*files, len(files)) + 1
+    actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, source, high + target) for target, source in enumerate(files)]
     for target in range(len(files)):
-        actions += [(os.POSIX_SPAWN_DUP2, _HIGH + target, target), (os.POSIX_SPAWN_CLOSE, _HIGH + target)]
+        actions += [(os.POSIX_SPAWN_DUP2, high + target, target), (os.POSIX_SPAWN_CLOSE, high + target)]
     pid = os.posix_spawn(
         command[0], list(command), dict(environment), file_actions=actions, setsid=True,
         setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
     )  # fmt: skip
     # The child can't be gone: it stays a zombie with its start time until we wait for it.
     return Process(pid, _start_time(pid) or 0, boot_id())
+
+
+def open_own(process: Process) -> int:
+    """Open a pidfd for a child that was just started.
+
+    Raises:
+        SandboxFailed: there are no descriptors left; the child is killed.
+    """
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError as problem:
+        os.kill(process.pid, signal.SIGKILL)
+        os.waitpid(process.pid, 0)
+        raise SandboxFailed(f"a sandbox can't be watched: {problem.strerror}; raise the limit of open files") from None
 
 
 def open_pidfd(process: Process) -> int | None:
@@ -149,9 +164,11 @@ def find_unrecorded(status: bytes, stdout: str) -> Process | None:
         status: what bubblewrap reported in the turn's directory.
         stdout: the turn's stdout file: whoever writes to it is the one.
     """
-    inner, _ = read_status(status)
+    inner, code = read_status(status)
     if inner is None:
         return None
+    if code is not None:
+        return Process(inner, 0, "ended")  # no boot has that id, so it will be found gone and its output read
     try:
         if os.readlink(f"/proc/{inner}/fd/1") != os.path.realpath(stdout):
             return None

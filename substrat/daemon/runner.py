@@ -221,21 +221,29 @@ class TurnRunner:
 
     async def _run(self, agent: Agent, turn: Turn) -> None:
         try:
+            seen, verdict = await self._run_to_its_end(agent, turn)
+            await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
+            # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
+            self._occupied[agent.workspace] -= 1
+            await stored(self.remove_mount_points)
+            if self._bubblewrap is not None and turn.id not in self._running:
+                await self._git.forget_size(self._bubblewrap.path, agent.workspace, ".cursor/mcp.json")
+        except Exception:
+            # Whatever it is, it is this agent's; the others and the daemon go on.
+            log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
+
+    async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[Seen, Verdict]:
+        try:
             seen = await self._run_turn(agent, turn)
-            verdict = judge(seen)
         except SubstratError as problem:
             log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
-            seen, verdict = NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message)
+            return NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message)
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
             self._kill_remains(agent, turn)
-            seen, verdict = NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
-        await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
-        # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
-        self._occupied[agent.workspace] -= 1
-        self.remove_mount_points()
-        await self._git.forget_size(agent.workspace, ".cursor/mcp.json")
+            return NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
+        return seen, judge(seen)
 
     async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:
         place = self._places.agent(agent.id)
@@ -268,6 +276,9 @@ class TurnRunner:
             return await running.run(lambda: self._prepare(agent, turn, place))
         except SubstratError as problem:
             return problem
+        except OSError as problem:
+            what = f" {problem.filename}" if problem.filename else ""
+            return SandboxFailed(f"the turn's files can't be made:{what} {problem.strerror}; is the disk full?")
 
     async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace) -> Launch:
         """Make everything a turn's sandbox shows, and say what starts it."""

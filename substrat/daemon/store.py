@@ -217,6 +217,15 @@ class Store:
         )
         return [_item(row) for row in rows]
 
+    def operator_items(self, limit: int = 1000) -> list[Item]:
+        """Load the newest messages to the operator, oldest first."""
+        rows = self._db.execute(
+            "SELECT id, agent, kind, sender, sender_name, text, time FROM items WHERE agent IS NULL "
+            "ORDER BY id DESC LIMIT ?",
+            (limit,),
+        )
+        return [_item(row) for row in rows][::-1]
+
     def first_waiting(self) -> dict[str, int]:
         """Return the number of the oldest item that waits for each agent."""
         rows = self._db.execute("SELECT agent, min(id) FROM items WHERE turn IS NULL AND agent NOT NULL GROUP BY agent")
@@ -270,6 +279,15 @@ class Store:
             values,
         )
         return [EventRow(*row) for row in rows]
+
+    def result_event(self, agent_id: str, turn_id: str) -> EventRow | None:
+        """Load the newest result a turn has reported, if it has."""
+        row = self._db.execute(
+            "SELECT * FROM events WHERE agent = ? AND turn = ? AND kind IN ('result:success', 'result:error') "
+            "ORDER BY cursor DESC LIMIT 1",
+            (agent_id, turn_id),
+        ).fetchone()
+        return EventRow(*row) if row is not None else None
 
     def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
         """Say whether a turn has an event of a kind."""

@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAX_STATUS = 500
+_MAX_MODEL = 200
 
 
 class Wish(NamedTuple):
@@ -98,6 +99,8 @@ class Supervisor:
                 f"{parent.policy.network.value!r}"
             )
         model = wish.model or (parent.model if parent else self._config.agent.model)
+        if len(model) > _MAX_MODEL or not model.isprintable():
+            raise InvalidParams(f"{model[:40]!r} can't be a model: use a slug that `cursor-agent models` lists")
         agent = Agent(
             id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=wish.workspace, model=model, policy=policy,
             created_at=self.registry.now(), parent=parent.id if parent else None,

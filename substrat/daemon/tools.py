@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,9 @@ from substrat.core.lifecycle import STATE_OF, Phase
 from substrat.core.prompts import sender, timestamp
 from substrat.core.records import OPERATOR
 from substrat.daemon.supervisor import Wish
-from substrat.errors import NotAvailable, NotFound, PolicyDenied, SubstratError
+from substrat.errors import NotAvailable, NotFound, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from substrat.core.records import Agent
     from substrat.daemon.supervisor import Supervisor
 
@@ -32,12 +29,10 @@ class ToolCalls:
 
     Args:
         supervisor: whom they change.
-        check_workspace: checks a child's workspace and returns its physical path.
     """
 
-    def __init__(self, supervisor: Supervisor, check_workspace: Callable[[str], str]) -> None:
+    def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._check_workspace = check_workspace
 
     def perform(
         self, agent: str, turn: str, name: str, arguments: dict[str, Any] | None, identity: str | None
@@ -135,18 +130,9 @@ class ToolCalls:
         network = Network(call.network) if call.network is not None else None
         if network is not None and network not in AVAILABLE_NETWORKS:
             raise NotAvailable("the network 'filtered' isn't available in this version; use 'none' or 'host'")
-        workspace = self._child_workspace(caller, call.directory)
-        child = self._supervisor.spawn(Wish(workspace, call.name, call.model, network, call.prompt), caller)
+        # Not in a directory below: the parent could put a link in its place while the child's sandbox is made.
+        child = self._supervisor.spawn(Wish(caller.workspace, call.name, call.model, network, call.prompt), caller)
         return f"agent {child.name} is started; a message will tell you when it has finished"
-
-    def _child_workspace(self, caller: Agent, directory: str | None) -> str:
-        if directory is None:
-            return caller.workspace
-        path = os.path.join(caller.workspace, directory)
-        # The answer for what lies outside is the same whether it exists or not.
-        if not (os.path.realpath(path) + "/").startswith(caller.workspace + "/"):
-            raise PolicyDenied(f"{directory!r} isn't a directory inside your workspace {caller.workspace}")
-        return self._check_workspace(path)
 
 
 def _json(**members: object) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.turn")
 
 _CHUNK = 256 * 1024
+_BATCH = 200
 _FULL_DISK_PAUSE = 1.0
 AFTER_RESULT = "went on after its result"
 """The one reason for stopping that doesn't change the turn's outcome."""
@@ -68,6 +69,9 @@ async def stored(write: Callable[[], None]) -> None:
 
 class Books(Protocol):
     """What a turn tells whoever keeps the books; each call commits before it returns."""
+
+    def result_seen(self, turn: str) -> stream.Result | None:
+        """Return the result of the turn that is in the books already, if one is."""
 
     def turn_spawned(self, turn: str, started: Process) -> None:
         """The sandbox was started."""
@@ -130,16 +134,20 @@ class RunningTurn:
         if self._stop_wanted.is_set():
             return Seen(None, None, self._stop_reason, "", anything=False)
         with self._watcher.watching(self._place.root) as change:
-            pidfd = self._start(prepared)
+            pidfd = await self._start(prepared)
             return await self._accompany(pidfd, change)
 
     async def adopt(self, started: Process) -> Seen:
         """Stay with a sandbox that an earlier daemon started, whether it is still running or not."""
         self._process = started
+        # The line was read by the daemon that is gone; what it said was not.
+        self._result = self._books.result_seen(self.turn)
+        if self._result is not None:
+            self._result_seen.set()
         with self._watcher.watching(self._place.root) as change:
             return await self._accompany(process.open_pidfd(started), change)
 
-    def _start(self, launch: Launch) -> int:
+    async def _start(self, launch: Launch) -> int:
         files: list[int] = []
         try:
             files.append(os.open(self._place.prompt, os.O_RDONLY | os.O_CLOEXEC))
@@ -154,8 +162,11 @@ class RunningTurn:
         finally:
             for descriptor in files:
                 os.close(descriptor)
-        self._books.turn_spawned(self.turn, self._process)
-        return os.pidfd_open(self._process.pid)
+        started = self._process
+        pidfd = process.open_own(started)
+        # The sandbox runs from here on, so it has to get into the books, however long that takes.
+        await stored(lambda: self._books.turn_spawned(self.turn, started))
+        return pidfd
 
     async def _accompany(self, pidfd: int | None, change: Change) -> Seen:
         try:
@@ -246,7 +257,7 @@ class RunningTurn:
                 over = self._exited.is_set()
                 data = os.pread(descriptor, _CHUNK, splitter.position)
                 if data:
-                    await self._take(list(splitter.feed(data)), splitter)
+                    await self._take(list(splitter.feed(data)))
                     await trio.lowlevel.checkpoint()
                 elif (size := os.fstat(descriptor).st_size) < splitter.position:
                     expected = splitter.position
@@ -258,14 +269,20 @@ class RunningTurn:
                     await change.wait()
         finally:
             os.close(descriptor)
-        await self._take(list(splitter.finish()), splitter)
+        await self._take(list(splitter.finish()))
         done.set()
 
-    async def _take(self, lines: list[Line], splitter: Splitter) -> None:
-        if not lines:
-            return
-        decoded = [(line, stream.decode(line, self._calls)) for line in lines]
-        await stored(lambda: self._books.turn_lines(self.turn, decoded, splitter.consumed))
+    async def _take(self, lines: list[Line]) -> None:
+        """Pass lines on in batches, so that a flood of short ones doesn't hold up everybody else."""
+        for start in range(0, len(lines), _BATCH):
+            batch = lines[start : start + _BATCH]
+            decoded = [(line, stream.decode(line, self._calls)) for line in batch]
+            last = batch[-1]
+            await self._note(decoded, last.offset + last.length + last.ended)
+            await trio.lowlevel.checkpoint()
+
+    async def _note(self, decoded: list[tuple[Line, stream.Event]], offset: int) -> None:
+        await stored(lambda: self._books.turn_lines(self.turn, decoded, offset))
         for _, event in decoded:
             if (result := stream.result_of(event)) is not None:
                 self._result = result

@@ -15,6 +15,7 @@ import structlog
 from substrat.core import prompts, retry, stream
 from substrat.core.cursor import is_session_id
 from substrat.core.lifecycle import RUNNING_PHASES, Event, Phase
+from substrat.core.ndjson import Line
 from substrat.core.records import (
     OPERATOR,
     SUSPENDED,
@@ -31,7 +32,6 @@ from substrat.daemon.journal import Told
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from substrat.core.ndjson import Line
     from substrat.core.records import Process
     from substrat.core.verdict import Seen, Verdict
     from substrat.daemon.registry import Registry, Runner
@@ -113,6 +113,8 @@ class TurnBook:
         turn = agent.turn
         if turn is None or not left_unfinished(turn, waiting=agent.waiting > 0):
             return None
+        if not self._store.items_of_turn(turn.id):
+            return None  # what it was to deliver waits again already
         prompt = self.prompt_of(turn)
         return prompts.continuation(prompt) if turn.reported else prompt
 
@@ -126,6 +128,16 @@ class TurnBook:
         return OPERATOR, OPERATOR
 
     # What a turn reports
+
+    def result_seen(self, turn: str) -> stream.Result | None:
+        """Return the result that an earlier daemon saw of a turn, read again from where the journal says it is."""
+        agent = self._agent_of(turn)
+        row = self._store.result_event(agent.id, turn) if agent is not None else None
+        data = self._journal.line_of(row) if row is not None else None
+        if row is None or data is None:
+            return None
+        line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
+        return stream.result_of(stream.decode(line))
 
     def turn_spawned(self, turn: str, started: Process) -> None:
         """Note a turn's process."""
@@ -229,7 +241,7 @@ class TurnBook:
         limits = self._registry.config.limits
         for item in self._store.items_of_turn(turn.id):
             asker = self._registry.get(item.sender) if item.kind is not ItemKind.MESSAGE else None
-            if asker is None or asker.phase == Phase.ENDED:
+            if asker is None or asker.phase in {Phase.ENDING, Phase.ENDED}:
                 continue
             assert turn.outcome is not None
             text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")

@@ -9,11 +9,15 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import structlog
+
 from substrat.core.cursor import chats_folder
 from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+log = structlog.get_logger("substrat.workspace")
 
 _MAX_OVERLAY_FILES = 2000
 _MAX_OVERLAY_BYTES = 32 * 1024 * 1024
@@ -60,6 +64,8 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
     Raises:
         WorkspaceUnusable: saying why not.
     """
+    if any(ord(letter) < 32 for letter in path):
+        raise WorkspaceUnusable(f"the workspace {path!r} has control characters in its name: choose another")
     if not os.path.isabs(path):
         raise WorkspaceUnusable(f"the workspace {path!r} isn't an absolute path: give one")
     real = os.path.realpath(path)
@@ -143,8 +149,9 @@ def remove_mount_point(path: str) -> None:
     try:
         os.rmdir(path)
     except OSError as problem:
-        if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY}:
-            raise
+        if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR}:
+            # An agent may have taken the right away; its workspace is no reason to stop.
+            log.warning("a mount point stays", path=path, reason=problem.strerror)
 
 
 def git_files(workspace: str) -> tuple[str, ...]:

@@ -216,7 +216,7 @@ def test_many_lines_at_once_stay_in_order(daemon, start):
 def test_a_large_message_passes_both_ways(daemon, start):
     companion = start()
     connection = daemon.accept()
-    text = 'é"\\n' * 400_000
+    text = 'é"\\n' * 200_000
     for sender, message, receiver in (
         (companion, request(1, x=text), connection),
         (connection, answer(1, x=text), companion),
@@ -453,7 +453,7 @@ def test_a_client_that_is_gone_is_no_crash(daemon, start):
 
 
 def test_a_message_without_end_is_refused(daemon, start):
-    companion = start(settings="relay.MAX_LINE = 1000")
+    companion = start(settings="relay._MAX_HELD = 1000")
     daemon.accept()
     companion.send(b"x" * 2000)
     assert companion.wait() == 1
@@ -545,3 +545,14 @@ def test_a_member_that_is_not_there_is_not_found(message):
 )
 def test_any_bytes_can_be_looked_into(line):
     relay.member(line, b'"id"')
+
+
+def test_a_call_that_the_daemon_would_not_take_is_answered_here(daemon, start):
+    companion = start(settings="relay.MAX_LINE = 1000")
+    connection = daemon.accept()
+    companion.send(request(1, x="y" * 2000))
+    refused = companion.read_message()
+    assert refused["id"] == 1
+    assert "longer than" in refused["error"]["message"]
+    companion.send(request(2))
+    assert connection.read_message() == request(2)
