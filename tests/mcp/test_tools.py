@@ -51,8 +51,8 @@ GOOD = [
     ("spawn_agent", {"prompt": "do"}, tools.SpawnAgent("do")),
     (
         "spawn_agent",
-        {"prompt": "do", "name": "kid", "directory": "sub", "model": "auto", "network": "none"},
-        tools.SpawnAgent("do", "kid", "sub", "auto", "none"),
+        {"prompt": "do", "name": "kid", "model": "auto", "network": "none"},
+        tools.SpawnAgent("do", "kid", "auto", "none"),
     ),
     ("spawn_agent", {"prompt": "do", "name": None, "network": None}, tools.SpawnAgent("do")),
 ]

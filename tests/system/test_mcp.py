@@ -177,14 +177,13 @@ def test_a_message_that_imitates_another_sender_is_delivered_under_its_own(daemo
 
 def test_a_child_has_a_parent_and_its_result_comes_back(daemon, until):
     work = daemon.workspace()
-    (work / "part").mkdir()
-    words = {"prompt": "/shell pwd\n/say the child's answer", "name": "child", "directory": "part"}
+    words = {"prompt": "/shell pwd\n/say the child's answer", "name": "child"}
     daemon.spawn("anna", work, "/tool spawn_agent " + json.dumps(words))
     assert "child" in daemon.tool("anna")[0]
     until(lambda: (now := daemon.show("anna"))["state"] == "idle" and now["turn"]["number"] == 2, "the result's turn")
     child, anna = daemon.show("child"), daemon.show("anna")
     assert child["parent"] in {"anna", anna["id"]}
-    assert child["workspace"] == str(work / "part")
+    assert child["workspace"] == str(work)
     assert (child["model"], child["network"]) == (anna["model"], anna["network"])
     prompt = daemon.events("anna", "user")[-1]["text"]
     assert "child" in prompt
