@@ -1,7 +1,8 @@
 # Every target does its own set-up. PYTHON=/path/to/python3 chooses the Python.
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# Tests wait more than they compute, so twice the cores of a small machine.
+WORKERS ?= 4
 
 .PHONY: help demo test check lint types slow bench clean
 

@@ -195,7 +195,7 @@ class AgentPlace(NamedTuple):
             f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
             f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
         )
-        where = agent.workspace.replace("\\", "\\\\").replace('"', '\\"')
+        where = agent.workspace.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         include = f'[includeIf "gitdir:{where}/.git"]\n\tpath = {there}/workspace\n'
         _write(self.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
 
