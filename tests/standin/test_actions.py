@@ -127,7 +127,9 @@ def test_hang_prints_the_result_and_stays(standin):
 
 
 def test_parallel_calls_interleave(standin):
-    outcome = standin.run("/parallel while ! test -e go; do sleep 0.01; done; echo slow ;; touch go; echo quick")
+    # The slow one waits until the quick one has been reaped, which is when its end is known.
+    slow = "while ! test -s pid; do sleep 0.01; done; while kill -0 $(cat pid) 2>/dev/null; do sleep 0.01; done; echo slow"
+    outcome = standin.run(f"/parallel {slow} ;; echo $$ > pid; echo quick")
     assert [line["subtype"] for line in outcome.of("tool_call")] == ["started", "started", "completed", "completed"]
     assert [result["success"]["stdout"] for result in outcome.calls("shell")] == ["quick\n", "slow\n"]
     assert len({line["call_id"] for line in outcome.of("tool_call")}) == 2
