@@ -81,7 +81,20 @@ class Turn:
         offset: how much of its output is in the journal, in bytes.
         stop: why it is being stopped, if it is.
         reported: whether `system/init` was seen, so that the agent knows the prompt.
-        failure: why the launch failed, if it did.
+        id: its UUID.
+        agent: its agent's id.
+        number: 1 for the agent's first turn.
+        started_at: seconds since the epoch.
+        process: the started sandbox; None before it is and when it never was.
+        offset: how much of its output is in the journal, in bytes.
+        stop: why it is being stopped, if it is.
+        reported: whether `system/init` was seen, so that the agent knows the prompt.
+        outcome: how it ended; None while it runs.
+        ended_at: seconds since the epoch.
+        exit_code: the program's, if it is known.
+        result: what the agent said in the end.
+        usage: the tokens it says it used.
+        error: what went wrong, in one sentence.
     """
 
     id: str

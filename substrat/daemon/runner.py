@@ -226,7 +226,7 @@ class TurnRunner:
             # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
             self._occupied[agent.workspace] -= 1
             await stored(self.remove_mount_points)
-            if self._bubblewrap is not None and turn.id not in self._running:
+            if self._bubblewrap is not None:
                 await self._git.forget_size(self._bubblewrap.path, agent.workspace, ".cursor/mcp.json")
         except Exception:
             # Whatever it is, it is this agent's; the others and the daemon go on.

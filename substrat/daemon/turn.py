@@ -125,7 +125,8 @@ class RunningTurn:
         """Launch the sandbox and stay with it to its end.
 
         Args:
-            launch: prepares the turn's directory and says what to start; not asked when the turn is already stopped.
+            launch: prepares the turn's directory and says what to start; nothing is started if the turn was stopped
+                meanwhile.
 
         Raises:
             SubstratError: the launch failed; nothing is running.
