@@ -1,9 +1,12 @@
-"""The ways a run ends early, as exceptions; what each one prints and returns is decided in `main`."""
+"""The ways a run ends early, as exceptions, and the signals that raise one; `main` decides what each prints and returns."""
 
 from __future__ import annotations
 
+import signal
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Final
 
 
@@ -39,3 +42,35 @@ class StopSignal(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number: Final = number
+
+
+class StopRequest:
+    """The handler of SIGINT and SIGTERM: the first one ends the run, wherever that is.
+
+    Python drops an exception that is raised inside some callbacks (those of an import among them), so whoever is about to
+    wait asks again with `check`.
+    """
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Handle the signal.
+
+        Raises:
+            StopSignal: Always.
+        """
+        # The first request decides; a second one must not break into the cleaning up.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._number = number
+        raise StopSignal(number)
+
+    def check(self) -> None:
+        """Say a request again that was dropped.
+
+        Raises:
+            StopSignal: There was one.
+        """
+        if self._number is not None:
+            raise StopSignal(self._number)

@@ -13,12 +13,11 @@ import stat
 import sys
 
 from substrat.standin import flags, ids, models, places, refusals, script, stream
-from substrat.standin.errors import LeaveError, RefusalError, StopSignal
+from substrat.standin.errors import LeaveError, RefusalError, StopRequest, StopSignal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import FrameType
     from typing import Final
 
     from substrat.standin.flags import Arguments
@@ -39,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The command line without the program's name; that of the process if it is left out.
     """
-    signal.signal(signal.SIGINT, _stop)
-    signal.signal(signal.SIGTERM, _stop)
+    stop = StopRequest()
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
     try:
         _open_standard_descriptors()
-        return _run(sys.argv[1:] if argv is None else argv, os.environ)
+        return _run(sys.argv[1:] if argv is None else argv, os.environ, stop)
     except flags.UsageError as error:
         _complain(str(error))
         return 1
@@ -72,13 +72,6 @@ def _open_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def _stop(number: int, _frame: FrameType | None) -> None:
-    # The first request decides; a second one must not break into the cleaning up.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise StopSignal(number)
-
-
 def _complain(text: str) -> None:
     try:
         stream.write_all(2, text.encode("utf-8", "replace") + b"\n")
@@ -86,7 +79,7 @@ def _complain(text: str) -> None:
         return  # stderr is closed or full; the exit status still tells
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopRequest) -> int:
     sizes = [len(os.fsencode(argument)) + 1 for argument in argv]
     if sum(sizes) >= _LONGEST_COMMAND_LINE:
         return 0
@@ -104,7 +97,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
     chat = store.Chat(os.path.join(plan.places.chats, plan.chat_id), plan.places.workspace)
     try:
-        _perform(plan, chat)
+        _perform(plan, chat, stop)
         if arguments.words:
             _wait_for_stdin()
     finally:
@@ -254,7 +247,7 @@ def _wait_for_stdin() -> None:
             pass
 
 
-def _perform(plan: Plan, chat: Chat) -> None:
+def _perform(plan: Plan, chat: Chat, stop: StopRequest) -> None:
     """Show the turn's beginning, perform its script and end it."""
     given = plan.arguments
     model = plan.settings.remember_model(given.text("model"))
@@ -269,7 +262,7 @@ def _perform(plan: Plan, chat: Chat) -> None:
     output.user(plan.prompt)
     from substrat.standin import actions
 
-    turn = _open_turn(plan, chat, output, model)
+    turn = _open_turn(plan, chat, output, model, stop)
     asked_for = [plan.environ.get("STANDIN_FAIL", ""), "system-prompt" if given.has("system-prompt") else ""]
     failing = [script.Step("fail", name, f"/fail {name}") for name in asked_for if name]
     try:
@@ -281,13 +274,13 @@ def _perform(plan: Plan, chat: Chat) -> None:
     turn.servers.stop()
 
 
-def _open_turn(plan: Plan, chat: Chat, output: Stream, model: str) -> Turn:
+def _open_turn(plan: Plan, chat: Chat, output: Stream, model: str, stop: StopRequest) -> Turn:
     """Everything the actions use; the servers connect while the script already runs."""
     from substrat.standin import mcp, mcpconfig, permissions, reactor, turn
 
     given = plan.arguments
     chat.open(given.text("name"), model)
-    loop = reactor.Reactor()
+    loop = reactor.Reactor(stop.check)
     warn = places.logger(plan.places)
     configs = mcpconfig.find(plan.places, plan.environ, approved=given.has("approve-mcps"), warn=warn)
     servers = mcp.Servers(configs, loop, plan.places.workspace, warn)

@@ -22,9 +22,13 @@ class Reactor:
     """Waits for conditions while serving whatever is registered.
 
     It owns a pipe that SIGCHLD writes to, so that the end of a child ends a wait at once.
+
+    Args:
+        check: Called before each wait; raises if the wait must not begin.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
         self._poll = select.poll()
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
@@ -78,6 +82,7 @@ class Reactor:
         # poll() takes whole milliseconds, rounded up so that the last one is not spent spinning, and no more than fit
         # into an int; the caller's loop waits again.
         milliseconds = None if seconds is None else min(int(seconds * 1000) + 1, 1 << 30)
+        self._check()
         for fd, events in self._poll.poll(milliseconds):
             if events & (select.POLLOUT | select.POLLERR) and fd in self._writers:
                 self._writers[fd]()

@@ -72,6 +72,7 @@ class Chat:
         self._meta: Json = {}
         try:
             self._lock = self._claim()
+            self._was_empty: Final = not os.listdir(directory)
         except OSError as error:
             raise RefusalError(f"Error: cannot write {directory}: {error.strerror}") from error
 
@@ -144,8 +145,9 @@ class Chat:
         if self._database is not None:
             self._database.close()
             self._database = None
-        # Without the meta row the database could not be read, and what can't be read is not ours to delete.
-        is_empty = "latestRootBlobId" not in self._meta if self._meta else not os.listdir(self._directory)
+        # Without the meta row the database was not read. What was there before and can't be read is not ours to delete;
+        # what an early stop left half-made is.
+        is_empty = "latestRootBlobId" not in self._meta if self._meta else self._was_empty
         if is_empty:
             self._delete()
         os.close(self._lock)

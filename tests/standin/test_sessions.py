@@ -9,6 +9,9 @@ import uuid
 
 import pytest
 
+from substrat.standin.errors import StopRequest, StopSignal
+from substrat.standin.store import Chat
+
 
 def test_recall_counts_the_earlier_turns(standin):
     first = standin.run("/recall\n/say one")
@@ -117,6 +120,30 @@ def test_an_interrupted_turn_is_not_kept(standin, number):
     running.read_until("user")
     running.signal(number)
     assert standin.run("/recall", "--resume", session).text == "I remember 1 earlier turn:\n1. kept"
+
+
+def test_a_stop_while_the_database_is_made_leaves_no_half_made_chat(tmp_path):
+    chat = Chat(str(tmp_path / "chat"), "/workspace")
+    (tmp_path / "chat" / "store.db").write_bytes(b"")
+    chat.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stop_before_the_database_is_read_keeps_what_was_there(tmp_path):
+    (tmp_path / "chat").mkdir()
+    (tmp_path / "chat" / "store.db").write_bytes(b"somebody's")
+    Chat(str(tmp_path / "chat"), "/workspace").close()
+    assert (tmp_path / "chat" / "store.db").read_bytes() == b"somebody's"
+
+
+def test_a_stop_that_a_callback_swallowed_ends_the_next_wait(monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    stop = StopRequest()
+    stop.check()
+    with pytest.raises(StopSignal):
+        stop(signal.SIGTERM, None)
+    with pytest.raises(StopSignal):
+        stop.check()
 
 
 def test_an_empty_chat_is_deleted_on_an_orderly_exit_only(standin, until):
