@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from substrat.standin import failures, oddities, shells, tools
+from substrat.standin import failures, oddities, samples, shells, tools
 from substrat.standin.errors import LeaveError, MalformedActionError
 
 TYPE_CHECKING = False
@@ -96,12 +96,16 @@ ACTIONS: dict[str, Callable[[Turn, str], None]] = {
     "parallel": shells.parallel,
     "tool-twice": tools.tool_twice,
     "tool-timeout": tools.tool_timeout,
+    "background-timeout": tools.background_timeout,
+    "show": samples.show,
     "web": oddities.web,
     "ask": oddities.ask,
+    "plan": oddities.plan,
     "completed-without-started": oddities.completed_without_started,
     "reconnect": oddities.reconnect,
     "new-events": oddities.new_events,
     "garbage": oddities.garbage,
+    "line": oddities.line,
     "long-line": oddities.long_line,
     "worker": oddities.worker,
     "ignore-signals": oddities.ignore_signals,

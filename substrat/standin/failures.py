@@ -37,9 +37,16 @@ def _lose_network_quietly(turn: Turn) -> None:
     raise RefusalError("Connection failed repeatedly", 0)
 
 
-def _reject_system_prompt(turn: Turn) -> None:
-    turn.stream.event("retry", "starting", {"attempt": 1, "is_resume": False})
-    raise RefusalError("RetriableError: [invalid_argument] unknown option '--system-prompt'")
+def _reset_connection(turn: Turn) -> None:
+    oddities.lose_connection(turn)
+    raise RefusalError("RetriableError: [aborted] read ECONNRESET")
+
+
+def _reject_option(turn: Turn, option: str) -> None:
+    """The server doesn't take it, which the program takes for something that passes."""
+    for attempt in (1, 2, 3):
+        turn.stream.event("retry", "starting", {"attempt": attempt, "is_resume": False})
+    raise RefusalError(f"RetriableError: [invalid_argument] unknown option '{option}'")
 
 
 def _need_a_plan(_turn: Turn) -> None:
@@ -92,7 +99,9 @@ DURING: dict[str, Callable[[Turn], None]] = {
     "quota": _run_out_of_quota,
     "network": _lose_network,
     "network-zero": _lose_network_quietly,
-    "system-prompt": _reject_system_prompt,
+    "network-reset": _reset_connection,
+    "system-prompt": lambda turn: _reject_option(turn, "--system-prompt"),
+    "exclude-workspace-context": lambda turn: _reject_option(turn, "--exclude-workspace-context"),
     "transport": _say_the_error,
     "no-result": _end_without_result,
     "hang": _hang_without_result,

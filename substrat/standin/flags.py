@@ -69,8 +69,8 @@ OPTIONS = (
     Option("--workspace", VALUE, "<path>", text="the directory to work in; default: the current one"),
     Option("--add-dir", MANY, "<path>", text="accepted, without effect"),
     Option("--plugin-dir", MANY, "<path>", text="accepted, without effect"),
-    Option("-w, --worktree", OPTIONAL, "[name]", text="refused: the stand-in makes no worktrees"),
-    Option("--worktree-base", VALUE, "<branch>", text="accepted, without effect"),
+    Option("-w, --worktree", OPTIONAL, "[name]", text="work in a git worktree of the workspace, made where there is none"),
+    Option("--worktree-base", VALUE, "<branch>", text="what a new worktree begins with"),
     Option("--skip-worktree-setup", FLAG, text="accepted, without effect"),
     Option("-n, --name", VALUE, "<name>", text="the chat's name"),
     Option("-c, --cloud", FLAG, text="refused: the stand-in has no cloud"),
@@ -99,6 +99,10 @@ OPTIONS = (
 
 # The names that begin a subcommand instead of a prompt.
 COMMANDS = ("status", "whoami", "about", "models", "ls", "resume", "create-chat")
+# Those of them that the stand-in refuses, so that none is taken for a prompt.
+REFUSED_COMMANDS = (
+    "login", "logout", "mcp", "update", "acp", "persist", "sandbox", "worker", "generate-rule", "install-shell-integration",
+)  # fmt: skip
 
 _BY_NAME = {name: option for option in OPTIONS for name in option.names}
 
@@ -151,7 +155,8 @@ def parse(argv: Sequence[str]) -> Arguments:
             continue
         for name, attached in _split(given):
             _take(name, attached, rest, values)
-    return Arguments(values, (*words, *literal), words[0] if words and words[0] in COMMANDS else "")
+    is_command = bool(words) and words[0] in (*COMMANDS, *REFUSED_COMMANDS)
+    return Arguments(values, (*words, *literal), words[0] if is_command else "")
 
 
 def _split(given: str) -> Iterator[tuple[str, str | None]]:

@@ -140,9 +140,14 @@ def _check(arguments: Arguments, environ: Mapping[str, str]) -> Plan:
 
     Raises:
         RefusalError: The run fails.
+        LeaveError: It fails without a word.
     """
     _check_mode(arguments)
     run_places = places.Places(environ, _workspace(arguments), arguments.text("data-dir"))
+    if arguments.has("worktree"):
+        from substrat.standin import worktrees
+
+        run_places = worktrees.move(run_places, environ, arguments)
     trusted = any(arguments.has(key) for key in ("trust", "force", "yolo"))
     places.prepare_project(run_places, trusted=trusted)
     refusals.check_environment(environ.get("STANDIN_FAIL", ""), run_places)
@@ -167,9 +172,8 @@ def _check(arguments: Arguments, environ: Mapping[str, str]) -> Plan:
 def _check_mode(arguments: Arguments) -> None:
     if not arguments.has("print") and os.isatty(0) and os.isatty(1):
         raise RefusalError("Error: the stand-in has no interactive mode; pass --print")
-    for key in ("cloud", "worktree"):
-        if arguments.has(key):
-            raise RefusalError(f"Error: --{key} is not part of the stand-in")
+    if arguments.has("cloud"):
+        raise RefusalError("Error: --cloud is not part of the stand-in")
     seconds = arguments.text("background-shell-timeout", "0")
     if not seconds.replace(".", "", 1).isdecimal():
         raise RefusalError(f"Error: --background-shell-timeout is not a number: {seconds}")
@@ -190,7 +194,7 @@ def _choose_chat(arguments: Arguments, run_places: Places) -> str:
         if not ids.is_uuid4(chat_id):
             raise RefusalError(f'Error: Session ID "{chat_id}" is not a UUID of version 4.')
         if os.path.exists(os.path.join(run_places.chats, chat_id)):
-            raise RefusalError(f'Error: Session ID "{chat_id}" is already in use.')
+            raise RefusalError(refusals.taken(chat_id))
         return chat_id
     if not arguments.has("resume") and not arguments.has("continue"):
         return ids.new_uuid()
@@ -198,8 +202,7 @@ def _choose_chat(arguments: Arguments, run_places: Places) -> str:
     if ids.is_uuid(chat_id):
         return chat_id
     if not (chat_id.startswith("-") and chat_id[1:].isdecimal()):
-        text = f'Failed to claim persistent session for chat "{chat_id}": Persistent-session chat ID must be a UUID'
-        raise RefusalError(text)
+        raise RefusalError(refusals.no_uuid(chat_id))
     return _recent_chat(run_places, int(chat_id[1:]))
 
 
@@ -258,12 +261,15 @@ def _perform(plan: Plan, chat: Chat, stop: StopRequest) -> None:
         session_id=chat.id,
         two_part_ids=models.has_two_part_call_ids(model),
     )
+    if given.has("worktree"):
+        stream.write_all(1, os.fsencode(f"Using worktree: {plan.places.workspace}\n"))
     output.init(plan.places.workspace, models.display_name(model))
     output.user(plan.prompt)
     from substrat.standin import actions
 
     turn = _open_turn(plan, chat, output, model, stop)
-    asked_for = [plan.environ.get("STANDIN_FAIL", ""), "system-prompt" if given.has("system-prompt") else ""]
+    refused_by_the_server = ("system-prompt", "exclude-workspace-context")
+    asked_for = [plan.environ.get("STANDIN_FAIL", ""), *(key for key in refused_by_the_server if given.has(key))]
     failing = [script.Step("fail", name, f"/fail {name}") for name in asked_for if name]
     try:
         actions.perform(turn, (*failing, *script.parse(plan.prompt, actions.ACTIONS)))

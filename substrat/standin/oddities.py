@@ -60,6 +60,21 @@ def ask(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
+def plan(turn: Turn, text: str) -> None:
+    """`/plan TEXT`: a plan, approved at once; its text is in the query and not in the result."""
+    call_id = turn.stream.next_call_id()
+    args: Json = {"name": "Plan", "overview": "", "plan": text, "todos": []}
+    call = turn.stream.start_tool(call_id, "createPlan", args)
+    number = _next_query(turn)
+    name: Json = {"query_type": "createPlanRequestQuery"}
+    request = {"id": number, "createPlanRequestQuery": {"args": args, "toolCallId": call_id}}
+    turn.stream.event("interaction_query", "request", name | {"query": request})
+    response = {"id": number, "createPlanRequestResponse": {"result": {"success": {}}}}
+    turn.stream.event("interaction_query", "response", name | {"response": response})
+    call.complete({"success": {}})
+    turn.stream.next_model_call()
+
+
 def reconnect(turn: Turn, _text: str) -> None:
     """`/reconnect`: the connection is lost and comes back."""
     turn.stream.event("connection", "reconnecting", {"attempt": 1, "endpoint_url": _ENDPOINT})
@@ -90,6 +105,11 @@ def garbage(turn: Turn, text: str) -> None:
     """`/garbage [TEXT]`: a line that is no JSON and one that is no UTF-8, on stdout."""
     turn.stream.raw((text or "Using worktree: /nowhere").encode("utf-8", "replace") + b"\n")
     turn.stream.raw(b'{"type":"\xff\xfe"\n')
+
+
+def line(turn: Turn, text: str) -> None:
+    """`/line TEXT`: a line of stdout that is exactly TEXT, as another build might print it."""
+    turn.stream.raw(text.encode("utf-8", "replace") + b"\n")
 
 
 def long_line(turn: Turn, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The failures that come before a session, so that stdout stays empty; each with the real program's text.
+"""The failures that come before a session, so that stdout stays empty; each with the real program's text and status.
 
 A script asks for one with `/fail NAME [TIMES]`, wherever in the prompt the line stands.
 """
@@ -9,7 +9,7 @@ import json
 import os
 
 from substrat.standin import models, places
-from substrat.standin.errors import MalformedActionError, RefusalError
+from substrat.standin.errors import LeaveError, MalformedActionError, RefusalError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from substrat.standin.places import Places
     from substrat.standin.script import Step
 
-_NO_LOGIN = "Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY environment variable."
+_NO_LOGIN = "Error: Authentication required. Please run '{}' first, or set CURSOR_API_KEY environment variable."
 
 
 def untrusted(workspace: str) -> str:
@@ -44,11 +44,22 @@ def in_use(chat_id: str) -> str:
     )
 
 
+def no_uuid(chat_id: str) -> str:
+    """What stderr shows when a chat is named by something that can't be its id."""
+    return f'Failed to claim persistent session for chat "{chat_id}": Persistent-session chat ID must be a UUID'
+
+
+def taken(chat_id: str) -> str:
+    """What stderr shows when a new chat is to have an id that there is already."""
+    return f'Error: Session ID "{chat_id}" is already in use.'
+
+
 def check(steps: Sequence[Step], run_places: Places, chat_id: str) -> None:
     """Raise the first failure of a script that comes before the session.
 
     Raises:
         RefusalError: There is one.
+        LeaveError: There is one that says nothing.
     """
     for step in steps:
         if step.action != "fail":
@@ -58,7 +69,7 @@ def check(steps: Sequence[Step], run_places: Places, chat_id: str) -> None:
         except MalformedActionError:
             continue  # said when the script gets there
         if name in BEFORE and is_due(run_places, step.text, times):
-            raise RefusalError(BEFORE[name](run_places, chat_id))
+            raise BEFORE[name](run_places, chat_id)
 
 
 def check_environment(name: str, run_places: Places) -> None:
@@ -66,9 +77,10 @@ def check_environment(name: str, run_places: Places) -> None:
 
     Raises:
         RefusalError: It is.
+        LeaveError: It is, and it says nothing.
     """
     if name in BEFORE:
-        raise RefusalError(BEFORE[name](run_places, ""))
+        raise BEFORE[name](run_places, "")
 
 
 def parse(text: str, during: Collection[str]) -> tuple[str, int | None]:
@@ -101,11 +113,21 @@ def is_due(run_places: Places, text: str, times: int | None) -> bool:
     return bool(so_far < times)
 
 
-BEFORE: dict[str, Callable[[Places, str], str]] = {
-    "auth": lambda _places, _chat: _NO_LOGIN,
-    "api-key": lambda _places, _chat: "\x1b[33m⚠ Warning: The provided API key is invalid.\x1b[0m",
-    "model": lambda _places, _chat: models.refusal("no-such-model"),
-    "trust": lambda run_places, _chat: untrusted(run_places.workspace),
-    "busy": lambda _places, chat: in_use(chat),
-    "admin": lambda _places, _chat: "Error: Your team administrator has disabled the 'Run Everything' option.",
+BEFORE: dict[str, Callable[[Places, str], Exception]] = {
+    "auth": lambda _places, _chat: RefusalError(_NO_LOGIN.format("agent login")),
+    "auth-old": lambda _places, _chat: RefusalError(_NO_LOGIN.format("cursor-agent login")),
+    "api-key": lambda _places, _chat: RefusalError("\x1b[33m⚠ Warning: The provided API key is invalid.\x1b[0m"),
+    "model": lambda _places, _chat: RefusalError(models.refusal("no-such-model")),
+    "trust": lambda run_places, _chat: RefusalError(untrusted(run_places.workspace)),
+    # Builds differ in the status.
+    "trust-zero": lambda run_places, _chat: RefusalError(untrusted(run_places.workspace), 0),
+    "busy": lambda _places, chat: RefusalError(in_use(chat)),
+    "chat-id": lambda _places, chat: RefusalError(no_uuid(chat[:8])),
+    "in-use": lambda _places, chat: RefusalError(taken(chat)),
+    "option": lambda _places, _chat: RefusalError("error: unknown option '--approve-mcps'"),
+    "admin": lambda _places, _chat: RefusalError(
+        "Error: Your team administrator has disabled the 'Run Everything' option."
+    ),
+    # What a command line that is too long ends in.
+    "silent": lambda _places, _chat: LeaveError(0),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from substrat.standin import permissions, places
+from substrat.standin import ids, permissions, places
 from substrat.standin.errors import MalformedActionError
 from substrat.standin.processes import Command
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from substrat.standin.turn import Turn
 
 _ENOUGH_FOR_A_TITLE = 60
+# More bytes of output than this are kept in a file too; of them the result has the two ends.
+_LONG_OUTPUT = 40_000
+_SHOWN_AT_EACH_END = 2_000
 
 
 def shell(turn: Turn, text: str) -> None:
@@ -73,7 +76,7 @@ def _start(turn: Turn, text: str, call: ToolCall, running: list[Command]) -> Non
 
     def ended() -> None:
         milliseconds = int((time.monotonic() - began) * 1000)
-        fields = _success(turn, text, command, milliseconds)
+        fields = _success(turn, text, command, milliseconds) | _long_output(turn, bytes(command.interleaved))
         arm = "success" if command.exit_code == 0 else "failure"
         call.complete({arm: fields if arm == "success" else fields | {"aborted": False}})
 
@@ -88,7 +91,7 @@ def _start(turn: Turn, text: str, call: ToolCall, running: list[Command]) -> Non
 def _announce(turn: Turn, command: str, *, in_background: bool) -> ToolCall:
     call_id = turn.stream.next_call_id()
     turn.record_tool("Shell", {"command": command})
-    args = _args(turn, command, call_id, in_background=in_background)
+    args = arguments(turn, command, call_id, in_background=in_background)
     return turn.stream.start_tool(call_id, "shell", args, str(args["description"]))
 
 
@@ -104,7 +107,8 @@ def _refuse(turn: Turn, call: ToolCall, command: str) -> bool:
     return verdict != permissions.ALLOWED
 
 
-def _args(turn: Turn, command: str, call_id: str, *, in_background: bool) -> Json:
+def arguments(turn: Turn, command: str, call_id: str, *, in_background: bool) -> Json:
+    """The arguments of a shellToolCall."""
     parsed = permissions.simple_commands(command)
     return {
         "command": command,
@@ -128,7 +132,7 @@ def _args(turn: Turn, command: str, call_id: str, *, in_background: bool) -> Jso
             "hasCommandSubstitution": "$(" in command or "`" in command,
             "redirects": [],
         },
-        "fileOutputThresholdBytes": "40000",
+        "fileOutputThresholdBytes": str(_LONG_OUTPUT),
         "isBackground": in_background,
         "skipApproval": False,
         "timeoutBehavior": "TIMEOUT_BEHAVIOR_BACKGROUND",
@@ -152,6 +156,21 @@ def _success(turn: Turn, text: str, command: Command, milliseconds: int) -> Json
         "executionTime": milliseconds,
         "interleavedOutput": command.interleaved.decode("utf-8", "replace"),
         "localExecutionTimeMs": milliseconds,
+    }
+
+
+def _long_output(turn: Turn, output: bytes) -> Json:
+    """The further fields of a result whose output is long, which is then in a file."""
+    if len(output) <= _LONG_OUTPUT:
+        return {}
+    path = os.path.join(turn.places.project, "agent-tools", f"{ids.new_uuid()}.txt")
+    places.write_file(path, output)
+    text = output.decode("utf-8", "replace")
+    return {
+        "outputLocation": {"filePath": path, "sizeBytes": str(len(output)), "lineCount": str(output.count(b"\n"))},
+        "outputHead": text[:_SHOWN_AT_EACH_END],
+        "outputTail": text[-_SHOWN_AT_EACH_END:],
+        "elidedChars": len(text) - 2 * _SHOWN_AT_EACH_END,
     }
 
 

@@ -22,10 +22,16 @@ Read about how to prevent this error on https://github.com/vadimdemedes/ink/#isr
 
 
 def run(arguments: Arguments, environ: Mapping[str, str]) -> None:
-    """Perform one of the options that only print something, or else the subcommand."""
+    """Perform one of the options that only print something, or else the subcommand.
+
+    Raises:
+        RefusalError: The subcommand fails, or is one that the stand-in doesn't have.
+    """
     asked = [key for key in _OPTIONS if arguments.has(key)]
     if asked:
         _OPTIONS[asked[0]](arguments, environ)
+    elif arguments.command in flags.REFUSED_COMMANDS:
+        raise RefusalError(f"Error: the subcommand {arguments.command} is not part of the stand-in")
     else:
         _COMMANDS[arguments.command](arguments, environ)
 

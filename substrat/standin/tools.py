@@ -62,6 +62,11 @@ def tool_timeout(turn: Turn, text: str) -> None:
     turn.call_seconds = seconds(text)
 
 
+def background_timeout(turn: Turn, text: str) -> None:
+    """`/background-timeout SECONDS`: how long the result waits for background commands, instead of for ever."""
+    turn.background_seconds = seconds(text)
+
+
 def seconds(text: str) -> float:
     """An argument that is a number of seconds.
 

@@ -76,6 +76,7 @@ class Turn:
         self.background: list[Command] = []
         self.described_tools: set[str] = set()
         self.call_seconds = mcp.CALL_SECONDS
+        self.background_seconds = limits.background_seconds
         self.queries = 0
         self._tool_uses: list[Json] = []
 
@@ -115,7 +116,7 @@ class Turn:
     def _wait_for_background(self) -> None:
         if self.limits.single_turn:
             return
-        if self.reactor.run_until(self._background_ended, self.limits.background_seconds):
+        if self.reactor.run_until(self._background_ended, self.background_seconds):
             return
         self.stream.event("system", "background_shell_timeout", {})
         for number in (signal.SIGTERM, signal.SIGKILL):

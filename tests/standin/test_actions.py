@@ -1,6 +1,7 @@
 """The script's actions on files, commands and time."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,8 @@ def test_lines_that_are_no_action_are_spoken_back(standin):
 
 
 @pytest.mark.parametrize(
-    "line", ["/sleep soon", "/emit 3", "/exit now", "/tool x {", "/tool x []", "/fail nothing", "/shell "]
+    "line",
+    ["/sleep soon", "/emit 3", "/exit now", "/tool x {", "/tool x []", "/fail nothing", "/shell ", "/show", "/show read x"],
 )
 def test_a_malformed_action_is_said_and_not_performed(standin, line):
     assert standin.run(f"{line}\nend").text.startswith(f"{line} (not performed: ")
@@ -57,6 +59,21 @@ def test_shell_ends_with_its_shell(standin):
 def test_shell_output_of_megabytes(standin):
     (result,) = standin.run("/shell head -c 3000000 /dev/zero | tr '\\0' x").calls("shell")
     assert len(result["success"]["stdout"]) == 3_000_000
+
+
+def test_long_shell_output_is_also_in_a_file(standin):
+    short, long = standin.run("/shell head -c 40000 /dev/zero | tr '\\0' x\n/shell seq 10000").calls("shell")
+    assert "outputLocation" not in short["success"]
+    found = long["success"]
+    whole = "".join(f"{number}\n" for number in range(1, 10001))
+    assert found["stdout"] == whole
+    assert list(found)[-4:] == ["outputLocation", "outputHead", "outputTail", "elidedChars"]
+    assert found["outputLocation"]["sizeBytes"] == str(len(whole))
+    assert found["outputLocation"]["lineCount"] == "10000"
+    assert Path(found["outputLocation"]["filePath"]).read_text() == whole
+    assert whole.startswith(found["outputHead"])
+    assert whole.endswith(found["outputTail"])
+    assert len(found["outputHead"]) + found["elidedChars"] + len(found["outputTail"]) == len(whole)
 
 
 def test_shell_reads_no_stdin(standin):
@@ -149,6 +166,8 @@ def test_background_commands_can_be_bounded_or_left(standin, until):
     bounded = standin.run("/background sleep 1000\nend", "--background-shell-timeout", "0.05")
     assert bounded.of("system", "background_shell_timeout")
     assert bounded.text == "end"
+    scripted = standin.run("/background-timeout 0.05\n/background sleep 1000\nend")
+    assert scripted.of("system", "background_shell_timeout")
     left = standin.run("/background touch started; sleep 1000\nend", "--single-turn")
     until((standin.workspace / "started").exists)
     os.kill(left.calls("shell")[0]["success"]["pid"], 9)

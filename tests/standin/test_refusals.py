@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from substrat.standin import failures, flags, refusals
+
 ROOT = Path(__file__).parents[2]
 BARE = ("-p", "--output-format", "stream-json")
 
@@ -53,9 +55,22 @@ def test_every_flag_is_accepted(standin):
         "--print --auto-review --sandbox disabled --add-dir /a --add-dir /b --plugin-dir /c --single-turn "
         "--show-thinking --disable-auto-update --api-key k --auth-token t -H a:b -e https://x -k --insecure -n name "
         "--allowed-tools x --exclude-tools y --printenv --harness h --worktree-base b --skip-worktree-setup "
-        "--exclude-workspace-context --conversation-history-file f --stream-partial-output --mode=ask"
+        "--conversation-history-file f --stream-partial-output --mode=ask"
     )
     assert standin.run("x", *flags.split()).text == "x"
+
+
+@pytest.mark.parametrize("flags", [["--system-prompt", "x"], ["--exclude-workspace-context"]])
+def test_flags_that_only_the_server_refuses(standin, flags):
+    outcome = standin.run("hello", *flags)
+    kinds = [(line["type"], line.get("subtype")) for line in outcome.lines]
+    assert kinds == [("system", "init"), ("user", None), *[("retry", "starting")] * 3]
+    assert (outcome.code, outcome.stderr) == (1, f"RetriableError: [invalid_argument] unknown option '{flags[0]}'\n")
+
+
+@pytest.mark.parametrize("name", flags.REFUSED_COMMANDS)
+def test_a_subcommand_that_the_stand_in_lacks_is_no_prompt(standin, name):
+    assert refused(standin.run("", name, "list")) == f"Error: the subcommand {name} is not part of the stand-in\n"
 
 
 @pytest.mark.parametrize("model", ["no-such-model", "", "gpt", "auto[effort=high]"])
@@ -99,41 +114,68 @@ def test_a_prompt_in_the_command_line_and_an_open_stdin_never_exit(standin):
     assert running.finish().code == 0, "the end of stdin ends it"
 
 
-def test_failures_before_the_session(standin):
-    for name, text in {
-        "auth": "Error: Authentication required. Please run 'agent login' first",
-        "api-key": "The provided API key is invalid.",
-        "model": "Cannot use this model: no-such-model",
-        "trust": "Workspace Trust Required",
-        "busy": "may still be running",
-        "admin": "administrator",
-    }.items():
-        assert text in refused(standin.run(f"hello\n/fail {name}"))
+BEFORE = {
+    "auth": (1, "Error: Authentication required. Please run 'agent login' first"),
+    "auth-old": (1, "Error: Authentication required. Please run 'cursor-agent login' first"),
+    "api-key": (1, "\x1b[33m⚠ Warning: The provided API key is invalid.\x1b[0m"),
+    "model": (1, "Cannot use this model: no-such-model. Available models: auto, "),
+    "trust": (1, "\n⚠ Workspace Trust Required\n"),
+    "trust-zero": (0, "\n⚠ Workspace Trust Required\n"),
+    "busy": (1, "Chat "),
+    "chat-id": (1, 'Failed to claim persistent session for chat "'),
+    "in-use": (1, 'Error: Session ID "'),
+    "option": (1, "error: unknown option '--"),
+    "admin": (1, "Error: Your team administrator"),
+    "silent": (0, ""),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_failures_before_the_session(standin, name):
+    code, text = BEFORE[name]
+    outcome = standin.run(f"hello\n/fail {name}")
+    assert (outcome.code, outcome.stdout) == (code, b"")
+    assert outcome.stderr.startswith(text)
+    assert bool(outcome.stderr) == bool(text)
+    assert standin.chats == []
+    assert (standin.project / ".workspace-trusted").exists(), "its folder is there all the same"
+
+
+def test_the_environment_can_ask_for_a_failure_before_the_session(standin):
     standin.environ["STANDIN_FAIL"] = "auth"
     assert "Authentication required" in refused(standin.run("hello"))
     assert standin.chats == []
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "text"),
-    [
-        ("plan", 1, "Named models unavailable"),
-        ("quota", 1, "out of usage"),
-        ("network", 1, "RetriableError: [unavailable] PING timed out"),
-        ("network-zero", 0, "Connection failed repeatedly"),
-        ("system-prompt", 1, "unknown option '--system-prompt'"),
-        ("no-result", 0, ""),
-        ("crash", 1, "TypeError"),
-        ("cut", 1, ""),
-        ("memory", -signal.SIGABRT, "heap out of memory"),
-        ("kill", -signal.SIGKILL, ""),
-        ("segv", -signal.SIGSEGV, ""),
-    ],
-)
-def test_failures_within_the_session(standin, name, code, text):
+WITHIN = {
+    "plan": (1, "ActionRequiredError: Named models unavailable Free plans can only use Auto.\n"),
+    "quota": (1, "ActionRequiredError: You're out of usage. "),
+    "network": (1, "\nRetriableError: [unavailable] PING timed out\n"),
+    "network-zero": (0, "\nConnection failed repeatedly\n"),
+    "network-reset": (1, "\nRetriableError: [aborted] read ECONNRESET\n"),
+    "system-prompt": (1, "RetriableError: [invalid_argument] unknown option '--system-prompt'\n"),
+    "exclude-workspace-context": (1, "unknown option '--exclude-workspace-context'\n"),
+    "no-result": (0, ""),
+    "crash": (1, "TypeError"),
+    "cut": (1, ""),
+    "memory": (-signal.SIGABRT, "heap out of memory"),
+    "kill": (-signal.SIGKILL, ""),
+    "segv": (-signal.SIGSEGV, ""),
+}
+
+
+def test_every_failure_is_tested():
+    assert set(BEFORE) == set(refusals.BEFORE)
+    assert {*WITHIN, "transport", "hang"} == set(failures.DURING)
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_failures_within_the_session(standin, name):
+    code, text = WITHIN[name]
     outcome = standin.run(f"hello\n/fail {name}\nnever")
     assert outcome.code == code
     assert text in outcome.stderr
+    assert bool(outcome.stderr) == bool(text)
     assert outcome.stdout.startswith(b'{"type":"system"')
     assert b'"type":"result"' not in outcome.stdout
     assert b'"assistant"' not in outcome.stdout or name == "cut"
@@ -147,7 +189,19 @@ def test_network_lines(standin):
 
 
 def test_a_transport_error_can_look_like_an_answer(standin):
-    assert standin.run("/fail transport").text == "RetriableError: [aborted] read ECONNRESET"
+    outcome = standin.run("hello\n/shell true\n/fail transport")
+    assert outcome.of("assistant")[-1]["message"]["content"][0]["text"] == "RetriableError: [aborted] read ECONNRESET"
+    assert outcome.text == "helloRetriableError: [aborted] read ECONNRESET"
+    assert (outcome.code, outcome.stderr) == (0, "")
+
+
+def test_what_a_failed_turn_leaves_on_disk(standin):
+    session = standin.run("kept").result["session_id"]
+    assert standin.run("said\n/fail quota", "--resume", session).code == 1
+    assert standin.run("/recall", "--resume", session).text == "I remember 1 earlier turn:\n1. kept"
+    transcript = standin.project / "agent-transcripts" / session / f"{session}.jsonl"
+    ends = [line for line in map(json.loads, transcript.read_text().splitlines()) if line.get("type") == "turn_ended"]
+    assert [end["status"] for end in ends] == ["success", "error", "success"]
 
 
 def test_a_failure_can_pass(standin):
