@@ -35,6 +35,8 @@ def show(turn: Turn, text: str) -> None:
     call_id = turn.stream.next_call_id()
     if kind == "shell":
         args = shells.arguments(turn, "make", call_id, in_background=False)
+    elif "toolCallId" in args:
+        args = args | {"toolCallId": call_id}
     call = turn.stream.start_tool(call_id, kind, _placed(args, turn.workspace))
     call.complete(_placed({arm: arms[arm]}, turn.workspace), with_args=arm not in _WITHOUT_ARGUMENTS)
     turn.stream.next_model_call()

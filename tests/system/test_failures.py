@@ -1,0 +1,137 @@
+"""What becomes of a turn in which cursor-agent fails, in each way it is known to; the stand-in fails on request."""
+
+import pytest
+
+HURRY = "[turns]\nresult_grace = 0.2\nstop_grace = 0.2\n"
+
+FINAL = {
+    "auth": (1, "cursor-agent login"),
+    "auth-old": (1, "cursor-agent login"),
+    "api-key": (1, "CURSOR_API_KEY"),
+    "model": (1, "no-such-model"),
+    "plan": (1, "--model auto"),
+    "quota": (1, "You're out of usage"),
+    "trust": (1, "doesn't trust the workspace"),
+    "trust-zero": (0, "doesn't trust the workspace"),
+    "admin": (1, "administrator"),
+    "chat-id": (1, "isn't a UUID"),
+    "in-use": (1, "in use"),
+    "system-prompt": (1, "--system-prompt"),
+    "memory": (134, "memory"),
+    "silent": (0, "status 0 without a result"),
+    "no-result": (0, "status 0 without a result"),
+    "crash": (1, "TypeError"),
+    "cut": (1, "status 1 without a result"),
+    "kill": (137, "status 137 without a result"),
+    "segv": (139, "status 139 without a result"),
+}
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_a_failure_that_stays_is_told_once_and_fails_the_agent(shared, name):
+    code, words = FINAL[name]
+    agent = shared.spawn("anna", shared.workspace(), f"/fail {name}")
+    turn = agent["turn"]
+    assert (agent["state"], turn["outcome"], turn["exit_code"], turn["result"]) == ("failed", "error", code, None)
+    assert words in turn["error"]
+    assert len(turn["error"].splitlines()) == 1
+    assert shared.events("anna", "turn:retry") == []
+    assert not shared.sandboxed()
+
+
+@pytest.mark.parametrize("name", ["auth", "plan", "no-result"])
+def test_a_failed_agent_works_again_when_its_cause_is_gone(shared, name):
+    shared.spawn("anna", shared.workspace(), f"/fail {name}")
+    done = shared.ctl("send", "anna", "--wait", "again")
+    assert (done.code, done.out.strip()) == (0, "again")
+
+
+PASSING = {
+    "busy": "another process still holds this chat",
+    "network": "PING timed out",
+    "network-zero": "Connection failed repeatedly",
+    "network-reset": "ECONNRESET",
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_a_failure_that_passes_is_tried_again(shared, until, name):
+    work = shared.workspace()
+    shared.ok("spawn", "anna", "-w", work, f"/fail {name}")
+    until(lambda: shared.events("anna", "turn:retry"), "the second try")
+    ended = shared.events("anna", "turn:ended")[0]
+    assert PASSING[name] in ended["text"]
+    assert shared.show("anna")["state"] in {"queued", "running"}
+    shared.ok("end", "anna")
+
+
+def test_what_passed_succeeds_when_it_is_tried_again(shared, until):
+    shared.ok("spawn", "anna", "-w", shared.workspace(), "--prompt-file", "-", stdin=b"/fail network 1\ndone")
+    until(lambda: (shared.show("anna")["turn"] or {}).get("outcome") == "success", "the second try")
+    agent = shared.show("anna")
+    assert (agent["state"], agent["turn"]["number"], agent["turn"]["result"]) == ("idle", 2, "done")
+
+
+def test_what_called_a_tool_is_not_tried_again(shared):
+    agent = shared.spawn("anna", shared.workspace(), "/shell true\n/fail network")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+    assert "PING timed out" in agent["turn"]["error"]
+    assert shared.events("anna", "turn:retry") == []
+
+
+def test_an_option_that_the_program_does_not_know_is_named(shared, until):
+    shared.ok("spawn", "anna", "-w", shared.workspace(), "/fail option")
+    until(lambda: shared.show("anna")["state"] == "failed", "the failure")
+    assert "--approve-mcps" in shared.show("anna")["turn"]["error"]
+
+
+def test_a_transport_error_that_looks_like_an_answer_is_in_the_result(shared):
+    agent = shared.spawn("anna", shared.workspace(), "/fail transport")
+    assert "RetriableError: [aborted] read ECONNRESET" in str(agent["turn"]["result"]) + str(agent["turn"]["error"])
+
+
+def test_what_was_said_before_a_failure_is_kept(shared):
+    agent = shared.spawn("anna", shared.workspace(), "half of it\n/think hm\n/fail quota")
+    assert agent["turn"]["outcome"] == "error"
+    said = "".join(event["text"] for event in shared.events("anna", "assistant:delta"))
+    assert said == "half of it"
+
+
+def test_a_lost_connection_that_comes_back_is_no_failure(shared):
+    agent = shared.spawn("anna", shared.workspace(), "/reconnect\ndone")
+    assert (agent["state"], agent["turn"]["result"]) == ("idle", "done")
+    kinds = [event["kind"] for event in shared.events("anna")]
+    for kind in ("connection:reconnecting", "connection:reconnected", "retry:starting", "retry:resuming"):
+        assert kind in kinds
+
+
+def test_an_error_result_fails_the_turn(shared):
+    line = '{"type":"result","subtype":"error","is_error":true,"error":"it broke"}'
+    agent = shared.spawn("anna", shared.workspace(), f"/line {line}\n/exit 1")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+    assert "it broke" in agent["turn"]["error"]
+    assert shared.events("anna", "result:error")
+
+
+def test_every_call_the_stand_in_shows_goes_through(shared):
+    kinds = ["shell timeout", "read error", "edit", "task", "await", "mcp toolNotFound", "updateTodos", "createPlan"]
+    agent = shared.spawn("anna", shared.workspace(), "".join(f"/show {kind}\n" for kind in kinds) + "/new-events\ndone")
+    assert agent["turn"]["result"] == "done"
+    assert len(shared.events("anna", "tool-call-completed")) == len(kinds) + 1
+    assert "unknown" in [event["kind"] for event in shared.events("anna")]
+
+
+def test_a_finished_program_that_prints_no_result_runs_into_its_time(house):
+    house.start(config=HURRY + "time_limit = 1\n")
+    agent = house.spawn("anna", house.workspace(), "here\n/fail hang")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "timed_out")
+    assert not house.sandboxed()
+
+
+def test_what_is_left_behind_does_not_outlive_the_turn(house):
+    house.start(config=HURRY)
+    work = house.workspace()
+    agent = house.spawn("anna", work, "/worker\n/background-timeout 0.05\n/background sleep 1000\ndone\n/hang")
+    assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["result"]) == ("idle", "success", "done")
+    assert house.events("anna", "system:background_shell_timeout")
+    assert not house.sandboxed()
