@@ -68,6 +68,10 @@ def test_flags_that_only_the_server_refuses(standin, flags):
     assert (outcome.code, outcome.stderr) == (1, f"RetriableError: [invalid_argument] unknown option '{flags[0]}'\n")
 
 
+def test_what_the_stand_in_has_no_part_of(standin):
+    assert refused(standin.run("x", "--cloud")) == "Error: --cloud is not part of the stand-in\n"
+
+
 @pytest.mark.parametrize("name", flags.REFUSED_COMMANDS)
 def test_a_subcommand_that_the_stand_in_lacks_is_no_prompt(standin, name):
     assert refused(standin.run("", name, "list")) == f"Error: the subcommand {name} is not part of the stand-in\n"
