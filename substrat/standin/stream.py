@@ -129,6 +129,7 @@ class Stream:
         self._began = time.monotonic()
         self._segment = ""
         self._segments: list[str] = []
+        self._is_new_reply = True
         self._thinking: list[str] = []
         self._calls = 0
         self._model_calls = 0
@@ -180,8 +181,9 @@ class Stream:
         self.event("thinking", "completed", {})
 
     def speak(self, text: str) -> None:
-        """Say a line; lines of one segment stand below each other."""
-        text = f"\n{text}" if self._segment else text
+        """Say a line; lines of one reply stand below each other, and replies in one segment are glued together."""
+        text = f"\n{text}" if self._segment and not self._is_new_reply else text
+        self._is_new_reply = False
         self._segment += text
         if self._partial:
             for piece in pieces(text, 12):
@@ -206,8 +208,9 @@ class Stream:
         return call
 
     def next_model_call(self) -> None:
-        """The model is called again, as after the results of its tools."""
+        """The model is called again, as after the results of its tools or the end of a command in the background."""
         self._model_calls += 1
+        self._is_new_reply = True
         self.model_call_id = ids.new_model_call_id(self.request_id, self._model_calls)
 
     def flush(self) -> None:

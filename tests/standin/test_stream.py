@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from substrat.standin.stream import Stream
+
 SESSION = "session_id"
 
 
@@ -62,6 +64,20 @@ def test_segments_are_glued_without_a_separator(standin):
     flush, final = outcome.of("assistant")
     assert flush["message"]["content"][0]["text"] == "one\ntwo"
     assert final["message"]["content"][0]["text"] == "three"
+
+
+def test_replies_around_the_end_of_a_background_command_are_glued(tmp_path):
+    with (tmp_path / "out").open("wb") as file:
+        output = Stream(file.fileno(), "stream-json", partial=False, session_id="s", two_part_ids=False)
+        output.speak("launched")
+        output.speak("there")
+        output.event("system", "task_notification", {"task_id": "7", "status": "completed", "title": "make"})
+        output.next_model_call()
+        output.speak("it ended")
+        output.final_flush()
+    notice, flush = map(json.loads, (tmp_path / "out").read_text().splitlines())
+    assert notice["subtype"] == "task_notification"
+    assert flush["message"]["content"][0]["text"] == output.text == "launched\nthereit ended"
 
 
 def test_a_segment_may_be_missing(standin):

@@ -1,5 +1,7 @@
 """What becomes of a turn in which cursor-agent fails, in each way it is known to; the stand-in fails on request."""
 
+import subprocess
+
 import pytest
 
 HURRY = "[turns]\nresult_grace = 0.2\nstop_grace = 0.2\n"
@@ -70,6 +72,27 @@ def test_what_passed_succeeds_when_it_is_tried_again(shared, until):
     until(lambda: (shared.show("anna")["turn"] or {}).get("outcome") == "success", "the second try")
     agent = shared.show("anna")
     assert (agent["state"], agent["turn"]["number"], agent["turn"]["result"]) == ("idle", 2, "done")
+
+
+def test_a_chat_that_somebody_else_holds_is_waited_for(shared, until):
+    work = shared.workspace()
+    session = shared.spawn("anna", work, "one")["session_id"]
+    command = [shared.agent, "-p", "--trust", "--force", "--workspace", work, "--resume", session]
+    prompt = work / "prompt"
+    prompt.write_text("/shell touch held; while ! test -e free; do sleep 0.01; done")
+    with prompt.open() as script:
+        holder = subprocess.Popen(command, stdin=script, stdout=subprocess.DEVNULL, env=shared.environment())
+    try:
+        until((work / "held").exists, "the other process")
+        shared.ok("send", "anna", "two")
+        until(lambda: shared.events("anna", "turn:retry"), "the refusal")
+        (work / "free").touch()
+        assert holder.wait(20) == 0
+        until(lambda: shared.show("anna")["turn"]["result"] == "two", "the second try")
+    finally:
+        holder.kill()
+        holder.wait()
+    assert "I remember 3 earlier turns" in shared.ctl("send", "anna", "--wait", "/recall").out
 
 
 def test_what_called_a_tool_is_not_tried_again(shared):
