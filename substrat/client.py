@@ -213,12 +213,18 @@ class Client:
         network: str | None = None,
         allow: Sequence[str] | None = None,
         prompt: str | None = None,
+        session: str | None = None,
     ) -> Object:
-        """Create an agent; with a prompt its first turn starts. Returns the agent object."""
+        """Create an agent; with a prompt its first turn starts, with a session it takes that chat over.
+
+        Returns:
+            The agent object.
+        """
         hosts = list(allow) if allow is not None else None
         found = await self.call(
-            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, prompt=prompt
-        )
+            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, prompt=prompt,
+            session=session,
+        )  # fmt: skip
         return cast("Object", found)
 
     async def send(self, agent: str, prompt: str) -> int:
@@ -280,6 +286,23 @@ class Client:
     async def rm(self, agent: str) -> None:
         """Forget an agent that isn't running."""
         await self.call("agent.rm", agent=agent)
+
+    async def turns(self, agent: str, after: int = 0) -> list[Object]:
+        """Return a page of an agent's turn objects after a number; an empty page is the end."""
+        return cast("list[Object]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
+
+    async def usage(self, agent: str) -> Object:
+        """Return what an agent's turns used, and those of its family."""
+        return cast("Object", await self.call("agent.usage", agent=agent))
+
+    async def sessions(self, workspace: str) -> list[Object]:
+        """Return the chats of a workspace, newest first."""
+        return cast("list[Object]", await self.call("session.list", workspace=workspace))
+
+    async def read_session(self, workspace: str, session: str, after: int = 0) -> tuple[list[Object], int]:
+        """Return a page of a chat's messages, and the number to read on after; an empty page is the end."""
+        page = cast("Object", await self.call("session.read", workspace=workspace, session=session, after=after))
+        return cast("list[Object]", page["messages"]), cast("int", page["after"])
 
     async def read_events(self, agent: str | None = None, since: int = 0) -> tuple[list[Object], int]:
         """Return a page of events after a cursor, and the cursor to read on from; an empty page is the end."""

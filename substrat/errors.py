@@ -172,6 +172,12 @@ class StorageFailed(SubstratError):
     code = -32027
 
 
+class SessionDamaged(SubstratError):
+    """A session's stored chat can't be read."""
+
+    code = -32028
+
+
 class DaemonNotRunning(SubstratError):
     """Nobody listens on the operator socket."""
 

@@ -11,6 +11,8 @@ VERBS = {
     "show": "everything about one agent",
     "tree": "which agent spawned which",
     "logs": "what an agent did, and with -f what it does",
+    "transcript": "what an agent was asked, said and did, turn by turn",
+    "usage": "the tokens that agents used",
     "events": "what all agents did, in order",
     "wait": "block until agents are in a state",
     "suspend": "stop the turn, keep the session",
@@ -18,6 +20,8 @@ VERBS = {
     "interrupt": "stop an agent's turn",
     "end": "finish an agent",
     "rm": "forget an agent that isn't running, with its files and events",
+    "sessions": "the chats of a workspace",
+    "export": "a chat as Markdown",
     "inbox": "messages that agents sent to you",
     "doctor": "check what this machine offers",
     "demo": "show the main job with a stand-in agent",
@@ -28,4 +32,6 @@ VERBS = {
 }
 
 # Verbs whose arguments are names of agents, for the completion scripts.
-TAKES_AGENTS = ("send", "show", "logs", "wait", "suspend", "resume", "interrupt", "end", "rm")
+TAKES_AGENTS = (
+    "send", "show", "logs", "transcript", "usage", "wait", "suspend", "resume", "interrupt", "end", "rm", "export",
+)  # fmt: skip

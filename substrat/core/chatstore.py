@@ -108,28 +108,6 @@ def read_message(data: bytes) -> Message | None:
     return Message(role, _without_envelope("\n".join(texts), role), tuple(calls))
 
 
-def as_markdown(title: str, session: str, messages: list[Message]) -> str:
-    """Write a chat as a Markdown document.
-
-    Args:
-        title: the chat's title.
-        session: its id.
-        messages: in order.
-    """
-    parts = [f"# {title or 'Untitled chat'}", f"Session `{session}`, {len(messages)} messages."]
-    for message in messages:
-        parts.append(f"## {message.role.capitalize()}")
-        if message.text:
-            parts.append(_fenced(message.text) if message.role == "tool" else message.text)
-        parts += [_fenced(call) for call in message.calls]
-    return "\n\n".join(parts) + "\n"
-
-
-def _fenced(text: str) -> str:
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text) or [""]))
-    return f"{fence}\n{text}\n{fence}"
-
-
 def _without_envelope(text: str, role: str) -> str:
     if role != "user":
         return text

@@ -9,7 +9,25 @@ import re
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def command(program: str, workspace: str, model: str, session: str | None) -> tuple[str, ...]:
+OPTIONS = (
+    ("--print",),
+    ("--output-format", "stream-json"),
+    ("--stream-partial-output",),
+    ("--trust",),
+    ("--force",),
+    ("--approve-mcps",),
+    ("--sandbox", "disabled"),
+)
+"""What every turn is started with besides its workspace, model and session."""
+
+DISPENSABLE = frozenset({"--stream-partial-output", "--trust", "--approve-mcps", "--sandbox", "--workspace"})
+"""Options that a version may not know and that a turn can do without: the program starts in the workspace, `--force`
+trusts too, and a version without a sandbox of its own has none to switch off."""
+
+
+def command(
+    program: str, workspace: str, model: str, session: str | None, without: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
     """Return the command that runs one turn; the prompt comes on standard input.
 
     Args:
@@ -17,12 +35,11 @@ def command(program: str, workspace: str, model: str, session: str | None) -> tu
         workspace: the workspace's path in the sandbox; cursor-agent hashes it to find its chats.
         model: the model's slug. Without one, cursor-agent uses whatever was last written to its configuration.
         session: the chat to continue, or None for a new one.
+        without: options that this version of the program was seen not to know.
     """
-    resume = ("--resume", session) if session else ()
-    return (
-        program, "--print", "--output-format", "stream-json", "--stream-partial-output", "--trust", "--force",
-        "--approve-mcps", "--sandbox", "disabled", "--workspace", workspace, "--model", model, *resume,
-    )  # fmt: skip
+    resume = (("--resume", session),) if session else ()
+    options = (*OPTIONS, ("--workspace", workspace), ("--model", model), *resume)
+    return (program, *(word for option in options if option[0] not in without for word in option))
 
 
 def is_session_id(text: str) -> bool:

@@ -20,11 +20,13 @@ class Failure(NamedTuple):
         name: what it is called in events and errors.
         sentence: what happened and what to do; `{said}` stands for what the program said.
         passes: whether it passes by itself, so that trying again later makes sense.
+        what: the thing at fault as the program names it, when it does.
     """
 
     name: str
     sentence: str
     passes: bool = False
+    what: str = ""
 
 
 class _Known(NamedTuple):
@@ -107,7 +109,7 @@ def recognise(errors: str) -> Failure | None:
         if found is not None:
             what = found.groupdict().get("what", "").strip()
             sentence = known.failure.sentence.format(said=last_words(plain), what=what)
-            return known.failure._replace(sentence=sentence)
+            return known.failure._replace(sentence=sentence, what=what)
     return None
 
 

@@ -81,14 +81,7 @@ class Turn:
         offset: how much of its output is in the journal, in bytes.
         stop: why it is being stopped, if it is.
         reported: whether `system/init` was seen, so that the agent knows the prompt.
-        id: its UUID.
-        agent: its agent's id.
-        number: 1 for the agent's first turn.
-        started_at: seconds since the epoch.
-        process: the started sandbox; None before it is and when it never was.
-        offset: how much of its output is in the journal, in bytes.
-        stop: why it is being stopped, if it is.
-        reported: whether `system/init` was seen, so that the agent knows the prompt.
+        contacted: whether a companion has introduced itself: cursor-agent goes on silently without one.
         outcome: how it ended; None while it runs.
         ended_at: seconds since the epoch.
         exit_code: the program's, if it is known.
@@ -105,6 +98,7 @@ class Turn:
     offset: int = 0
     stop: str | None = None
     reported: bool = False
+    contacted: bool = False
     outcome: Outcome | None = None
     ended_at: float | None = None
     exit_code: int | None = None

@@ -97,9 +97,14 @@ def result_of(event: Event) -> Result | None:
         return None
     body = dialects.normalise(event.body)
     usage = body.get("usage")
-    counts = {key: value for key, value in usage.items() if isinstance(value, int)} if isinstance(usage, dict) else None
+    counts = _counts(usage) if isinstance(usage, dict) else None
     text = _first_string(body, "result", "error", "message") or event.text or ""
     return Result(text, event.kind == "result:error", counts)
+
+
+def _counts(usage: Object) -> dict[str, int]:
+    counts = {key: toolcalls.whole(value) for key, value in usage.items()}
+    return {key: count for key, count in counts.items() if count is not None and count >= 0}
 
 
 _HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*+"|true|false|null|-?[0-9]+)(?=\s*[,}])')

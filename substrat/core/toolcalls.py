@@ -110,7 +110,7 @@ def read(body: Object) -> Call:
         args=args if isinstance(args, dict) else None,
         arm=arm,
         outcome=outcome,
-        at_ms=_whole(body.get("timestamp_ms")),
+        at_ms=whole(body.get("timestamp_ms")),
         took_ms=_took(body, outcome),
     )
 
@@ -142,6 +142,16 @@ def verdict(call: Call) -> str:
     return _with_reason(_WORDS.get(call.arm, call.arm), reason)
 
 
+def status(call: Call) -> str:
+    """Say in one word whether a call did what it was asked: `done`, `failed`, `denied`, `rejected` or `timed out`."""
+    if call.succeeded:
+        return "done"
+    if call.arm == "success":
+        return "failed"
+    words = _WORDS.get(call.arm, call.arm)
+    return words if words in {"denied", "rejected", "timed out"} else "failed"
+
+
 class Pairing:
     """Remembers calls under way, so that an end can be told with what its start said."""
 
@@ -155,7 +165,7 @@ class Pairing:
         self._open[call.id] = call
 
     def end(self, call: Call) -> Call:
-        """Return a call's end, completed with its start's arguments and with how long it took."""
+        """Return a call's end, completed with what its start said and with how long it took."""
         started = self._open.pop(call.id, None)
         if started is None:
             return call
@@ -163,7 +173,10 @@ class Pairing:
         if took is None and call.at_ms is not None and started.at_ms is not None:
             took = call.at_ms - started.at_ms
         return call._replace(
-            kind=call.kind or started.kind, args=call.args if call.args is not None else started.args, took_ms=took
+            kind=call.kind or started.kind,
+            group=call.group or started.group,
+            args=call.args if call.args is not None else started.args,
+            took_ms=took,
         )
 
 
@@ -193,17 +206,17 @@ def _took(body: Object, outcome: Object) -> int | None:
     """Find a duration in the line itself: the call's own times first, the result's claims after."""
     call = body.get("tool_call")
     if isinstance(call, dict):
-        started, completed = _whole(call.get("startedAtMs")), _whole(call.get("completedAtMs"))
+        started, completed = whole(call.get("startedAtMs")), whole(call.get("completedAtMs"))
         if started is not None and completed is not None and completed >= started:
             return completed - started
     for value in (body.get("duration_ms"), outcome.get("durationMs"), outcome.get("executionTime")):
-        if (found := _whole(value)) is not None:
+        if (found := whole(value)) is not None:
             return found
     return None
 
 
-def _whole(value: object) -> int | None:
-    """Read a whole number; 64-bit ones come as text."""
+def whole(value: object) -> int | None:
+    """Read a whole number of 64 bits, which cursor-agent writes as text; None when it isn't one."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

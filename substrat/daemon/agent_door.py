@@ -12,6 +12,7 @@ import trio
 
 from substrat import __version__
 from substrat.daemon import sockets
+from substrat.daemon.turn import stored
 from substrat.errors import MessageTooLarge
 
 if TYPE_CHECKING:
@@ -29,10 +30,16 @@ class AgentDoor:
 
     Args:
         call: performs a tool call: agent id, turn id, tool, arguments, the call's identity (None: it has none).
+        called: notes that a turn's companion has been called for the first time.
     """
 
-    def __init__(self, call: Callable[[str, str, str, dict[str, Any] | None, str | None], tuple[str, bool]]) -> None:
+    def __init__(
+        self,
+        call: Callable[[str, str, str, dict[str, Any] | None, str | None], tuple[str, bool]],
+        called: Callable[[str], None],
+    ) -> None:
         self._call = call
+        self._called = called
         self._host: ModuleType | None = None
         self._importing = trio.Lock()
 
@@ -71,9 +78,19 @@ class AgentDoor:
             return self._call(agent, turn, name, arguments, f"{relay}:{request}" if relay else None)
 
         try:
-            await host.serve(__version__, lines if relay else _chain(first, lines), stream.send_all, call)
+            messages = self._noting(turn, lines if relay else _chain(first, lines))
+            await host.serve(__version__, messages, stream.send_all, call)
         except* (MessageTooLarge, trio.BrokenResourceError) as group:
             log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
+
+    async def _noting(self, turn: str, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
+        async for message in messages:
+            await stored(lambda: self._called(turn))
+            yield message
+            break
+        async for message in messages:
+            yield message
 
     async def _sdk(self) -> ModuleType:
         """Import the SDK in a thread when it is first needed."""

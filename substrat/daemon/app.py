@@ -16,6 +16,7 @@ from substrat import __version__
 from substrat.daemon import config as configuration
 from substrat.daemon import process
 from substrat.daemon.agent_door import AgentDoor
+from substrat.daemon.chats import Chats
 from substrat.daemon.journal import Journal
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
@@ -76,13 +77,15 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         book = TurnBook(registry)
         supervisor = Supervisor(registry, book)
         notifier = Notifier(settings.environ)
+        user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
             calls = ToolCalls(supervisor)
             runner = TurnRunner(
-                registry, book, places, User.current(settings.environ), watcher, nursery, AgentDoor(calls.perform).serve,
+                registry, book, places, user, watcher, nursery, AgentDoor(calls.perform, book.companion_called).serve,
                 settings.environ, now,
             )  # fmt: skip
-            door = OperatorDoor(supervisor, runner, places, nursery.cancel_scope.cancel)
+            chats = Chats(user.home, runner.find_bubblewrap)
+            door = OperatorDoor(supervisor, runner, places, chats, nursery.cancel_scope.cancel)
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
             book.attach(runner)

@@ -1,144 +1,138 @@
-"""Reads the user's chats in `~/.cursor/chats` while cursor-agent may be writing them; it never writes to them.
-
-A chat may have been written by a hostile agent: no link is followed, and no query runs for long.
-"""
+"""The user's chats in `~/.cursor/chats`: asks `substrat.chatreader` in a sandbox for them; never opens one itself."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
-import stat
-import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from substrat.core import chatstore
-from substrat.core.chatstore import ChatDamaged, Description, Message
+import msgspec
+
+import substrat.chatreader
+from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.core.cursor import chats_folder, is_session_id
+from substrat.daemon import errand, program
+from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable
 
-_QUERY_SECONDS = 2.0
-_MAX_MESSAGES = 20_000
-_MAX_BLOB = 16 * 1024 * 1024
+_CHATS = "/run/chats"
+_LIBRARY = "/run/library"
+_MODULES = ("substrat/__init__.py", "substrat/core/__init__.py", "substrat/core/chatstore.py", "substrat/chatreader.py")
+_START = f"import sys; sys.path.insert(0, {_LIBRARY!r}); from substrat.chatreader import main; sys.exit(main(sys.argv[1:]))"
 
 
-class Chat(NamedTuple):
+class Chat(msgspec.Struct, frozen=True):
     """One chat on disk.
 
     Args:
         session: its UUID.
+        updated_at: when its store last changed, in seconds since the epoch.
+        size: its bytes on disk.
         title: what cursor-agent calls it.
         model: the model last used.
-        created_at: seconds since the epoch, None when unknown.
-        updated_at: when its store last changed.
-        size: its bytes on disk.
+        created_ms: when it began, in milliseconds since the epoch.
         damage: what is wrong with it, None when nothing is.
     """
 
     session: str
-    title: str
-    model: str | None
-    created_at: float | None
     updated_at: float
     size: int
-    damage: str | None
+    title: str = ""
+    model: str | None = None
+    created_ms: int | None = None
+    damage: str | None = None
 
 
-def folder(home: str, workspace: str) -> str:
-    """Return where a workspace's chats are."""
-    return os.path.join(home, ".cursor", "chats", chats_folder(workspace))
+class Message(msgspec.Struct, frozen=True):
+    """One message of a chat; its number is where to read on after."""
+
+    number: int
+    role: str
+    text: str
+    calls: tuple[str, ...]
 
 
-def list_chats(home: str, workspace: str) -> list[Chat]:
-    """List a workspace's chats, the newest first; a damaged one is listed with what is wrong.
+class Head(msgspec.Struct, frozen=True):
+    """What a chat says about itself, or what is wrong with it."""
+
+    title: str = ""
+    model: str | None = None
+    created_ms: int | None = None
+    damage: str | None = None
+
+
+class Chats:
+    """Reads one user's chats.
 
     Args:
         home: the user's home directory.
-        workspace: the workspace's physical path.
+        find_bubblewrap: returns bubblewrap's path.
     """
-    where = folder(home, workspace)
-    try:
-        names = os.listdir(where)
-    except FileNotFoundError:
-        return []
-    found = [_chat(os.path.join(where, name), name) for name in names if is_session_id(name)]
-    return sorted((chat for chat in found if chat is not None), key=lambda chat: -chat.updated_at)
 
+    def __init__(self, home: str, find_bubblewrap: Callable[[], Awaitable[str]]) -> None:
+        self._home = home
+        self._find_bubblewrap = find_bubblewrap
 
-def read_chat(home: str, workspace: str, session: str) -> tuple[Description, list[Message]]:
-    """Read a chat's messages.
+    async def list_all(self, workspace: str) -> list[Chat]:
+        """List a workspace's chats, the newest first; a damaged one is listed with what is wrong.
 
-    Raises:
-        FileNotFoundError: there is no such chat.
-        ChatDamaged: it can't be read.
-    """
-    path = os.path.join(folder(home, workspace), session, "store.db")
-    if not is_session_id(session) or not _is_plain(path):
-        raise FileNotFoundError(path)
-    with _opened(path) as db:
-        described = _describe(db)
-        if described.root is None:
-            return described, []
-        ids = chatstore.message_ids(_blob(db, described.root))[:_MAX_MESSAGES]
-        messages = [chatstore.read_message(_blob(db, blob_id)) for blob_id in ids]
-    return described, [message for message in messages if message is not None and message.role != "system"]
+        Args:
+            workspace: its physical path.
 
+        Raises:
+            SandboxFailed: they couldn't be read.
+        """
+        folder = self._folder(workspace)
+        if not os.path.isdir(folder):
+            return []
+        found = [msgspec.json.decode(line, type=Chat) for line in await self._read(folder, "list", _CHATS)]
+        return [chat for chat in found if is_session_id(chat.session)]
 
-def _chat(directory: str, session: str) -> Chat | None:
-    path = os.path.join(directory, "store.db")
-    if not _is_plain(path):
-        return None
-    files = [path, f"{path}-wal"]
-    stats = [os.lstat(file) for file in files if os.path.lexists(file)]
-    updated, size = max(found.st_mtime for found in stats), sum(found.st_size for found in stats)
-    try:
-        with _opened(path) as db:
-            described = _describe(db)
-    except ChatDamaged as problem:
-        return Chat(session, "", None, None, updated, size, str(problem))
-    created = described.created_ms / 1000 if described.created_ms is not None else None
-    return Chat(session, described.title, described.model, created, updated, size, None)
+    async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[Message]]:
+        """Read a page of a chat's messages, those before the damage if it is damaged further on.
 
+        Args:
+            workspace: the workspace's physical path.
+            session: the chat's id.
+            after: the number of the last message that was read already.
 
-def _is_plain(path: str) -> bool:
-    """Say whether a chat's directory and store are what they seem, not links."""
-    try:
-        return stat.S_ISDIR(os.lstat(os.path.dirname(path)).st_mode) and stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
+        Raises:
+            SessionMissing: there is no such chat.
+            SessionDamaged: nothing of the page can be read.
+            SandboxFailed: the reader couldn't be run.
+        """
+        folder = self._folder(workspace)
+        if not is_session_id(session) or not os.path.isfile(os.path.join(folder, session, "store.db")):
+            raise SessionMissing(
+                f"there is no session {session} of {workspace}: `substratctl sessions -w {workspace}` lists those there are"
+            )
+        lines = await self._read(folder, "read", _CHATS, session, str(after))
+        head = msgspec.json.decode(lines[0], type=Head)
+        messages = []
+        for line in lines[1:]:
+            if b'"damage"' in line[:12]:
+                head = msgspec.structs.replace(head, damage=msgspec.json.decode(line, type=Head).damage)
+                break
+            messages.append(msgspec.json.decode(line, type=Message))
+        if head.damage is not None and not messages:
+            raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
+        return head, messages
 
+    def _folder(self, workspace: str) -> str:
+        return os.path.join(self._home, ".cursor", "chats", chats_folder(workspace))
 
-@contextmanager
-def _opened(path: str) -> Iterator[sqlite3.Connection]:
-    """Open a store for reading, as one that may be written meanwhile and that nobody vouches for."""
-    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        db = sqlite3.connect(f"file:/proc/self/fd/{directory}/{os.path.basename(path)}?mode=ro", uri=True, timeout=1.0)
-        try:
-            deadline = time.monotonic() + _QUERY_SECONDS
-            # A view in the place of a table could run for ever.
-            db.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
-            db.execute("PRAGMA trusted_schema=OFF")
-            yield db
-        finally:
-            db.close()
-    except sqlite3.Error as problem:
-        raise ChatDamaged(f"its store can't be read: {problem}") from None
-    finally:
-        os.close(directory)
-
-
-def _describe(db: sqlite3.Connection) -> Description:
-    row = db.execute("SELECT value FROM meta WHERE key = '0' AND length(value) < ?", (_MAX_BLOB,)).fetchone()
-    if row is None or not isinstance(row[0], str):
-        raise ChatDamaged("it has no description")
-    return chatstore.describe(row[0])
-
-
-def _blob(db: sqlite3.Connection, blob_id: str) -> bytes:
-    row = db.execute("SELECT data FROM blobs WHERE id = ? AND length(data) < ?", (blob_id, _MAX_BLOB)).fetchone()
-    if row is None or not isinstance(row[0], bytes):
-        raise ChatDamaged(f"a part of it is missing: {blob_id[:16]}")
-    return row[0]
+    async def _read(self, folder: str, *arguments: str) -> list[bytes]:
+        python, needs = program.find_python()
+        root = os.path.dirname(os.path.dirname(os.path.realpath(substrat.chatreader.__file__)))
+        shows: tuple[Mount, ...] = (
+            Tmpfs("/run", 1 << 20),
+            *(Bind(path, path) for path in needs),
+            *(Bind(os.path.join(root, module), f"{_LIBRARY}/{module}") for module in _MODULES),
+            Bind(os.path.realpath(folder), _CHATS),
+        )
+        done = await errand.run(await self._find_bubblewrap(), (python, "-I", "-S", "-c", _START, *arguments), shows, "/")
+        if done.status != 0:
+            said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise SandboxFailed(f"the chats in {folder} can't be read: {said or f'exit status {done.status}'}")
+        return done.output.splitlines()

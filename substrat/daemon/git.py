@@ -7,8 +7,9 @@ import os
 import structlog
 import trio
 
-from sandbox import bwrap, host
-from sandbox.spec import Bind, Devices, Processes, Spec, Tmpfs
+from sandbox.spec import Bind
+from substrat.daemon import errand
+from substrat.errors import SandboxFailed
 
 log = structlog.get_logger("substrat.git")
 
@@ -43,10 +44,7 @@ class Git:
             agent: the agent's name.
         """
         if self._said is None:
-            wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
-            environ = {name: value for name, value in self._environ.items() if name in wanted}
-            asked = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
-            self._said = await self._execute(asked, environ)
+            self._said = await self._ask()
         known = dict(line.split(" ", 1) for line in self._said.splitlines() if " " in line)
         name, email = known.get("user.name", agent), known.get("user.email", f"{agent}@localhost")
         return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
@@ -66,14 +64,20 @@ class Git:
         """
         if not (os.path.lexists(os.path.join(workspace, path)) and os.path.isdir(os.path.join(workspace, ".git"))):
             return
-        shown = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"))  # noqa: S108 - the sandbox's own
-        environ = (("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1"))
         command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
-        spec = Spec(command, environ, (*shown, Bind(workspace, workspace, writable=True)), workspace)
-        await self._execute((bubblewrap, *bwrap.options(spec, status=False), "--", *command), dict(environ))
+        try:
+            done = await errand.run(bubblewrap, command, (Bind(workspace, workspace, writable=True),), workspace)
+        except SandboxFailed as problem:
+            log.info("git wasn't asked", reason=problem.message)
+            return
+        if done.status:
+            log.info("git failed", reason=done.errors.decode("utf-8", "replace").strip()[:200])
 
-    async def _execute(self, command: tuple[str, ...], environ: dict[str, str]) -> str:
-        """Run git and return what it printed; that it isn't there, or fails, is an empty answer and a line in the log."""
+    async def _ask(self) -> str:
+        """Return what git says of the operator; that it isn't there is an empty answer and a line in the log."""
+        wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
+        environ = {name: value for name, value in self._environ.items() if name in wanted}
+        command = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
         try:
             with trio.fail_after(_PATIENCE_S):
                 done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, env=environ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -13,14 +14,16 @@ from sandbox.spec import Network
 from substrat import __version__
 from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Phase
 from substrat.core.prompts import timestamp
+from substrat.core.usage import family, total
 from substrat.daemon import journal, rpc, sockets
 from substrat.daemon.supervisor import Wish, bounded
-from substrat.errors import InvalidParams, NotAvailable, NotFound
+from substrat.errors import InvalidParams, NotAvailable, NotFound, SessionDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from substrat.core.records import Agent, Turn
+    from substrat.daemon.chats import Chats
     from substrat.daemon.journal import Encoded
     from substrat.daemon.places import Places
     from substrat.daemon.rpc import Connection, Params
@@ -32,6 +35,7 @@ log = structlog.get_logger("substrat.operator_door")
 MAX_CONNECTIONS = 512
 _MAX_PAGE = 1000
 _PAGE_BYTES = 8 * 1024 * 1024
+_MAX_TURNS = 100
 _LONGEST_WAIT = 1e9
 
 
@@ -74,14 +78,18 @@ class OperatorDoor:
         supervisor: the agents.
         runner: what can be found out about starting turns.
         places: the daemon's directories.
+        chats: the user's chats.
         stop: stops the daemon.
     """
 
-    def __init__(self, supervisor: Supervisor, runner: TurnRunner, places: Places, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, supervisor: Supervisor, runner: TurnRunner, places: Places, chats: Chats, stop: Callable[[], None]
+    ) -> None:
         self._supervisor = supervisor
         self._registry = supervisor.registry
         self._runner = runner
         self._places = places
+        self._chats = chats
         self._stop = stop
         self._handlers: dict[str, Callable[[Connection, Params], Awaitable[object]]] = {
             "agent.spawn": self._spawn,
@@ -96,6 +104,10 @@ class OperatorDoor:
             "agent.end": self._end,
             "agent.rm": self._rm,
             "agent.explain": self._explain,
+            "agent.turns": self._turns,
+            "agent.usage": self._usage,
+            "session.list": self._sessions,
+            "session.read": self._session,
             "events.read": self._read,
             "events.subscribe": self._subscribe,
             "events.unsubscribe": self._unsubscribe,
@@ -132,10 +144,16 @@ class OperatorDoor:
         if params.get("allow"):
             raise NotAvailable("--allow needs the network 'filtered', which isn't available in this version")
         await self._runner.check()
+        workspace, model, session = self._runner.check_workspace(_text(params, "workspace")), params.get("model"), None
+        if (adopted := _optional(params, "session")) is not None:
+            session = adopted.lower()
+            head, _ = await self._chats.read(workspace, session)
+            if head.damage is not None:
+                raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
+            model = model or head.model
         wish = Wish(
-            self._runner.check_workspace(_text(params, "workspace")), _optional(params, "name"),
-            _optional(params, "model"), network, _optional(params, "prompt"),
-        )  # fmt: skip
+            workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"), session
+        )
         return agent_object(self._supervisor.spawn(wish))
 
     async def _send(self, _connection: Connection, params: Params) -> object:
@@ -182,6 +200,57 @@ class OperatorDoor:
 
     async def _explain(self, _connection: Connection, params: Params) -> object:
         return (await self._runner.explain(self._supervisor.find(_text(params, "agent"))))._asdict()
+
+    async def _turns(self, _connection: Connection, params: Params) -> object:
+        agent, after = self._supervisor.find(_text(params, "agent")), cast("int", params.get("after", 0))
+        turns, size = [], 0
+        for turn in self._registry.store.turns_after(agent.id, after, _MAX_TURNS):
+            turns.append(turn_object(turn))
+            after = turn.number
+            size += len(turn.result or "")
+            if size > _PAGE_BYTES:
+                break
+        return {"turns": turns, "after": after}
+
+    async def _usage(self, _connection: Connection, params: Params) -> object:
+        agent = self._supervisor.find(_text(params, "agent"))
+        members = family(agent, self._registry.agents)
+        usages = [self._registry.store.usages(member.id) for member in members]
+        return {
+            **total(usages[0])._asdict(),
+            "family": {"agents": len(members), **total(chain.from_iterable(usages))._asdict()},
+        }
+
+    # Sessions
+
+    async def _sessions(self, _connection: Connection, params: Params) -> object:
+        holders = {agent.session.id: agent.name for agent in self._registry.agents if agent.session is not None}
+        return [
+            {
+                "session": chat.session,
+                "title": chat.title,
+                "model": chat.model,
+                "created_at": timestamp(chat.created_ms / 1000) if chat.created_ms is not None else None,
+                "updated_at": timestamp(chat.updated_at),
+                "size": chat.size,
+                "agent": holders.get(chat.session),
+                "damage": chat.damage,
+            }
+            for chat in await self._chats.list_all(_directory(params))
+        ]
+
+    async def _session(self, _connection: Connection, params: Params) -> object:
+        session, after = _text(params, "session").lower(), max(0, cast("int", params.get("after", 0)))
+        head, messages = await self._chats.read(_directory(params), session, after)
+        return {
+            "session": session,
+            "title": head.title,
+            "model": head.model,
+            "created_at": timestamp(head.created_ms / 1000) if head.created_ms is not None else None,
+            "damage": head.damage,
+            "messages": [{"role": message.role, "text": message.text, "calls": message.calls} for message in messages],
+            "after": messages[-1].number if messages else after,
+        }
 
     async def _inbox(self, _connection: Connection, _params: Params) -> object:
         return [
@@ -273,6 +342,14 @@ def _network(params: Params) -> Network | None:
     if network not in AVAILABLE_NETWORKS:
         raise NotAvailable("the network 'filtered' isn't available in this version; use 'none' or 'host'")
     return network
+
+
+def _directory(params: Params) -> str:
+    """Return a workspace's physical path, which is what cursor-agent files its chats under."""
+    path = _text(params, "workspace")
+    if not os.path.isabs(path) or "\0" in path:
+        raise InvalidParams(f"{path!r} isn't an absolute path")
+    return os.path.realpath(path)
 
 
 def _text(params: Params, name: str) -> str:

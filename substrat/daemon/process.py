@@ -201,6 +201,16 @@ def kill(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
+def kill_sandbox_of(outer: int) -> None:
+    """Kill the sandbox of an outer process that is our own child and hasn't been waited for."""
+    inner = _first_child(outer)
+    if inner is not None and _leads_pid_namespace(inner):
+        with suppress(ProcessLookupError):
+            os.kill(inner, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(outer, signal.SIGKILL)
+
+
 def _start_time(pid: int) -> int | None:
     return _stat_field(pid, 22)
 

@@ -46,6 +46,9 @@ class Runner(Protocol):
     def check_resumable(self, agent: Agent) -> None:
         """Raise if the agent's session can't be continued."""
 
+    def leave_out(self, option: str) -> bool:
+        """Start the agent program without an option from now on; return whether that is news."""
+
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files."""
 

@@ -97,6 +97,7 @@ class TurnRunner:
         self._admissions: set[float] = set()
         self._bubblewrap: host.Bubblewrap | None = None
         self._git = Git(environ)
+        self._left_out: dict[program.Program, frozenset[str]] = {}
 
     @property
     def config(self) -> Config:
@@ -146,6 +147,13 @@ class TurnRunner:
                 f"put it back, or spawn another agent"
             )
 
+    def leave_out(self, option: str) -> bool:
+        """Start the agent program that is there now without an option from now on; return whether that is news."""
+        agent_program = program.find(self.config.agent.binary)
+        known = self._left_out.get(agent_program, frozenset())
+        self._left_out = {agent_program: known | {option}}
+        return option not in known
+
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files."""
         self._places.agent(agent.id).remove()
@@ -179,6 +187,10 @@ class TurnRunner:
         command = shlex.join(launch.command(bubblewrap.path, spec))
         hidden = {name: "…" if name.startswith("CURSOR_") else value for name, value in spec.environment}
         return Explanation(command, hidden, program.find(self.config.agent.binary).path)
+
+    async def find_bubblewrap(self) -> str:
+        """Return bubblewrap's path; raises what `check` raises."""
+        return (await self._find_bubblewrap()).path
 
     async def _find_bubblewrap(self) -> host.Bubblewrap:
         if self._bubblewrap is None:
@@ -214,7 +226,8 @@ class TurnRunner:
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
         )
         session = agent.session.id if agent.session is not None else None
-        command = cursor.command(agent_program.path, agent.workspace, agent.model, session)
+        without = self._left_out.get(agent_program, frozenset())
+        command = cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
         return blueprint.spec(agent, self._places.agent(agent.id), around, command, workspace.git_files(agent.workspace))
 
     # A turn's task
@@ -299,7 +312,8 @@ class TurnRunner:
         await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn))
         spec = self._spec(agent)
         started = launch.start(bubblewrap.path, spec)
-        return Launch(started.command, dict(spec.environment), started.options)
+        version = program.version_of(spec.command[0])
+        return Launch(started.command, dict(spec.environment), started.options, version)
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns

@@ -22,9 +22,7 @@ from substrat.errors import StateUnusable, StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
+_FIRST_SCHEMA = """
 CREATE TABLE agents (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, phase TEXT NOT NULL, workspace TEXT NOT NULL, model TEXT NOT NULL,
     network TEXT NOT NULL, parent TEXT, created_at REAL NOT NULL, session_id TEXT, session_stored INTEGER NOT NULL,
@@ -51,6 +49,13 @@ CREATE TABLE calls (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE mount_points (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 """
+
+_MIGRATIONS = (
+    _FIRST_SCHEMA,
+    "ALTER TABLE turns ADD COLUMN contacted INTEGER NOT NULL DEFAULT 0;",
+)
+"""What makes each version of the schema out of the one before; what was released is never edited."""
+SCHEMA_VERSION = len(_MIGRATIONS)
 
 READ_IN_TOOL = "read"
 """What stands in an item's `turn` when `check_inbox` handed it out."""
@@ -100,8 +105,8 @@ class Store:
 
     def _migrate(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            self._db.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={SCHEMA_VERSION};COMMIT;")
+        for number, script in enumerate(_MIGRATIONS[version:], version + 1):
+            self._db.executescript(f"BEGIN IMMEDIATE;{script}PRAGMA user_version={number};COMMIT;")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -148,11 +153,12 @@ class Store:
         process = turn.process
         usage = json.dumps(dict(turn.usage)) if turn.usage is not None else None
         self._db.execute(
-            "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 turn.id, turn.agent, turn.number, turn.started_at, process.pid if process else None,
                 process.start_time if process else None, process.boot_id if process else None, turn.offset, turn.stop,
                 int(turn.reported), turn.outcome, turn.ended_at, turn.exit_code, turn.result, usage, turn.error,
+                int(turn.contacted),
             ),
         )  # fmt: skip
 
@@ -185,6 +191,13 @@ class Store:
         """Load one turn."""
         row = self._db.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
         return _turn(row) if row else None
+
+    def turns_after(self, agent_id: str, number: int, limit: int) -> list[Turn]:
+        """Load an agent's turns after a number, the oldest first."""
+        rows = self._db.execute(
+            "SELECT * FROM turns WHERE agent = ? AND number > ? ORDER BY number LIMIT ?", (agent_id, number, limit)
+        )
+        return [_turn(row) for row in rows]
 
     def usages(self, agent_id: str) -> list[dict[str, int]]:
         """Load what an agent's turns used, those that said so."""
@@ -369,10 +382,10 @@ def _agent(row: Any, turn: Turn | None, waiting: int) -> Agent:
 
 def _turn(row: Any) -> Turn:
     (turn_id, agent, number, started_at, pid, start_time, boot_id, offset, stop, reported,
-     outcome, ended_at, exit_code, result, usage, error) = row  # fmt: skip
+     outcome, ended_at, exit_code, result, usage, error, contacted) = row  # fmt: skip
     return Turn(
         turn_id, agent, number, started_at, Process(pid, start_time, boot_id) if pid is not None else None, offset, stop,
-        bool(reported), Outcome(outcome) if outcome is not None else None, ended_at, exit_code, result,
+        bool(reported), bool(contacted), Outcome(outcome) if outcome is not None else None, ended_at, exit_code, result,
         json.loads(usage) if usage is not None else None, error,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from substrat.core.records import (
     Item,
     ItemKind,
     Policy,
+    Session,
 )
 from substrat.daemon.journal import Told
 from substrat.daemon.registry import STOP_REASONS
@@ -40,13 +41,18 @@ _MAX_MODEL = 200
 
 
 class Wish(NamedTuple):
-    """What a new agent is to be; None means the configured default or a made-up name."""
+    """What a new agent is to be; None means the configured default or a made-up name.
+
+    Args:
+        session: a stored chat that it takes over.
+    """
 
     workspace: str
     name: str | None = None
     model: str | None = None
     network: Network | None = None
     prompt: str | None = None
+    session: str | None = None
 
 
 class Supervisor:
@@ -85,8 +91,13 @@ class Supervisor:
             InvalidParams: the name can't be one.
             PolicyDenied: it would have more than its parent.
             LimitReached: there are too many.
+            Refused: another agent holds the session.
         """
         self._check_room(parent)
+        if wish.session is not None and (holder := self._holder(wish.session)) is not None:
+            how = f"`substratctl {'rm' if holder.phase == Phase.ENDED else 'send'} {holder.name}`"
+            what = "forgets that ended agent" if holder.phase == Phase.ENDED else "continues it"
+            raise Refused(f"the session {wish.session} is {holder.name}'s: {how} {what}")
         name = wish.name if wish.name is not None else self._new_name()
         self._check_name(name)
         if wish.network is not None:
@@ -104,6 +115,7 @@ class Supervisor:
         agent = Agent(
             id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=wish.workspace, model=model, policy=policy,
             created_at=self.registry.now(), parent=parent.id if parent else None,
+            session=Session(wish.session, stored=True) if wish.session is not None else None,
         )  # fmt: skip
         with self.registry.change():
             self.registry.put(agent)
@@ -112,6 +124,10 @@ class Supervisor:
             if wish.prompt is not None:
                 self._add(agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
         return self.find(agent.id)
+
+    def _holder(self, session: str) -> Agent | None:
+        """Return the agent whose session it is."""
+        return next((agent for agent in self.registry.agents if agent.session and agent.session.id == session), None)
 
     def send(self, name: str, prompt: str) -> tuple[Agent, int]:
         """Queue a prompt from the operator.

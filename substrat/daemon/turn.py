@@ -36,11 +36,19 @@ AFTER_RESULT = "went on after its result"
 
 
 class Launch(NamedTuple):
-    """What starts a sandbox: the command, its environment, and bubblewrap's options."""
+    """What starts a sandbox.
+
+    Args:
+        command: what is executed.
+        environment: its environment.
+        options: bubblewrap's, which it reads from a descriptor.
+        version: the agent program's, None when its path doesn't tell.
+    """
 
     command: tuple[str, ...]
     environment: dict[str, str]
     options: bytes
+    version: str | None = None
 
 
 class Pace(NamedTuple):
@@ -73,8 +81,8 @@ class Books(Protocol):
     def result_seen(self, turn: str) -> stream.Result | None:
         """Return the result of the turn that is in the books already, if one is."""
 
-    def turn_spawned(self, turn: str, started: Process) -> None:
-        """The sandbox was started."""
+    def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
+        """The sandbox was started, with a version of the agent program."""
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int) -> None:
         """The agent wrote lines; everything before `offset` has been seen."""
@@ -166,7 +174,7 @@ class RunningTurn:
         started = self._process
         pidfd = process.open_own(started)
         # The sandbox runs from here on, so it has to get into the books, however long that takes.
-        await stored(lambda: self._books.turn_spawned(self.turn, started))
+        await stored(lambda: self._books.turn_spawned(self.turn, started, launch.version))
         return pidfd
 
     async def _accompany(self, pidfd: int | None, change: Change) -> Seen:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from substrat.core import prompts, retry, stream
-from substrat.core.cursor import is_session_id
+from substrat.core.cursor import DISPENSABLE, is_session_id
 from substrat.core.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.ndjson import Line
 from substrat.core.records import (
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.turnbook")
 
 _MAX_RESULT = 1024 * 1024
+_NOT_CONTACTED = (
+    "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
+    "cursor-agent says nothing when it can't read its mcp.json or start a server"
+)
 
 
 class TurnBook:
@@ -139,11 +143,11 @@ class TurnBook:
         line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
         return stream.result_of(stream.decode(line))
 
-    def turn_spawned(self, turn: str, started: Process) -> None:
+    def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
         """Note a turn's process."""
         agent = self._agent_of(turn)
         number = agent.turn.number if agent is not None and agent.turn is not None else 0
-        self._update(turn, told=("turn:started", f"turn {number} started"), process=started)
+        self._update(turn, told=("turn:started", f"turn {number} started{_by(version)}"), process=started)
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int) -> None:
         """Note what an agent wrote, the session's id above all."""
@@ -174,6 +178,12 @@ class TurnBook:
             self._update(turn, stop="time limit")
         runner.stop(turn, "time limit")
 
+    def companion_called(self, turn: str) -> None:
+        """Note that the agent program has called its companion in this turn."""
+        agent = self._agent_of(turn)
+        if agent is not None and agent.turn is not None and not agent.turn.contacted:
+            self._update(turn, contacted=True)
+
     def turn_note(self, turn: str, kind: str, text: str) -> None:
         """Tell something about a running turn."""
         self._update(turn, told=(kind, text))
@@ -196,6 +206,8 @@ class TurnBook:
         )  # fmt: skip
         with self._registry.change():
             agent = self._registry.put_turn(self._with_stored_session(agent), turn)
+            if seen.result is not None and not turn.contacted:
+                self._journal.tell(Told(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             self._tell_end(agent, turn)
             seconds = self._retry_delay(agent, turn, verdict)
             if seconds is not None:
@@ -223,8 +235,15 @@ class TurnBook:
     def _retry_delay(self, agent: Agent, turn: Turn, verdict: Verdict) -> float | None:
         if agent.phase != Phase.RUNNING or verdict.failure is None:
             return None
+        if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.what):
+            return 0.0
         acted = self._store.turn_has_event(agent.id, turn.id, "tool-call-started")
         return retry.delay(verdict.failure, agent.attempts, acted=acted)
+
+    def _does_without(self, option: str) -> bool:
+        """Leave an option out from now on that the agent program doesn't know, if a turn can do without it."""
+        runner = self._registry.runner
+        return option in DISPENSABLE and runner is not None and runner.leave_out(option)
 
     def _try_again(self, agent: Agent, turn: Turn, seconds: float) -> None:
         """Put back what the turn was to deliver, and let it wait."""
@@ -232,7 +251,8 @@ class TurnBook:
         at = self._registry.now() + seconds
         agent = replace(agent, waiting=agent.waiting + returned, attempts=agent.attempts + 1, retry_at=at)
         self._registry.step(agent, Event.TURN_RETRIED)
-        self._journal.tell(Told(agent.id, turn.id, "turn:retry", f"this passes by itself: trying again in {seconds:g} s"))
+        said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
+        self._journal.tell(Told(agent.id, turn.id, "turn:retry", said))
 
     def _report_to_asker(self, agent: Agent, turn: Turn) -> None:
         """Tell an agent what became of the prompt it gave a child; a turn that was only suspended isn't over yet."""
@@ -287,6 +307,10 @@ _EVENT_OF = {
     Outcome.TIMED_OUT: Event.TURN_FAILED,
     Outcome.LOST: Event.TURN_FAILED,
 }
+
+
+def _by(version: str | None) -> str:
+    return f" (cursor-agent {version})" if version else ""
 
 
 def _shortened(text: str) -> str:

@@ -78,6 +78,7 @@ METHODS = (
         Param("network", "string", "`none`, `filtered` or `host`; the configured default when absent"),
         Param("allow", "strings", "hosts for `filtered`"),
         Param("prompt", "string", "the first prompt"),
+        Param("session", "string", "a chat of this workspace to take over; its model is the default then"),
     )),
     Method("agent.send", "queues a prompt", "`{agent, message}`: the agent object and the inbox item's id", (
         _AGENT,
@@ -106,6 +107,19 @@ METHODS = (
     Method("agent.end", "finishes the agent; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
     Method("agent.rm", "forgets an agent that isn't running, its files and its events", "null", (_AGENT,)),
     Method("agent.explain", "how the next turn would be started", "`{command, environment, program}`", (_AGENT,)),
+    Method("agent.turns", "a page of an agent's turns", "`{turns, after}`; `after` is where to read on", (
+        _AGENT,
+        Param("after", "integer", "the number of the turn to read after; 0 is the beginning"),
+    )),
+    Method("agent.usage", "what its turns used, and those of its family", "`{turns, usage, family}`", (_AGENT,)),
+    Method("session.list", "the chats of a workspace, newest first", "a list of session objects", (
+        Param("workspace", "string", "absolute path of the directory", required=True),
+    ), waits=True),
+    Method("session.read", "a page of a chat's messages", "what the chat is, `messages`, `after`", (
+        Param("workspace", "string", "absolute path of the directory", required=True),
+        Param("session", "string", "the chat's id", required=True),
+        Param("after", "integer", "the number of the message to read after; 0 is the beginning"),
+    ), waits=True),
     Method("events.read", "a page of events after a cursor", "`{events, cursor}`; `cursor` is where to read on", (
         Param("agent", "string", "only this agent's"),
         Param("since", "integer", "the cursor to read after; 0 is the beginning, negative counts from the end"),

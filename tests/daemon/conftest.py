@@ -72,6 +72,7 @@ class FakeRunner:
         self.stopped = []
         self.admissions = []
         self.forgotten = []
+        self.left_out = []
         self.stored = False
         self.refuse_to_resume = None
 
@@ -91,6 +92,11 @@ class FakeRunner:
     def check_resumable(self, _agent):
         if self.refuse_to_resume is not None:
             raise self.refuse_to_resume
+
+    def leave_out(self, option):
+        news = option not in self.left_out
+        self.left_out.append(option)
+        return news
 
     def forget(self, agent):
         self.forgotten.append(agent.name)

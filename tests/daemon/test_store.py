@@ -24,6 +24,37 @@ def reopened(store):
     return store
 
 
+# Migrations
+
+
+V1 = """
+CREATE TABLE turns (
+    id TEXT PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL, started_at REAL NOT NULL, pid INTEGER,
+    start_time INTEGER, boot_id TEXT, offset INTEGER NOT NULL, stop TEXT, reported INTEGER NOT NULL, outcome TEXT,
+    ended_at REAL, exit_code INTEGER, result TEXT, usage TEXT, error TEXT, UNIQUE (agent, number)
+) STRICT;
+INSERT INTO turns VALUES ('t-1','a',1,1.0,4242,99,'boot',7,NULL,1,'success',5.5,0,'done','{"inputTokens": 3}',NULL);
+PRAGMA user_version=1;
+"""
+"""The first schema's table of turns, with a row."""
+
+
+def test_the_first_schema_migrates_with_what_it_holds(tmp_path):
+    path = tmp_path / "substrat.db"
+    db = sqlite3.connect(path)
+    db.executescript(V1)
+    db.close()
+    store = Store(str(path))
+    assert store.turn("t-1") == replace(
+        TURN, process=Process(4242, 99, "boot"), offset=7, reported=True, outcome=Outcome.SUCCESS, ended_at=5.5,
+        exit_code=0, result="done", usage={"inputTokens": 3},
+    )  # fmt: skip
+    store.close()
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    db.close()
+
+
 # Round trips
 
 
@@ -38,7 +69,7 @@ def test_an_agent_round_trips(store, new_agent, phase, session):
 
 TURNS = [
     TURN,
-    replace(TURN, process=Process(4242, 99, "boot"), offset=2**40, reported=True),
+    replace(TURN, process=Process(4242, 99, "boot"), offset=2**40, reported=True, contacted=True),
     replace(TURN, stop="suspended", outcome=Outcome.INTERRUPTED, ended_at=5.5, exit_code=130, error="stopped"),
     replace(TURN, outcome=Outcome.SUCCESS, ended_at=5.5, exit_code=0, result="done\n\0ü", usage={"inputTokens": 2**60}),
     replace(TURN, outcome=Outcome.SUCCESS, result="", usage={}),

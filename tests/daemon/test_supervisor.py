@@ -369,7 +369,44 @@ def test_a_turns_life_is_told(house):
     )  # fmt: skip
     assert turn.ended_at > turn.started_at
     kinds = [kind for kind, _ in house.told("bob")]
-    assert kinds == ["agent:spawned", "turn:started", "system:init", "turn:ended"]
+    assert kinds == ["agent:spawned", "turn:started", "system:init", "mcp:not-contacted", "turn:ended"]
+
+
+def test_a_companion_that_was_called_is_not_reported(house):
+    house.spawn("bob", "work")
+    house.begin("bob")
+    house.book.companion_called(house.turn("bob").id)
+    house.restart()
+    assert house.turn("bob").contacted
+    house.finish("bob")
+    assert "mcp:not-contacted" not in [kind for kind, _ in house.told("bob")]
+
+
+def test_a_turn_that_was_stopped_early_is_not_blamed_for_its_companion(house):
+    house.spawn("bob", "work")
+    house.supervisor.interrupt("bob")
+    house.fall("bob", exit_code=130)
+    assert "mcp:not-contacted" not in [kind for kind, _ in house.told("bob")]
+
+
+@pytest.mark.parametrize("option", ["--sandbox", "--trust", "--stream-partial-output"])
+def test_an_option_that_the_program_does_not_know_is_left_out_and_the_turn_tried_again_at_once(house, option):
+    house.spawn("bob", "work")
+    house.fall("bob", errors=f"error: unknown option '{option}'\n")
+    assert house.runner.left_out == [option]
+    assert house.state("bob") == "running"
+    assert house.turn("bob").number == 2
+    assert house.prompt("bob") == "work"
+    house.fall("bob", errors=f"error: unknown option '{option}'\n")
+    assert house.state("bob") == "failed"
+
+
+def test_an_option_that_no_turn_can_do_without_is_an_error(house):
+    house.spawn("bob", "work")
+    house.fall("bob", errors="error: unknown option '--print'\n")
+    assert house.runner.left_out == []
+    assert house.state("bob") == "failed"
+    assert "--print" in house.turn("bob").error
 
 
 def test_the_offset_goes_with_the_lines(house):

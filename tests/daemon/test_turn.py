@@ -47,7 +47,7 @@ class Books:
     def result_seen(self, _turn):
         return self.result
 
-    def turn_spawned(self, _turn, started):
+    def turn_spawned(self, _turn, started, _version=None):
         self._write()
         self.spawned.append(started)
 

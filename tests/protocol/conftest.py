@@ -1,6 +1,7 @@
 """A daemon of the test's own, and raw connections to it: bytes in, bytes out, nothing of `substrat.client`."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -207,6 +208,10 @@ class House:
                 self.kill()
             wait_until(self._nothing_left, "the end of the sandboxes")
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def chats(self):
+        """Where cursor-agent keeps the workspace's chats."""
+        return self.home / ".cursor" / "chats" / hashlib.md5(os.fsencode(self.workspace)).hexdigest()
 
     def _nothing_left(self):
         """Kill whatever works in this house's workspace."""

@@ -236,10 +236,37 @@ def test_results_are_those_of_the_document(wire, daemon):
         elif "Result: null." in text:
             seen.add("null")
             assert result is None
+        elif method == "session.list":
+            seen.add(method)
+            given["session"] = result[0]["session"]
         else:
             seen.add(method)
             assert result == []
-    assert seen == {"object", "agent", "agents", "null", "inbox.list"}
+    assert seen == {"object", "agent", "agents", "null", "inbox.list", "session.list"}
+
+
+@rule("P-SESS-1")
+def test_chats_are_listed_and_read_without_a_trace(wire, daemon):
+    agent = daemon.run(wire, prompt="/say hello")
+    chat = daemon.chats() / agent["session_id"]
+    damaged = daemon.chats() / "00000000-0000-4000-8000-000000000000"
+    damaged.mkdir()
+    (damaged / "store.db").write_text("not a database")
+    before = {path: path.stat().st_mtime_ns for path in daemon.chats().rglob("*")}
+    params = {"workspace": str(daemon.workspace)}
+    found = {session["session"]: session for session in wire.call("session.list", **params)}
+    members = document.result_members("session.list")
+    for session in found.values():
+        assert list(session) == list(members)
+        check_types(session, members)
+    assert (found[chat.name]["agent"], found[chat.name]["damage"]) == ("anna", None)
+    assert found[damaged.name]["damage"]
+    page = wire.call("session.read", **params, session=chat.name)
+    assert [message["role"] for message in page["messages"]] == ["user", "assistant"]
+    assert all(list(message) == ["role", "text", "calls"] for message in page["messages"])
+    assert wire.call("session.read", **params, session=chat.name, after=page["after"])["messages"] == []
+    assert wire.refused("session.read", **params, session=damaged.name) == "SessionDamaged"
+    assert {path: path.stat().st_mtime_ns for path in daemon.chats().rglob("*")} == before
 
 
 def test_a_message_to_the_operator_is_as_the_document_says(wire, daemon):

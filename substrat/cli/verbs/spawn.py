@@ -22,6 +22,7 @@ COMMAND = Command(
         Option("--model", value="M", about="the model's slug"),
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
         Option("--allow", value="HOST", about="a host that 'filtered' lets through; may be repeated"),
+        Option("--adopt", value="SESSION", about="go on with a chat of this workspace that `sessions` lists"),
         Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
         WAIT,
         TIMEOUT,
@@ -51,6 +52,7 @@ def run(arguments: Arguments) -> int:
             network=arguments.value("network"),
             allow=arguments.values("allow") or None,
             prompt=prompt,
+            session=arguments.value("adopt"),
         )
         if arguments.flag("wait"):
             return turns.wait_for_verdict(connection, agent, None, timeout, json=arguments.json)

@@ -1,0 +1,80 @@
+"""`export`: a whole chat as cursor-agent keeps it, as Markdown; what an agent did under Substrat is `transcript`."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from substrat import errors
+from substrat.cli import output, transcripts
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command
+from substrat.cli.table import VERBS
+from substrat.cli.verbs.sessions import WORKSPACE, workspace_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Object = dict[str, object]
+
+COMMAND = Command(
+    "export",
+    VERBS["export"],
+    "SESSION|NAME",
+    least=1,
+    most=1,
+    options=(WORKSPACE,),
+    notes="A SESSION is one that `substratctl sessions` lists; a NAME stands for that agent's session.",
+)
+_SESSION = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def run(arguments: Arguments) -> int:
+    """Print the chat and return the exit status."""
+    with Connection() as connection:
+        workspace, session = _find(connection, arguments)
+        head = _page(connection, workspace, session, 0)
+        messages = _messages(connection, workspace, session, head)
+        if arguments.json:
+            output.put_json({**{key: head[key] for key in head if key != "after"}, "messages": list(messages)})
+        else:
+            sys.stdout.writelines(transcripts.session_as_markdown(head, messages))
+    return 0
+
+
+def _find(connection: Connection, arguments: Arguments) -> tuple[str, str]:
+    """Return the workspace and the id of the chat that is meant.
+
+    Raises:
+        NotFound: the agent has no session yet, or there is no such agent.
+    """
+    word = arguments.words[0]
+    if _SESSION.fullmatch(word):
+        try:
+            agent = connection.call_object("agent.show", agent=word)
+        except errors.NotFound:
+            return workspace_of(arguments), word
+    else:
+        agent = connection.call_object("agent.show", agent=word)
+    if agent.get("session_id") is None:
+        raise errors.NotFound(f"{output.text_of(agent['name'])} has no session yet: its first turn begins one")
+    return str(agent["workspace"]), str(agent["session_id"])
+
+
+def _messages(connection: Connection, workspace: str, session: str, page: Object) -> Iterator[Object]:
+    """Give a chat's messages, and say on standard error where they end before their time."""
+    while True:
+        found = page.get("messages")
+        if isinstance(found, list):
+            yield from found
+        if page.get("damage"):
+            output.note(f"the session is damaged from here on: {page['damage']}; nothing was changed")
+            return
+        if not found:
+            return
+        page = _page(connection, workspace, session, page.get("after"))
+
+
+def _page(connection: Connection, workspace: str, session: str, after: object) -> Object:
+    return connection.call_object("session.read", workspace=workspace, session=session, after=after)

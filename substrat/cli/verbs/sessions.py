@@ -1,0 +1,59 @@
+"""`sessions`: the chats cursor-agent keeps for a workspace, those of agents and those begun by hand; `export` shows one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command, Option
+from substrat.cli.table import VERBS
+
+WORKSPACE = Option("--workspace", "-w", value="DIR", about="the directory the chats belong to; this one by default")
+COMMAND = Command(
+    "sessions",
+    VERBS["sessions"],
+    options=(WORKSPACE,),
+    notes="`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat nobody holds.",
+)
+_TITLE_LENGTH = 40
+
+
+def run(arguments: Arguments) -> int:
+    """Print the chats, newest first, and return the exit status."""
+    with Connection() as connection:
+        chats = connection.call_list("session.list", workspace=workspace_of(arguments))
+    if arguments.json:
+        output.put_json(chats)
+        return 0
+    if not chats:
+        output.note(f"there are no chats of {workspace_of(arguments)}")
+        return 0
+    now, rows = time.time(), []
+    for chat in chats:
+        damage = chat.get("damage")
+        title = f"damaged: {damage}" if damage else str(chat.get("title") or "")
+        rows.append((
+            output.text_of(chat.get("session")), output.text_of(chat.get("agent")), output.text_of(chat.get("model")),
+            output.age(chat.get("updated_at"), now), size(chat.get("size")), output.one_line(title, _TITLE_LENGTH),
+        ))  # fmt: skip
+    titles = ("SESSION", "AGENT", "MODEL", "USED", "SIZE", "TITLE")
+    sys.stdout.write(output.table(titles, rows, colour=output.has_colour(sys.stdout)))
+    return 0
+
+
+def workspace_of(arguments: Arguments) -> str:
+    """Return the directory that was named, or this one."""
+    return os.path.abspath(arguments.value("workspace") or ".")
+
+
+def size(count: object) -> str:
+    """Say a number of bytes in the largest unit that fits."""
+    if not isinstance(count, int):
+        return "-"
+    for power, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.1f}{unit}"
+    return f"{count}B"

@@ -1,0 +1,150 @@
+"""`transcript`: what an agent was asked, said and did, turn by turn, as text, Markdown or JSON; `logs` has every event."""
+
+from __future__ import annotations
+
+import sys
+
+from substrat.cli import output, transcripts
+from substrat.cli.connection import Connection
+from substrat.cli.follow import Feed
+from substrat.cli.options import Arguments, Command, Option
+from substrat.cli.table import VERBS
+from substrat.errors import NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from substrat.cli.output import Agent
+    from substrat.core.transcript import Step
+
+    Turn = dict[str, object]
+
+COMMAND = Command(
+    "transcript",
+    VERBS["transcript"],
+    "NAME",
+    least=1,
+    most=1,
+    options=(
+        Option("--turn", value="N", about="only this turn; -1 is the newest"),
+        Option("--markdown", about="as a Markdown document"),
+        Option("--whole", about="all of what tools gave, not only the beginning"),
+    ),
+)
+
+
+def run(arguments: Arguments) -> int:
+    """Print the transcript and return the exit status."""
+    if arguments.json and arguments.flag("markdown"):
+        raise COMMAND.wrong("--json and --markdown came together")
+    with Connection() as connection:
+        agent = connection.call_object("agent.show", agent=arguments.words[0])
+        turns = {str(turn["id"]): turn for turn in _turns(connection, agent)}
+        only = _only(arguments.whole("turn"), list(turns.values()), agent)
+        steps = _steps(Feed(connection, str(agent["id"]), 0), only)
+        if arguments.json:
+            _put_json(agent, turns, steps)
+        elif arguments.flag("markdown"):
+            _put_markdown(agent, turns, steps)
+        else:
+            _put_text(turns, steps, whole=arguments.flag("whole"))
+    return 0
+
+
+def _turns(connection: Connection, agent: Agent) -> Iterator[Turn]:
+    """Fetch an agent's turn objects, oldest first."""
+    after: object = 0
+    while True:
+        page = connection.call_object("agent.turns", agent=str(agent["id"]), after=after)
+        found = page.get("turns")
+        if not isinstance(found, list) or not found:
+            return
+        yield from found
+        after = page.get("after")
+
+
+def _only(number: int | None, turns: list[Turn], agent: Agent) -> str | None:
+    """Return the id of the turn that is asked for, None for all of them.
+
+    Raises:
+        NotFound: there is no such turn.
+    """
+    if number is None:
+        return None
+    if number < 0:
+        found = turns[number] if -number <= len(turns) else None
+    else:
+        found = next((turn for turn in turns if turn.get("number") == number), None)
+    if found is None:
+        raise NotFound(f"{output.text_of(agent['name'])} has no turn {number}; it has had {len(turns)}")
+    return str(found["id"])
+
+
+def _steps(feed: Feed, only: str | None) -> Iterator[Step]:
+    """Put an agent's events together."""
+    from substrat.core.transcript import Transcript
+
+    transcript = Transcript()
+    for event in feed.past():
+        if only is None or event.get("turn") == only:
+            yield from transcript.feed(event)
+    yield from transcript.finish()
+
+
+def _put_text(turns: dict[str, Turn], steps: Iterator[Step], *, whole: bool) -> None:
+    colour = output.has_colour(sys.stdout)
+
+    def put_head(turn: Turn | None) -> None:
+        sys.stdout.write(output.paint(f"── {transcripts.heading(turn)} ──", output.BOLD, on=colour) + "\n")
+        used = transcripts.usage_line(turn)
+        sys.stdout.write(output.paint(f"   {used}", output.DIM, on=colour) + "\n\n" if used else "\n")
+
+    for step in _with_heads(turns, steps, put_head):
+        sys.stdout.write(transcripts.as_text(step, colour=colour, whole=whole))
+
+
+def _put_markdown(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -> None:
+    def put_head(turn: Turn | None) -> None:
+        used = transcripts.usage_line(turn)
+        sys.stdout.write(f"## {transcripts.heading(turn)}\n\n" + (f"{used}\n\n" if used else ""))
+
+    sys.stdout.write(f"# {output.text_of(agent['name'])}\n\n")
+    workspace, model = transcripts.code(str(agent["workspace"])), transcripts.code(str(agent["model"]))
+    sys.stdout.write(f"In {workspace} with the model {model}.\n\n")
+    for step in _with_heads(turns, steps, put_head):
+        sys.stdout.write(transcripts.as_markdown(step))
+
+
+def _with_heads(turns: dict[str, Turn], steps: Iterator[Step], put_head: Callable[[Turn | None], None]) -> Iterator[Step]:
+    """Give the steps, and write a head before the first one of each turn."""
+    started, before = False, None
+    for step in steps:
+        if not started or step.turn != before:
+            put_head(turns.get(step.turn) if step.turn is not None else None)
+        started, before = True, step.turn
+        yield step
+
+
+def _put_json(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -> None:
+    """Write one document as the steps come, however long it gets."""
+    import json
+
+    def write(value: object) -> None:
+        sys.stdout.write(json.dumps(value, separators=(",", ":"), default=str))
+
+    sys.stdout.write('{"agent":')
+    write(agent)
+    sys.stdout.write(',"turns":[')
+    opened, before = False, None
+    for step in steps:
+        if not opened or step.turn != before:
+            sys.stdout.write("]}," if opened else "")
+            sys.stdout.write('{"turn":')
+            write(turns.get(step.turn) if step.turn is not None else None)
+            sys.stdout.write(',"steps":[')
+        else:
+            sys.stdout.write(",")
+        write(step.as_object())
+        opened, before = True, step.turn
+    sys.stdout.write("]}]}\n" if opened else "]}\n")

@@ -1,0 +1,52 @@
+"""`usage`: the tokens that agents used, of their own and with all they spawned; what a token costs nobody here knows."""
+
+from __future__ import annotations
+
+import sys
+
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command
+from substrat.cli.table import VERBS
+
+COMMAND = Command(
+    "usage",
+    VERBS["usage"],
+    "[NAME]",
+    most=1,
+    notes=(
+        "The numbers are cursor-agent's own: each turn that ended with a result says what it used. Turns\n"
+        "that were stopped say nothing. A family is an agent with all its descendants that weren't removed."
+    ),
+)
+_COUNTS = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+
+
+def run(arguments: Arguments) -> int:
+    """Print the table, or one agent's numbers, and return the exit status."""
+    with Connection() as connection:
+        if arguments.words:
+            agents = [connection.call_object("agent.show", agent=arguments.words[0])]
+        else:
+            agents = connection.call_list("agent.list")
+        used = connection.each([("agent.usage", {"agent": str(agent["id"])}) for agent in agents])
+    known = [(agent, usage) for agent, usage in zip(agents, used, strict=True) if isinstance(usage, dict)]
+    if arguments.json:
+        documents = [{"agent": agent["id"], "name": agent["name"], **usage} for agent, usage in known]
+        output.put_json(documents[0] if arguments.words else documents)
+        return 0
+    rows = []
+    for agent, usage in known:
+        name, family = output.text_of(agent["name"]), usage.get("family", {})
+        rows.append(_row(name, usage))
+        if family.get("agents", 1) > 1:
+            rows.append(_row(f"{name} and its {family['agents'] - 1}", family))
+    titles = ("NAME", "TURNS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")
+    sys.stdout.write(output.table(titles, rows, colour=output.has_colour(sys.stdout)))
+    return 0
+
+
+def _row(name: str, numbers: dict[str, object]) -> tuple[str, ...]:
+    usage = numbers.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    return (name, output.text_of(numbers.get("turns")), *(output.text_of(counts.get(count)) for count in _COUNTS))

@@ -1,0 +1,48 @@
+"""Tokens added up: over an agent's turns and over a family. Pure; where the numbers are kept is the store's business."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from substrat.core.records import Agent
+
+
+class Total(NamedTuple):
+    """What some turns used.
+
+    Args:
+        turns: how many turns said what they used; builds before 2026.03 never do.
+        usage: the sum of each of cursor-agent's counts.
+    """
+
+    turns: int
+    usage: dict[str, int]
+
+
+def total(usages: Iterable[Mapping[str, int]]) -> Total:
+    """Add up what turns used."""
+    turns, sums = 0, dict[str, int]()
+    for usage in usages:
+        turns += 1
+        for name, count in usage.items():
+            sums[name] = sums.get(name, 0) + count
+    return Total(turns, sums)
+
+
+def family(agent: Agent, agents: Iterable[Agent]) -> list[Agent]:
+    """Return an agent and all its descendants, each after its parent.
+
+    Args:
+        agent: the head of the family.
+        agents: all agents there are.
+    """
+    children: dict[str | None, list[Agent]] = {}
+    for other in agents:
+        children.setdefault(other.parent, []).append(other)
+    found = [agent]
+    for member in found:  # it grows while it is walked
+        found += children.get(member.id, [])
+    return found

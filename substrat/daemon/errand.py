@@ -1,0 +1,93 @@
+"""A small program run in a sandbox of its own, for what agents left behind and the daemon has to read; never a turn.
+
+Whatever an agent wrote may be made to attack its reader, so it is read where a reader that was taken over can do nothing:
+no network, nothing writable but what is named, an end after some seconds, and no more output than asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from subprocess import PIPE
+from typing import NamedTuple
+
+import trio
+
+from sandbox import bwrap, host
+from sandbox.spec import Devices, Mount, Processes, Spec, Tmpfs
+from substrat.daemon import process
+from substrat.errors import SandboxFailed
+
+_PATIENCE_S = 10
+_MAX_OUTPUT = 16 * 1024 * 1024
+_ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/nonexistent",
+    "LANG": "C.UTF-8",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+
+
+class Done(NamedTuple):
+    """What came of an errand: its exit status and what it printed."""
+
+    status: int
+    output: bytes
+    errors: bytes
+
+
+async def run(bubblewrap: str, command: tuple[str, ...], shows: tuple[Mount, ...], workdir: str) -> Done:
+    """Run a program that sees the operating system, read-only, and what it is shown.
+
+    Args:
+        bubblewrap: bubblewrap's path.
+        command: the program and its arguments, as seen from inside.
+        shows: what is mounted for it.
+        workdir: where it starts.
+
+    Raises:
+        SandboxFailed: it couldn't be started, took longer than 10 s or printed more than 16 MiB.
+    """
+    mounts = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"), *shows)  # noqa: S108 - the sandbox's own
+    spec = Spec(command, tuple(sorted(_ENVIRONMENT.items())), mounts, workdir)
+    line = (bubblewrap, *bwrap.options(spec, status=False), "--", *command)
+    try:
+        with trio.fail_after(_PATIENCE_S):
+            done = await _run(line)
+    except trio.TooSlowError:
+        raise SandboxFailed(f"{command[0]} didn't end within {_PATIENCE_S} s in its sandbox") from None
+    if done is None:
+        raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
+    if isinstance(done, OSError):
+        raise SandboxFailed(f"{bubblewrap} can't be started: {done.strerror}")
+    return done
+
+
+async def _run(line: tuple[str, ...]) -> Done | OSError | None:
+    """Run a command; a failure to start is returned, so that the nursery doesn't wrap it."""
+    output, errors = bytearray(), bytearray()
+    async with trio.open_nursery() as nursery:
+        start = partial(
+            trio.run_process, line, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, check=False, deliver_cancel=_kill
+        )
+        try:
+            running: trio.Process = await nursery.start(start)
+        except OSError as problem:
+            return problem
+        async with trio.open_nursery() as readers:
+            for stream, into in ((running.stdout, output), (running.stderr, errors)):
+                assert stream is not None
+                readers.start_soon(_collect, stream, into, nursery.cancel_scope)
+    if running.returncode is None or max(len(output), len(errors)) > _MAX_OUTPUT:
+        return None
+    return Done(running.returncode, bytes(output), bytes(errors))
+
+
+async def _collect(stream: trio.abc.ReceiveStream, into: bytearray, everything: trio.CancelScope) -> None:
+    async for data in stream:
+        into += data
+        if len(into) > _MAX_OUTPUT:
+            everything.cancel()
+
+
+async def _kill(running: trio.Process) -> None:
+    process.kill_sandbox_of(running.pid)

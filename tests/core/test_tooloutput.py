@@ -1,0 +1,55 @@
+"""What tools gave, as text: each kind's own form, and bounds."""
+
+import pytest
+
+from substrat.core.toolcalls import Call
+from substrat.core.tooloutput import MAX_OUTPUT, output, shortened
+
+
+def gave(kind, outcome, arm="success"):
+    return output(Call("c", None, kind, None, arm, outcome, None, None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "text"),
+    [
+        ("shell", {"interleavedOutput": "a\nb\n", "stdout": "a", "stderr": "b"}, "a\nb"),
+        ("shell", {"stdout": "out\n", "stderr": "err\n"}, "out\nerr"),
+        ("shell", {"stdout": "", "stderr": ""}, ""),
+        ("shell", {"outputHead": "first", "outputTail": "last", "elidedChars": "9", "outputLocation": "/f"},
+         "first\n… [9 characters in /f] …\nlast"),
+        ("read", {"content": "text\n"}, "text"),
+        ("edit", {"diffString": "+a", "message": "wrote"}, "+a"),
+        ("edit", {"message": "wrote"}, "wrote"),
+        ("glob", {"files": ["a", "b"]}, "a\nb"),
+        ("mcp", {"content": [{"text": {"text": "hi"}}, {"text": "there"}]}, "hi\nthere"),
+        ("getMcpTools", {"content": "{}"}, "{}"),
+        ("task", {"conversationSteps": [{"assistantMessage": {"text": "one"}}, {}, {"assistantMessage": {"text": "two"}}]},
+         "one\n\ntwo"),
+        ("updateTodos", {"todos": [{"content": "x", "status": "TODO_STATUS_IN_PROGRESS"}, 3]}, "[in progress] x"),
+        ("new", {"content": "plain"}, "plain"),
+        ("new", {"odd": 1}, '{\n "odd": 1\n}'),
+        ("new", {}, ""),
+    ],
+)  # fmt: skip
+def test_each_kind_has_its_form(kind, outcome, text):
+    assert gave(kind, outcome) == text
+
+
+def test_a_refusal_gives_nothing_more_than_its_verdict():
+    assert gave("webFetch", {"reason": "User Rejected"}, arm="rejected") == ""
+
+
+@pytest.mark.parametrize("kind", ["shell", "read", "glob", "mcp", "task", "updateTodos", "new"])
+@pytest.mark.parametrize("value", [None, 3, [], [None], [[1]], {"text": 1}, "x"])
+def test_wrong_types_do_not_break_it(kind, value):
+    keys = ("interleavedOutput", "content", "files", "conversationSteps", "todos", "stdout")
+    assert isinstance(gave(kind, dict.fromkeys(keys, value)), str)
+
+
+def test_a_long_output_keeps_its_beginning_and_its_end():
+    text = gave("read", {"content": "a" * MAX_OUTPUT + "z"})
+    assert text.startswith("aaa")
+    assert text.endswith("z")
+    assert "1 characters cut" in text
+    assert shortened("abcdef", 4) == "ab\n… [2 characters cut] …\nef"

@@ -1,0 +1,208 @@
+"""Chats, transcripts, tokens and the agent program's version, from the command line to the real sandbox and back."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from substrat.daemon import program
+
+SLASH = "hello\n/shell echo out; exit 3\n/say bye"
+
+
+def sessions(house, workspace):
+    return {session["session"]: session for session in house.ok("sessions", "-w", workspace)}
+
+
+def by_hand(house, workspace, prompt):
+    """A chat that the user begins with cursor-agent itself; returns its id."""
+    done = subprocess.run(
+        [house.agent, "-p", "--trust", "--force", "--model", "gpt-5", "--output-format", "json", "--workspace", workspace],
+        input=prompt.encode(), env=house.environment(), capture_output=True, cwd=workspace, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)["session_id"]
+
+
+def test_a_chat_begun_by_hand_is_taken_over(daemon):
+    workspace = daemon.workspace()
+    session = by_hand(daemon, workspace, "the first question")
+    (listed,) = sessions(daemon, workspace).values()
+    assert (listed["session"], listed["agent"], listed["damage"]) == (session, None, None)
+    agent = daemon.spawn("anna", workspace, "/recall", "--adopt", session)
+    assert agent["session_id"] == session
+    assert agent["model"] == listed["model"]
+    assert agent["turn"]["result"].startswith("I remember 1 earlier turn:\n1. the first question")
+    assert sessions(daemon, workspace)[session]["agent"] == "anna"
+
+
+def test_a_session_has_one_holder(daemon):
+    workspace = daemon.workspace()
+    agent = daemon.spawn("anna", workspace, "/say hi")
+    refused = daemon.ctl("spawn", "bert", "-w", workspace, "--adopt", agent["session_id"])
+    assert refused.code == 1
+    assert "is anna's" in refused.error
+    assert "send anna" in refused.error
+    daemon.ok("end", "anna")
+    assert "rm anna" in daemon.ctl("spawn", "bert", "-w", workspace, "--adopt", agent["session_id"]).error
+    daemon.ok("rm", "anna")
+    assert daemon.spawn("bert", workspace, None, "--adopt", agent["session_id"])["session_id"] == agent["session_id"]
+
+
+@pytest.mark.parametrize("session", ["00000000-0000-4000-8000-000000000000", "nonsense", "../../x"])
+def test_a_session_that_is_not_there_cannot_be_taken_over(daemon, session):
+    workspace = daemon.workspace()
+    refused = daemon.ctl("spawn", "anna", "-w", workspace, "--adopt", session)
+    assert refused.code == 1
+    assert "substratctl sessions" in refused.error
+    assert daemon.ok("ls") == []
+
+
+def test_a_damaged_session_is_reported_and_not_taken_over(daemon):
+    workspace = daemon.workspace()
+    agent = daemon.spawn("anna", workspace, "/say hi")
+    daemon.ok("rm", "anna")
+    store = daemon.chat(agent) / "store.db"
+    store.write_bytes(b"x" * 5000)
+    assert sessions(daemon, workspace)[agent["session_id"]]["damage"]
+    assert "damaged" in daemon.ctl("sessions", "-w", workspace).out
+    for words in (("spawn", "bert", "-w", workspace, "--adopt"), ("export", "-w", workspace)):
+        refused = daemon.ctl(*words, agent["session_id"])
+        assert refused.code == 1
+        assert "nothing was changed" in refused.error
+    assert store.read_bytes() == b"x" * 5000
+
+
+def test_a_session_is_exported_as_markdown(daemon):
+    workspace = daemon.workspace()
+    agent = daemon.spawn("anna", workspace, "a question\n/say an answer")
+    by_name, by_id = daemon.ctl("export", "anna"), daemon.ctl("export", agent["session_id"], "-w", workspace)
+    assert by_name.out == by_id.out
+    assert by_name.out.startswith("# New Agent\n\nSession `")
+    assert "\n## User\n\na question" in by_name.out
+    assert "\n## Assistant\n\na question" in by_name.out
+    document = daemon.ok("export", "anna")
+    assert [message["role"] for message in document["messages"]] == ["user", "assistant"]
+    assert daemon.ctl("export", "nobody").code == 4
+
+
+def test_sessions_of_a_directory_without_any(daemon):
+    done = daemon.ctl("sessions", "-w", daemon.workspace())
+    assert (done.code, done.out) == (0, "")
+    assert "no chats" in done.error
+
+
+def test_a_transcript_in_its_three_forms(daemon):
+    workspace = daemon.workspace()
+    daemon.spawn("anna", workspace, SLASH)
+    daemon.ok("send", "anna", "/say more", "--wait")
+    text = daemon.ctl("transcript", "anna").out
+    assert "── Turn 1 · success · " in text
+    assert "> hello\n" in text
+    assert "  shell: echo out; exit 3 → exit 3" in text
+    assert "\n    out\n" in text
+    markdown = daemon.ctl("transcript", "anna", "--markdown").out
+    assert "\n## Turn 2 · success · " in markdown
+    assert "**Tool** `shell: echo out; exit 3` → `exit 3`" in markdown
+    document = daemon.ok("transcript", "anna")
+    turns = [turn for turn in document["turns"] if turn["turn"] is not None]
+    assert [turn["turn"]["number"] for turn in turns] == [1, 2]
+    tool = next(step["tool"] for step in turns[0]["steps"] if step["kind"] == "tool")
+    assert (tool["status"], tool["exit_code"], tool["output"]) == ("failed", 3, "out")
+    only = daemon.ok("transcript", "anna", "--turn", "-1")["turns"]
+    assert [turn["turn"]["number"] for turn in only] == [2]
+    assert daemon.ctl("transcript", "anna", "--turn", "9").code == 4
+    assert daemon.ctl("transcript", "anna", "--json", "--markdown").code == 2
+
+
+def test_a_transcript_drives_no_terminal(daemon):
+    workspace = daemon.workspace()
+    daemon.spawn("anna", workspace, "/say \x1b[2J\x1b]0;owned\x07\n/shell printf '\\033[31mred'")
+    done = daemon.ctl("transcript", "anna")
+    assert "\x1b" not in done.out
+    assert "\\x1b[2J" in done.out
+
+
+def test_tokens_are_added_up_for_an_agent_and_its_family(daemon):
+    workspace = daemon.workspace()
+    daemon.spawn("anna", workspace, '/tool spawn_agent {"name": "kid", "prompt": "/say hi"}')
+    daemon.wait("kid", "idle")
+    daemon.wait("anna", "idle")  # the child's report was a turn of its own
+    turns = {name: [turn for turn in pages(daemon, name) if turn["usage"]] for name in ("anna", "kid")}
+    used = {name: sum(turn["usage"]["inputTokens"] for turn in turns[name]) for name in turns}
+    found = daemon.ok("usage", "anna")
+    assert (found["turns"], found["usage"]["inputTokens"]) == (len(turns["anna"]), used["anna"])
+    assert found["family"]["agents"] == 2
+    assert found["family"]["usage"]["inputTokens"] == used["anna"] + used["kid"]
+    assert [row["name"] for row in daemon.ok("usage")] == ["anna", "kid"]
+    assert "anna and its 1" in daemon.ctl("usage").out
+
+
+def pages(house, name):
+    with house.wire() as wire:
+        return wire.call("agent.turns", agent=name)["turns"]
+
+
+def test_a_companion_that_is_never_called_is_reported(house):
+    house.start(agent=house.program('begin()\nfinish("hello")\n'))
+    house.spawn("anna", house.workspace(), "work")
+    (event,) = house.events("anna", "mcp:not-contacted")
+    assert "never called Substrat's companion" in event["text"]
+
+
+def test_a_companion_that_is_called_is_not_reported(daemon):
+    daemon.spawn("anna", daemon.workspace(), "/say hi")
+    assert daemon.events("anna", "mcp:not-contacted") == []
+
+
+OLD = """#!/bin/sh
+for word; do
+    case $word in --sandbox|--trust|--stream-partial-output) echo "error: unknown option '$word'" >&2; exit 1;; esac
+done
+exec {standin} "$@"
+"""
+
+
+def test_a_version_that_knows_fewer_options_is_started_without_them(house):
+    workspace = house.workspace()
+    standin = house.agent
+    old = house.program(OLD.format(standin=standin))
+    house.start(agent=old, config=f"[agent]\nbind_ro = {needs_of(standin)}\n")
+    house.ok("spawn", "anna", "-w", workspace, "/say hi")
+    agent = house.wait("anna", "idle", "failed")
+    assert (agent["state"], agent["turn"]["number"], agent["turn"]["result"]) == ("idle", 4, "hi")
+    assert len(house.events("anna", "turn:retry")) == 3
+    with house.wire() as wire:
+        command = wire.call("agent.explain", agent="anna")["command"]
+    assert "--sandbox" not in command.rpartition(" -- ")[2]
+    house.ok("send", "anna", "/say again", "--wait")
+    assert house.show("anna")["turn"]["number"] == 5
+
+
+def needs_of(standin):
+    """What must be seen for the stand-in to run, as the configuration's list."""
+    return json.dumps([path for path in program.find(str(standin)).visible if os.path.exists(path)])
+
+
+def test_the_version_that_a_turn_ran_is_told(house):
+    source = house.directory / "versions" / "2026.10.01-e373342"
+    source.mkdir(parents=True)
+    house.program('begin()\nfinish("hello")\n').rename(source / "cursor-agent")
+    link = house.directory / "cursor-agent"
+    link.symlink_to(source / "cursor-agent")
+    house.start(agent=link)
+    house.spawn("anna", house.workspace(), "work")
+    (started,) = house.events("anna", "turn:started")
+    assert started["text"] == "turn 1 started (cursor-agent 2026.10.01-e373342)"
+
+
+def test_the_agent_program_cannot_change_itself(house):
+    source = """begin()
+try:
+    open(sys.argv[0], "ab").close()
+    finish("changed")
+except OSError as problem:
+    finish(f"refused: {problem.strerror}")
+"""
+    house.start(agent=house.program(source))
+    assert house.spawn("anna", house.workspace(), "work")["turn"]["result"] == "refused: Read-only file system"
