@@ -45,7 +45,7 @@ def _version(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
 
 
 def _help(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
-    from substrat.standin import actions, failures, refusals
+    from substrat.standin import actions, failures, refusals, samples
 
     lines = [
         "Usage: cursor-agent-standin [options] [command] [prompt...]",
@@ -64,6 +64,7 @@ def _help(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
         "",
         f"Failures before the session: {', '.join(refusals.BEFORE)}",
         f"Failures within it: {', '.join(failures.DURING)}",
+        f"Tool calls to show: {', '.join(samples.SHAPES)}",
         "",
         "STANDIN_FAIL=NAME in the environment fails every run as /fail NAME does.",
     ]

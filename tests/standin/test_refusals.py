@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from substrat.standin import failures, flags, refusals
+from substrat.standin import failures, flags, refusals, samples
 
 ROOT = Path(__file__).parents[2]
 BARE = ("-p", "--output-format", "stream-json")
@@ -307,6 +307,8 @@ def test_subcommands(standin):
     assert "/recall" in help_text
     assert "--stream-partial-output" in help_text
     assert "--single-turn" not in help_text
+    for name in (*refusals.BEFORE, *failures.DURING, *samples.SHAPES):
+        assert name in help_text
     assert json.loads(standin.run("", "status", "--format", "json", usual=()).stdout) == (
         {
             "status": "authenticated",
