@@ -102,10 +102,20 @@ def test_what_called_a_tool_is_not_tried_again(shared):
     assert shared.events("anna", "turn:retry") == []
 
 
-def test_an_option_that_the_program_does_not_know_is_named(shared, until):
-    shared.ok("spawn", "anna", "-w", shared.workspace(), "/fail option")
-    until(lambda: shared.show("anna")["state"] == "failed", "the failure")
-    assert "--approve-mcps" in shared.show("anna")["turn"]["error"]
+def test_an_option_that_a_turn_can_do_without_is_left_out(house):
+    house.start()
+    house.ok("spawn", "anna", "-w", house.workspace(), "--prompt-file", "-", stdin=b"/fail option 1\ndone")
+    agent = house.wait("anna", "idle", "failed")
+    assert (agent["state"], agent["turn"]["number"], agent["turn"]["result"]) == ("idle", 2, "done")
+    assert "--approve-mcps" in house.events("anna", "turn:ended")[0]["text"]
+
+
+def test_an_option_that_stays_unknown_is_named(house):
+    house.start()
+    house.ok("spawn", "anna", "-w", house.workspace(), "/fail option")
+    agent = house.wait("anna", "idle", "failed")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+    assert "--approve-mcps" in agent["turn"]["error"]
 
 
 def test_a_transport_error_that_looks_like_an_answer_is_in_the_result(shared):
