@@ -124,7 +124,7 @@ def spawn_figure() -> Figure:
             wire.call("agent.spawn", workspace=f"{running.root}/ws", name="warm", prompt="x")
             wire.call("agent.wait", agents=["warm"])
             explained = wire.call("agent.explain", agent="warm")
-            command = ["sh", "-c", f"exec {explained['command'].replace('--json-status-fd 3', '--info-fd 2')}"]
+            command = ["sh", "-c", f"exec {explained['command']}"]
 
             def spawn() -> float:
                 workspace = f"{running.root}/ws{next(number)}"

@@ -12,6 +12,9 @@ STATUS_FD = 3
 """The descriptor bubblewrap finds open for `--json-status-fd`."""
 OPTIONS_FD = 4
 """The descriptor it finds its options in, for `--args`."""
+LOCK_FD = 5
+"""The descriptor that both of its processes keep open, and nothing in the sandbox, for `--sync-fd`: whoever holds a lock
+through it learns when the sandbox is gone, however it ended."""
 
 ISOLATION = (
     "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside
@@ -27,24 +30,25 @@ ISOLATION = (
 
 
 def arguments(spec: Spec) -> list[str]:
-    """Return all of bubblewrap's arguments, without the program name in front.
+    """Return bubblewrap's arguments for a shell, where no descriptors are prepared, without the program name in front.
 
     Args:
         spec: the sandbox.
     """
-    return [*options(spec), "--", *spec.command]
+    return [*options(spec, watched=False), "--", *spec.command]
 
 
-def options(spec: Spec, *, status: bool = True) -> list[str]:
+def options(spec: Spec, *, watched: bool = True) -> list[str]:
     """Return bubblewrap's options: everything but the command it runs.
 
     There is no `--die-with-parent`: a turn outlives the daemon that started it.
 
     Args:
         spec: the sandbox.
-        status: whether bubblewrap finds `STATUS_FD` open and reports to it.
+        watched: whether bubblewrap finds `STATUS_FD`, to report to, and `LOCK_FD` open.
     """
-    args = [*(("--json-status-fd", str(STATUS_FD)) if status else ()), *ISOLATION, "--hostname", spec.hostname]
+    watch = ("--json-status-fd", str(STATUS_FD), "--sync-fd", str(LOCK_FD)) if watched else ()
+    args = [*watch, *ISOLATION, "--hostname", spec.hostname]
     if spec.network is Network.NONE:
         args.append("--unshare-net")
     for mount in ordered(spec.mounts):

@@ -49,7 +49,7 @@ async def run(bubblewrap: str, command: tuple[str, ...], shows: tuple[Mount, ...
     """
     mounts = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"), *shows)  # noqa: S108 - the sandbox's own
     spec = Spec(command, tuple(sorted(_ENVIRONMENT.items())), mounts, workdir)
-    line = (bubblewrap, *bwrap.options(spec, status=False), "--", *command)
+    line = (bubblewrap, *bwrap.options(spec, watched=False), "--", *command)
     try:
         with trio.fail_after(_PATIENCE_S):
             done = await _run(line)

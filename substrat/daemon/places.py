@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,6 +56,35 @@ class TurnPlace(NamedTuple):
     def status(self) -> str:
         """What bubblewrap reported: the inner pid, the exit code."""
         return os.path.join(self.root, "status")
+
+    @property
+    def lock(self) -> str:
+        """What the turn's sandbox holds a lock on for as long as any of it is there."""
+        return os.path.join(self.root, "lock")
+
+    def take_lock(self) -> int:
+        """Lock the turn for a sandbox that is about to be started; the caller closes the descriptor.
+
+        Raises:
+            BlockingIOError: a sandbox of the turn is there already.
+        """
+        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def is_held(self) -> bool:
+        """Say whether a sandbox of the turn is there, also one that hasn't reported anything yet."""
+        try:
+            os.close(self.take_lock())
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return False
+        return False
 
     def make(self, prompt: str) -> None:
         """Make the directory and its files; a directory left from a launch that was cut short is made anew."""

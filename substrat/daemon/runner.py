@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.runner")
 
+_LOOK_AGAIN = 0.02
+
 
 class Explanation(NamedTuple):
     """How a turn would be started: a command that can be pasted, its environment, the agent program."""
@@ -262,7 +264,7 @@ class TurnRunner:
         place = self._places.agent(agent.id)
         turn_place = place.turn(turn.number)
         started = turn.process
-        if started is None and (started := process.find_unrecorded(turn_place.read_status(), turn_place.stdout)):
+        if started is None and (started := await self._find_unrecorded(turn_place)):
             self._book.turn_spawned(turn.id, started)
         running = RunningTurn(turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn))
         self._running[turn.id] = running
@@ -278,6 +280,18 @@ class TurnRunner:
         if isinstance(outcome, SubstratError):
             raise outcome
         return outcome
+
+    async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
+        """Find the sandbox of a turn that a daemon started and didn't come to record.
+
+        It may not have reported itself yet, but it holds the turn's lock from its first instant.
+        """
+        while True:
+            held = place.is_held()
+            found = process.find_unrecorded(place.read_status(), place.stdout)
+            if found is not None or not held:
+                return found
+            await trio.sleep(_LOOK_AGAIN)
 
     async def _launch_or_adopt(
         self, running: RunningTurn, started: Process | None, agent: Agent, turn: Turn, place: TurnPlace

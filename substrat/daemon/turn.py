@@ -165,6 +165,7 @@ class RunningTurn:
             outputs = (self._place.stdout, self._place.stderr, self._place.status)
             files.extend(os.open(path, appending, 0o600) for path in outputs)
             files.append(process.readable(launch.options))
+            files.append(self._place.take_lock())
             self._process = process.start(launch.command, launch.environment, files)
         except OSError as problem:
             raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None

@@ -88,11 +88,11 @@ class Bench:
     def turn(self, offset=0, stop_grace=5.0, result_grace=10.0, time_left=None):
         return RunningTurn("t", self.place, offset, self.books, self.watcher, Pace(stop_grace, result_grace, time_left))
 
-    def launch(self, script, *, sandboxed=False):
+    def launch(self, script, *, sandboxed=False, options=()):
         """Say how a script is started; `$GATE` is a pipe that it can wait at."""
         command = ("/bin/sh", "-c", script)
         if sandboxed:
-            command = (shutil.which("bwrap"), *NOTHING_ELSE.format(work=self.directory).split(), *command)
+            command = (shutil.which("bwrap"), *options, *NOTHING_ELSE.format(work=self.directory).split(), *command)
 
         async def prepared():
             return Launch(command, {"PATH": "/usr/bin:/bin", "GATE": self.gate, "OUT": self.place.stdout}, b"")
@@ -454,3 +454,18 @@ async def test_when_the_daemon_stops_the_program_goes_on(bench):
         await bench.turn(offset=bench.books.offset).adopt(started)
         os.close(descriptor)
     assert bench.books.texts == ["ready", "after"]
+
+
+async def test_a_sandbox_holds_its_turns_lock_to_its_end(bench, real_bwrap):
+    """Also after its outer process is gone, and the program in it knows nothing of it."""
+    assert not bench.place.is_held()
+    async with trio.open_nursery() as nursery:
+        launch = bench.launch("ls -l /proc/self/fd; echo up; cat $GATE", sandboxed=True, options=("--sync-fd", "5"))
+        nursery.start_soon(bench.turn().run, launch)
+        await bench.books.wait_for("up")
+        assert bench.place.is_held()
+        with pytest.raises(BlockingIOError):
+            bench.place.take_lock()
+        assert not any(bench.place.lock in line for line in bench.books.texts)
+        os.kill(bench.books.spawned[0].pid, signal.SIGKILL)
+    assert not bench.place.is_held()

@@ -76,7 +76,13 @@ def test_every_sandbox_is_isolated(spec):
     assert options[options.index("--cap-drop") + 1] == "ALL"
     assert ("--unshare-net" in options) == (spec.network is Network.NONE)
     assert options[options.index("--hostname") + 1] == spec.hostname
-    assert options[options.index("--json-status-fd") + 1] == str(bwrap.STATUS_FD) == "3"
+
+
+@given(specs)
+def test_a_sandbox_that_is_watched_reports_and_holds_its_lock(spec):
+    watched, bare = bwrap.options(spec), bwrap.options(spec, watched=False)
+    assert watched == ["--json-status-fd", str(bwrap.STATUS_FD), "--sync-fd", str(bwrap.LOCK_FD), *bare]
+    assert (bwrap.STATUS_FD, bwrap.OPTIONS_FD, bwrap.LOCK_FD) == (3, 4, 5)
 
 
 @given(specs)
@@ -141,7 +147,7 @@ def test_a_whole_sandbox():
         "/home/w", "bob", Network.NONE,
     )  # fmt: skip
     assert bwrap.arguments(spec) == [
-        "--json-status-fd", "3", "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup",
+        "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup",
         "--disable-userns", "--new-session", "--cap-drop", "ALL", "--hostname", "bob", "--unshare-net",
         "--perms", "755", "--tmpfs", "/home", "--ro-bind", "/usr", "/usr", "--bind", "/w", "/home/w",
         "--remount-ro", "/home", "--remount-ro", "/", "--chdir", "/home/w", "--", "/p", "--flag",
@@ -171,7 +177,7 @@ def test_what_is_started_is_the_same_with_its_options_apart(spec):
     *options, end = started.options.split(b"\0")
     assert end == b""
     assert [os.fsdecode(option) for option in options] == bwrap.options(spec)
-    assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.options(spec), "--", *spec.command)
+    assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.arguments(spec))
 
 
 def test_options_in_no_encoding_are_passed_on():
