@@ -89,6 +89,29 @@ def test_render_changes_one_line(name):
     assert unquoted(changed[0][1].removeprefix("ExecStart=")) == program
 
 
+@pytest.mark.parametrize(
+    ("search", "line"),
+    [
+        ("/home/x/.local/bin:/usr/bin:/bin", "PATH=/home/x/.local/bin:/usr/bin:/bin"),
+        (
+            '/two words/bin:/100%:/q"uote:/back\\slash:/é:/$HOME',
+            'PATH=/two words/bin:/100%%:/q\\"uote:/back\\\\slash:/é:/$HOME',
+        ),
+        (".::bin:../x:/bin:/usr/bin:/bin:/tab\t:/line\nbreak", "PATH=/bin:/usr/bin"),
+    ],
+)
+def test_render_gives_the_daemon_a_path(search, line):
+    before = service.render(UNIT.read_text(), "/opt/substratd").splitlines()
+    after = service.render(UNIT.read_text(), "/opt/substratd", search).splitlines()
+    assert [text for text in after if text not in before] == [f'Environment="{line}"']
+    assert len(after) == len(before) + 1
+
+
+@pytest.mark.parametrize("search", ["", ".", "bin:", "::"])
+def test_render_without_a_usable_path_leaves_systemds(search):
+    assert service.render(UNIT.read_text(), "/opt/substratd", search) == service.render(UNIT.read_text(), "/opt/substratd")
+
+
 def verified(unit):
     done = subprocess.run(
         ["systemd-analyze", "--user", "--man=no", "verify", unit], capture_output=True, text=True, check=False,
@@ -130,7 +153,7 @@ def test_install_and_uninstall(ctl, config, installed, tmp_path):
     assert (done.code, done.out) == (0, f"wrote {config}\n")
     assert "no systemd user manager answers here; where one does, run: systemctl --user daemon-reload && " in done.err
     assert "systemctl --user enable --now substratd.service" in done.err
-    assert config.read_text() == service.render(UNIT.read_text(), str(daemon))
+    assert config.read_text() == service.render(UNIT.read_text(), str(daemon), os.environ["PATH"])
     # Again, over what is there.
     assert ctl("service", "install").code == 0
     done = ctl("service", "uninstall")
@@ -144,7 +167,7 @@ def test_dry_run_changes_nothing(ctl, config, installed, tmp_path):
     daemon = installed("bin", tmp_path)
     done = ctl("service", "install", "--dry-run")
     assert (done.code, done.err) == (0, "")
-    assert done.out == f"# {config}\n" + service.render(UNIT.read_text(), str(daemon))
+    assert done.out == f"# {config}\n" + service.render(UNIT.read_text(), str(daemon), os.environ["PATH"])
     assert not config.parent.exists()
     assert ctl("service", "uninstall", "--dry-run").code == 4
     ctl("service", "install")
@@ -189,6 +212,17 @@ def test_where_a_user_manager_answers_it_is_told(ctl, config, installed, manager
     assert asked.read_text().splitlines() == [
         "--user daemon-reload", "--user enable --now substratd.service",
         "--user disable --now substratd.service", "--user daemon-reload",
+    ]  # fmt: skip
+
+
+def test_installed_again_the_running_daemon_is_replaced(ctl, config, installed, manager, tmp_path):
+    installed("bin", tmp_path)
+    asked = manager()
+    ctl("service", "install")
+    asked.unlink()
+    assert ctl("service", "install").code == 0
+    assert asked.read_text().splitlines() == [
+        "--user daemon-reload", "--user try-restart substratd.service", "--user enable --now substratd.service",
     ]  # fmt: skip
 
 

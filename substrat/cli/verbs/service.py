@@ -22,7 +22,8 @@ COMMAND = Command(
         Option("--system", about="not available: Substrat runs as a user's service"),
     ),
     notes=(
-        "Running turns are not touched by restarting or uninstalling the service. --json gives an object with\n"
+        "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH that\n"
+        "install runs with: install again when the agent program has moved. --json gives an object with\n"
         "`unit`, the file's path, `installed`, whether it is there now, and after install its `text`."
     ),
 )
@@ -48,12 +49,14 @@ def unit_path(environ: os._Environ[str] | dict[str, str]) -> str:
     return os.path.join(config, "systemd", "user", UNIT)
 
 
-def render(template: str, program: str) -> str:
-    """Put the installed daemon's path into the unit.
+def render(template: str, program: str, search: str = "") -> str:
+    """Put the installed daemon's path, and where it finds other programs, into the unit.
 
     Args:
         template: the unit as it is shipped.
         program: `substratd`'s absolute path.
+        search: the PATH for the daemon; what isn't absolute or printable in it is left out. Without one it has
+            systemd's, on which ~/.local/bin isn't, and that is where cursor-agent is installed.
 
     Raises:
         SubstratError: it is a path that systemd starts nothing from.
@@ -66,7 +69,12 @@ def render(template: str, program: str) -> str:
         )
     # systemd.service(5): quotes keep spaces, a percent sign is doubled.
     quoted = program.replace("%", "%%")
-    return template.replace("ExecStart=substratd", f'ExecStart="{quoted}"')
+    lines = f'ExecStart="{quoted}"'
+    directories = [name for name in search.split(":") if os.path.isabs(name) and name.isprintable()]
+    if directories:
+        value = ":".join(dict.fromkeys(directories)).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+        lines += f'\nEnvironment="PATH={value}"'
+    return template.replace("ExecStart=substratd", lines)
 
 
 def find_template() -> str:
@@ -80,7 +88,7 @@ def find_template() -> str:
 
 
 def _install(path: str, arguments: Arguments) -> int:
-    text = render(find_template(), _daemon_program())
+    text = render(find_template(), _daemon_program(), os.environ.get("PATH", ""))
     if arguments.flag("dry-run"):
         if arguments.json:
             output.put_json({"unit": path, "installed": False, "text": text})
@@ -88,11 +96,13 @@ def _install(path: str, arguments: Arguments) -> int:
             sys.stdout.write(f"# {path}\n{text}")
         return errors.DONE
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    again = os.path.exists(path)
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     _say(arguments, f"wrote {path}")
-    commands = [["daemon-reload"], ["enable", "--now", UNIT]]
-    done = _systemctl(commands, arguments)
+    # What runs already would go on as it was started: with the program before an upgrade, and without a new PATH.
+    restart = [["try-restart", UNIT]] if again else []
+    done = _systemctl([["daemon-reload"], *restart, ["enable", "--now", UNIT]], arguments)
     _warn_about_lingering()
     if arguments.json:
         output.put_json({"unit": path, "installed": True, "text": text})
