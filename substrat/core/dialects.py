@@ -12,7 +12,7 @@ Fields that are not named here stay where they are.
 
 from __future__ import annotations
 
-import json
+from substrat.core import lenient
 
 Object = dict[str, object]
 
@@ -29,7 +29,10 @@ _FLAT_TOOLS = {
 }
 """The flat dialect's tool names, in lower case, where they aren't the current kind's own name."""
 
-_ARMS = frozenset({"success", "error", "rejected", "permissionDenied", "failure", "timeout", "spawnError", "fileNotFound"})
+_ARMS = frozenset({
+    "success", "error", "rejected", "permissionDenied", "failure", "timeout", "spawnError", "fileNotFound",
+    "readPermissionDenied", "writePermissionDenied", "toolNotFound", "serverNotFound",
+})  # fmt: skip
 
 
 def normalise(body: Object) -> Object:
@@ -73,16 +76,16 @@ def _with_arms(call: Object) -> Object:
     kind = next((key for key in call if key.endswith("ToolCall")), None)
     inner = call.get(kind) if kind is not None else None
     found: Object = dict(inner) if isinstance(inner, dict) else {}
-    if found and "args" not in found:
+    if found and "args" not in found and "result" not in found:
         found = {"args": found}
     if "result" in call:
         found["result"] = _arm(call["result"])
-    return {**call, (kind or "unknownToolCall").replace("writeFile", "edit"): found}
+    others = {key: value for key, value in call.items() if key != kind}
+    # An end names no tool: the kind stays empty, and its start's counts.
+    return {**others, "editToolCall" if kind == "writeFileToolCall" else kind or "ToolCall": found}
 
 
 def _from_flat(body: Object) -> Object:
-    name = str(body.get("tool_name") or "unknown")
-    kind = _FLAT_TOOLS.get(name.lower().replace("_", ""), name[:1].lower() + name[1:])
     call: Object = {}
     if "parameters" in body:
         call["args"] = body["parameters"]
@@ -93,22 +96,29 @@ def _from_flat(body: Object) -> Object:
         "type": "tool_call",
         "subtype": str(body["type"]).removeprefix("tool-call-"),
         "call_id": body.get("tool_call_id"),
-        "tool_call": {f"{kind}ToolCall": call},
+        "tool_call": {f"{_kind(body.get('tool_name'))}ToolCall": call},
     }
 
 
+def _kind(name: object) -> str:
+    """Return the current kind of a tool that has a name of its own; empty when it has none."""
+    if not isinstance(name, str):
+        return ""
+    return _FLAT_TOOLS.get(name.lower().replace("_", ""), name[:1].lower() + name[1:])
+
+
 def _from_function(function: Object, result: object) -> Object:
+    call: Object = {}
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            arguments = {"arguments": arguments}
-    call: Object = {"args": arguments if isinstance(arguments, dict) else {}}
+        parsed = lenient.parse(arguments)
+        call["args"] = parsed if parsed is not None else {"arguments": arguments}
+    elif isinstance(arguments, dict):
+        call["args"] = arguments
     inner = result if result is not None else function.get("result")
     if inner is not None:
         call["result"] = _arm(inner)
-    return {f"{function.get('name') or 'unknown'}ToolCall": call}
+    return {f"{_kind(function.get('name'))}ToolCall": call}
 
 
 def _arm(result: object) -> Object:

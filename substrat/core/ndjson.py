@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 MAX_LINE = 8 * 1024 * 1024
 """An edit's result holds the whole file, so megabytes are normal; what is longer is kept in the file and cut here."""
+_BLOCK = 64 * 1024
+"""Pieces are gathered to blocks of this size, because each object costs more than the few bytes that may be in it."""
 
 
 class Line(NamedTuple):
@@ -44,7 +46,7 @@ class Splitter:
         self._limit = limit
         self._start = offset
         self._length = 0
-        self._kept: list[bytes] = []
+        self._kept: list[bytearray] = []
         self._kept_bytes = 0
 
     @property
@@ -74,8 +76,10 @@ class Splitter:
         self._length += len(part)
         room = self._limit - self._kept_bytes
         if part and room > 0:
-            self._kept.append(part[:room])
-            self._kept_bytes += len(self._kept[-1])
+            if not self._kept or len(self._kept[-1]) >= _BLOCK:
+                self._kept.append(bytearray())
+            self._kept[-1] += part[:room]
+            self._kept_bytes += min(len(part), room)
 
     def _emit(self, *, ended: bool) -> Line:
         line = Line(self._start, self._length, b"".join(self._kept), ended)

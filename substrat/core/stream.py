@@ -7,13 +7,12 @@ The shapes are those of builds up to 2026.10; the field names are cursor-agent's
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from substrat.core import dialects, toolcalls
+from substrat.core import dialects, lenient, toolcalls
 from substrat.core.toolcalls import Pairing
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ Object = dict[str, object]
 
 MAX_TEXT = 64 * 1024
 """The longest `text` of an event that has its own words (`raw` lines); the rest is in the turn's stdout file."""
-MAX_DEPTH = 200
-"""What is nested deeper stays `raw`: every reader of JSON gives up somewhere, Python's at a thousand levels."""
 _MAX_HEAD = 64 * 1024
 
 NAMED = {
@@ -34,6 +31,7 @@ NAMED = {
     "system": ("init", "task_notification", "background_shell_timeout"),
 }
 """Types whose events have no meaning for the daemon, but a name."""
+_INIT = (("session", "session_id"), ("model", "model"))
 
 
 class Event(NamedTuple):
@@ -80,7 +78,7 @@ def decode(line: Line, pairing: Pairing | None = None) -> Event:
 
 def as_json(body: Object) -> bytes:
     """Write an object that came in a line no strict reader takes as one that every reader takes."""
-    return json.dumps(_tame(body), separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(lenient.tame(body), separators=(",", ":"), allow_nan=False).encode()
 
 
 def session_of(event: Event) -> str | None:
@@ -107,7 +105,7 @@ def _counts(usage: Object) -> dict[str, int]:
     return {key: count for key, count in counts.items() if count is not None and count >= 0}
 
 
-_HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*+"|true|false|null|-?[0-9]+)(?=\s*[,}])')
+_HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*+"|true|false|null|-?[0-9][-+.0-9eE]*+)(?=\s*[,}])')
 _LONG_TEXT = re.compile(rb'\s*,\s*"(\w+)"\s*:\s*"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*+)')
 
 
@@ -117,11 +115,11 @@ def _head(line: Line) -> Object:
     head: Object = {}
     at = 0
     while found := _HEAD.match(data, at):
-        value = _parse_leniently(b'{"v":' + found[2] + b"}")
+        value = lenient.parse(b'{"v":' + found[2] + b"}")
         head[found[1].decode()] = value["v"] if value is not None else None
         at = found.end()
     if text := _LONG_TEXT.match(data, at):
-        value = _parse_leniently(b'{"v":"' + text[2] + b'"}')
+        value = lenient.parse(b'{"v":"' + text[2] + b'"}')
         if value is not None:
             head[text[1].decode()] = f"{value['v']}… [cut: {line.length} bytes]"
     return head
@@ -132,45 +130,9 @@ def _parse(line: Line) -> tuple[Object | None, bool]:
         return None, False
     try:
         body = msgspec.json.decode(line.data)
-        return (body, True) if isinstance(body, dict) and not _too_deep(body) else (None, False)
+        return (body, True) if isinstance(body, dict) and not lenient.too_deep(body) else (None, False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _parse_leniently(line.data), False
-
-
-def _parse_leniently(data: bytes) -> Object | None:
-    """Read what the standard library still takes for JSON: NaN, lone surrogates, wrong UTF-8; it comes out tamed."""
-    try:
-        body = json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(body, dict) or _too_deep(body):
-        return None
-    return {_tame_text(key): _tame(value) for key, value in body.items()}
-
-
-def _too_deep(body: Object) -> bool:
-    level: list[object] = [body]
-    for _ in range(MAX_DEPTH):
-        containers = [value for value in level if isinstance(value, dict | list)]
-        level = [item for value in containers for item in (value.values() if isinstance(value, dict) else value)]
-        if not level:
-            return False
-    return True
-
-
-def _tame_text(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _tame(value: object) -> object:
-    """Replace what JSON can't say: NaN and infinities by null, lone surrogates by the replacement character."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return _tame_text(value)
-    if isinstance(value, dict):
-        return {_tame_text(key): _tame(item) for key, item in value.items()}
-    return [_tame(item) for item in value] if isinstance(value, list) else value
+        return lenient.parse(line.data), False
 
 
 def _kind(body: Object) -> str:
@@ -182,7 +144,8 @@ def _kind(body: Object) -> str:
             return f"thinking:{subtype}"
         case "assistant", _:
             # A mid-turn flush has both fields, the final one neither: both repeat a whole segment.
-            return "assistant:delta" if "timestamp_ms" in body and "model_call_id" not in body else "assistant"
+            piece = body.get("timestamp_ms") is not None and body.get("model_call_id") is None
+            return "assistant:delta" if piece else "assistant"
         case "tool_call", ("started" | "completed"):
             return f"tool-call-{subtype}"
         case "result", _:
@@ -200,14 +163,17 @@ def _text(kind: str, body: Object, pairing: Pairing) -> str | None:
         return toolcalls.summary(call)
     if kind == "tool-call-completed":
         return toolcalls.ended_line(pairing.end(toolcalls.read(body)))
-    if kind == "system:init":
-        return f"session {body.get('session_id')}, model {body.get('model')}"
     return _named_text(kind, body) or _own_text(body)
 
 
 def _named_text(kind: str, body: Object) -> str | None:
     """Say what an event means that has no words of its own."""
     match kind:
+        case "system:init":
+            named = (f"{word} {value}" for word, key in _INIT if isinstance(value := body.get(key), str) and value)
+            return ", ".join(named) or None
+        case "raw":
+            return _first_string(body, "data")
         case "interaction_query:request" | "interaction_query:response":
             asked, answered = body.get("query_type"), kind.endswith("response")
             return f"{asked} {'answered' if answered else 'asked'}{_answer(body) if answered else ''}"
@@ -222,10 +188,12 @@ def _named_text(kind: str, body: Object) -> str | None:
 
 
 def _answer(body: Object) -> str:
-    """Say which alternative an interaction's response holds."""
+    """Say which alternative an interaction's response holds; some builds put it under `result`."""
     response = body.get("response")
-    for value in response.values() if isinstance(response, dict) else ():
-        if isinstance(value, dict):
+    for found in response.values() if isinstance(response, dict) else ():
+        if isinstance(found, dict):
+            inside = found.get("result")
+            value = inside if isinstance(inside, dict) and inside else found
             arm = next(iter(value), "")
             inner = value.get(arm)
             reason = inner.get("reason") if isinstance(inner, dict) else None

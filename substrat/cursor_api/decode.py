@@ -50,8 +50,7 @@ class Decoder:
         if shape.get("subtype") == "started":
             self._calls.start(call)
             return call
-        unnamed = call.kind in {"", "unknown"}
-        return self._calls.end(call._replace(kind="") if unnamed else call)
+        return self._calls.end(call)
 
 
 def raw_event(text: str) -> AgentEvent:

@@ -158,7 +158,7 @@ def _tool_name(call: toolcalls.Call) -> str | None:
     """Say a tool's name as the document does: `Shell`, `Read`, `Write`, `StrReplace`, … and an MCP tool's own."""
     args = call.args or {}
     kind = call.kind
-    if not kind or kind == "unknown":
+    if not kind:
         return None
     if kind == "mcp":
         own = args.get("name") or args.get("toolName")

@@ -1,0 +1,52 @@
+"""JSON as programs really print it, read as far as Python reads it and made such that every reader takes it. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+
+Object = dict[str, object]
+
+MAX_DEPTH = 200
+"""What is nested deeper counts as no JSON: every reader of it gives up somewhere, Python's at a thousand levels."""
+
+
+def parse(data: bytes | str) -> Object | None:
+    """Read what the standard library still takes for an object: NaN, lone surrogates, wrong UTF-8; it comes out tamed.
+
+    Returns:
+        The object, None when it is none or nested too deeply.
+    """
+    try:
+        body = json.loads(data.decode("utf-8", "replace") if isinstance(data, bytes) else data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict) or too_deep(body):
+        return None
+    return {_tame_text(key): tame(value) for key, value in body.items()}
+
+
+def too_deep(body: Object) -> bool:
+    """Say whether an object is nested deeper than `MAX_DEPTH`."""
+    level: list[object] = [body]
+    for _ in range(MAX_DEPTH):
+        containers = [value for value in level if isinstance(value, dict | list)]
+        level = [item for value in containers for item in (value.values() if isinstance(value, dict) else value)]
+        if not level:
+            return False
+    return True
+
+
+def tame(value: object) -> object:
+    """Replace what JSON can't say: NaN and infinities by null, lone surrogates by the replacement character."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return _tame_text(value)
+    if isinstance(value, dict):
+        return {_tame_text(key): tame(item) for key, item in value.items()}
+    return [tame(item) for item in value] if isinstance(value, list) else value
+
+
+def _tame_text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
