@@ -1,14 +1,19 @@
 """What each dialect's lines become, and that nothing of a line is changed."""
 
 import copy
+import dataclasses
 import json
 import pickle
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from substrat.core.ndjson import Line
 from substrat.cursor_api import AgentEvent, EventType, collect_text
 from substrat.cursor_api.decode import Decoder
+from substrat.cursor_api.dialect import DOCUMENTED
+from tests.core.dialect_writer import DIALECTS, SESSION, Call, End, Say, Start, Turn
 
 MESSAGE = {
     "role": "assistant",
@@ -238,3 +243,81 @@ def test_collecting_text():
     assert collect_text(decode(whole, whole, result)) == "hellohello"
     assert collect_text(decode(result)) == "r"
     assert collect_text(decode(think)) == ""
+
+
+# Whatever is printed, and whatever it is printed like
+
+PARTS = [name for name in DIALECTS if "pieces" not in name]
+MAKE, LOOK, ASK = Call("a\nfc_a", "shell", "make", code=2), Call("b\nfc_b", "read", "a.py"), Call("c", "webFetch", "u")
+STEPS = (
+    Say(("I ", "look.")),
+    *(Start(MAKE), Start(LOOK), Start(ASK._replace(end="rejected", reason="no"))),
+    *(End(LOOK, bare=True), End(ASK._replace(end="rejected", reason="no"), bare=True), End(MAKE, bare=True)),
+    Say(("It ", "fails.")),
+)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_turn_has_the_documented_fields_in_each_dialect(name):
+    bodies = list(DIALECTS[name].lines(Turn("try it", STEPS)))
+    events = decode(*bodies)
+    assert [event.data for event in events] == bodies
+    started = [event for event in events if event.type is EventType.TOOL_CALL_STARTED]
+    completed = [event for event in events if event.type is EventType.TOOL_CALL_COMPLETED]
+    assert [(event.data["tool_name"], event.data["parameters"]) for event in started] == [
+        ("Shell", {"command": "make"}), ("Read", {"path": "a.py"}), ("WebFetch", {"url": "u"}),
+    ]  # fmt: skip
+    assert [event.data["tool_call_id"] for event in started] == [MAKE.id, LOOK.id, ASK.id]
+    assert [(event.data["tool_name"], event.data["tool_call_id"]) for event in completed] == [
+        ("Read", LOOK.id), ("WebFetch", ASK.id), ("Shell", MAKE.id),
+    ]  # fmt: skip
+    results = [event.data.get("result", {}) for event in completed]
+    assert results[0]["output"] == "some output\n"
+    assert results[2]["output"] == "some output\n"
+    assert results[2]["exit_code"] == 2
+    assert [event.type for event in events if event.text == "try it"] == [EventType.USER]
+    said = [event.text for event in events if event.type in {EventType.ASSISTANT, EventType.ASSISTANT_DELTA}]
+    assert "".join(said) == "I look.It fails."
+    assert events[0].type is EventType.SYSTEM_INIT
+    assert events[0].session_id == SESSION
+    assert events[-1].type is EventType.RESULT_SUCCESS
+
+
+KNOWN = st.sampled_from(
+    [*DOCUMENTED, "type", "subtype", "payload", "toolCall", "tool_call", "function", "content", "args", "x"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=4)
+    | st.sampled_from(["tool_call", "assistant", "result", "started", "completed", '{"a": 1}', "12"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KNOWN, inner, max_size=4),
+    max_leaves=10,
+)  # fmt: skip
+CALLED = st.sampled_from(["shellToolCall", "mcpToolCall", "editToolCall", "function"])
+LINES = st.dictionaries(KNOWN, JSON, max_size=5) | st.builds(
+    lambda subtype, kind, inner, rest: {"type": "tool_call", "subtype": subtype, "tool_call": {kind: inner}, **rest},
+    st.sampled_from(["started", "completed"]), CALLED, JSON, st.dictionaries(KNOWN, JSON, max_size=2),
+)  # fmt: skip
+
+
+@given(st.lists(LINES, min_size=1, max_size=3))
+@settings(max_examples=150, deadline=None)
+def test_every_object_is_an_event_that_answers_for_every_documented_field(bodies):
+    decoder = Decoder()
+    for body in bodies:
+        data = json.dumps(body).encode()
+        event = decoder.line(Line(0, len(data), data))
+        assert isinstance(event.type, EventType)
+        assert isinstance(event.data, dict)
+        for name in DOCUMENTED:
+            if (found := event.data.get(name)) is not None:
+                assert event.data[name] == found
+        assert isinstance(event.tool_name, str | None)
+        assert isinstance(event.tool_parameters, dict | None)
+        assert dataclasses.asdict(event)["data"] == event.data
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_all_bytes_are_an_event_or_blank(data):
+    event = line(data)
+    assert (event is None) == (not data.strip())

@@ -1,6 +1,7 @@
 """Programs as people write them for the documented API, unchanged but for the import; what they print is checked."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -12,6 +13,7 @@ from substrat.cursor_api import (
     query,
     query_stream,
 )
+from tests.cursor_api.conftest import STANDIN
 
 TIME = 1705123456789
 FLAT = [
@@ -120,8 +122,6 @@ def test_printing_every_text(agent, capsys):
 
 
 def test_a_configured_client(program, place):
-    import json
-
     agent = program("line({'type': 'result', 'subtype': 'success', 'result': json.dumps(sys.argv[1:])})")
     config = AgentConfig(
         workspace=str(place),
@@ -195,3 +195,29 @@ def test_an_error_result_is_printed_by_the_same_program(printing, capsys):
         if event.type == EventType.RESULT_ERROR:
             print(f"failed: {event.data.get('error')}")
     assert capsys.readouterr().out == "failed: Request timed out\n"
+
+
+@pytest.mark.parametrize("name", ["agent", "cursor-agent"])
+def test_a_turn_with_a_command_is_followed_without_any_configuration(name, place, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / name).symlink_to(STANDIN)
+    monkeypatch.delenv("SUBSTRAT_AGENT_BINARY")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    answer, ran = "", []
+    for event in query_stream("/think how much\n/shell expr 2 + 2\nIt is 4.", force_approve=True):
+        match event.type:
+            case EventType.ASSISTANT_DELTA:
+                answer += event.text
+            case EventType.TOOL_CALL_COMPLETED:
+                result = event.data.get("result", {})
+                ran.append((event.data.get("tool_name"), result.get("exit_code"), result.get("output")))
+    assert answer == event.text == "It is 4."
+    assert ran == [("Shell", 0, "4\n")]
+    assert event.type is EventType.RESULT_SUCCESS
+
+
+def test_events_can_be_kept_as_json(agent):
+    kept = [json.loads(json.dumps(event.data)) for event in query_stream("how much is it?")]
+    assert kept == agent
+    result = query("how much is it?", output_format="stream-json")
+    assert [event["data"] for event in dataclasses.asdict(result)["events"]] == agent
