@@ -76,7 +76,7 @@ GARBAGE = [
     b'{"type":"tool_call","subtype":"started","call_id":' + b"9" * 400 + b"}",
     b'{"type":"tool_call","subtype":"completed","timestamp_ms":' + b"9" * 5000 + b"}",
     b'{"message":' + b"[" * 300 + b"]" * 300 + b"}",
-    b'{"payload":' * 1200 + b"1" + b"}" * 1200,
+    b'{"payload":' * 5000 + b"1" + b"}" * 5000,
     b'{"type":"user","message":{"content":"' + b"long " * 3000 + b'"}}',
     b'{"type":"result","subtype":"success","is_error":false,"result":"' + b"long " * 3000 + b'"}',
     b'{"type":"assist',
@@ -221,6 +221,21 @@ def test_a_line_that_was_cut_is_one_event_wherever_it_was_cut(body, limit, more)
     assert event.kind in {"raw", "result:success", "result:error"}
 
 
+@pytest.mark.parametrize("data", [data for data in GARBAGE if data.strip()])
+def test_each_odd_line_is_one_event(data):
+    (event,) = events_of([data])
+    usable(event)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("depth", "kind"), [(100, "user"), (300, "raw"), (900, "raw"), (5000, "raw")])
+def test_what_is_nested_deeper_than_any_reader_takes_is_raw(depth, kind, strict):
+    number = b"1" if strict else b"NaN"
+    (event,) = events_of([b'{"type":"user","x":' + b"[" * depth + number + b"]" * depth + b"}"])
+    usable(event)
+    assert event.kind == kind
+
+
 # The answer's text
 
 segments = st.lists(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4), min_size=1, max_size=4)
@@ -309,6 +324,13 @@ def test_an_id_that_is_used_again_stands_for_the_newest_call(seen):
     bodies = [body for step in steps for body in Current().step(step, last=False)]
     events = events_of([json.dumps(body).encode() + b"\n" for body in bodies])
     assert [event.text.partition(" → ")[0] for event in events] == [f"shell: {step.call.subject}" for step in steps]
+
+
+def test_what_an_end_says_itself_counts_before_what_its_start_said():
+    asked, done = Call("c", "edit", "a.py"), Call("c", "edit", "/w/a.py")
+    bodies = [body for step in (Start(asked), End(done)) for body in Current().step(step, last=False)]
+    events = events_of([json.dumps(body).encode() + b"\n" for body in bodies])
+    assert [event.text.partition(" → ")[0] for event in events] == ["edit: a.py", "edit: /w/a.py"]
 
 
 def test_a_second_end_of_one_call_is_told_from_its_own_line():
