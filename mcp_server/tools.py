@@ -5,7 +5,7 @@ A tool answers at once. Whatever takes longer is recorded, and its outcome start
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +15,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class Whoami(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="whoami", tag_field="_tool"):
-    """Say who you are: your name, workspace, network, parent, children, and how many messages wait for you."""
+    """Say who you are: your name, workspace, network, parent, children, reminders, and how many messages wait for you."""
 
 
 class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_agents", tag_field="_tool"):
@@ -57,8 +57,30 @@ class ReportStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     text: Annotated[str, Meta(min_length=1, max_length=500, description="what you are doing")]
 
 
-Tool = Whoami | ListAgents | SendMessage | CheckInbox | SpawnAgent | ReportStatus
-TOOLS: tuple[type[msgspec.Struct], ...] = (Whoami, ListAgents, SendMessage, CheckInbox, SpawnAgent, ReportStatus)
+class AskOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ask_operator", tag_field="_tool"):
+    """Ask the operator, the person in charge, something only they can decide.
+
+    It returns at once. The answer, when it comes, starts your next turn: don't wait for it, finish yours.
+    """
+
+    question: Annotated[Text, Meta(description="what you need to know, and what you suggest")]
+
+
+class RemindMe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remind_me", tag_field="_tool"):
+    """Be told something later. When the time has come, a message with the text starts your next turn."""
+
+    text: Annotated[Text, Meta(description="what to tell you")]
+    seconds: Annotated[float, Meta(ge=0, description="how many seconds from now")]
+
+
+class CancelReminder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cancel_reminder", tag_field="_tool"):
+    """Take a reminder back; `whoami` lists those you have."""
+
+    reminder: Annotated[int, Meta(description="its number")]
+
+
+Tool = Whoami | ListAgents | SendMessage | CheckInbox | SpawnAgent | ReportStatus | AskOperator | RemindMe | CancelReminder
+TOOLS: tuple[type[msgspec.Struct], ...] = get_args(Tool)
 
 
 class BadArguments(Exception):

@@ -43,6 +43,8 @@ class Phase(StrEnum):
     INTERRUPTING = "interrupting"
     ENDING = "ending"
     SUSPENDED = "suspended"
+    FROZEN = "frozen"
+    """Suspended with its turn stopped in memory."""
     FAILED = "failed"
     ENDED = "ended"
 
@@ -54,6 +56,7 @@ class Event(StrEnum):
     MAIL = "mail"
     START = "start"
     SUSPEND = "suspend"
+    FREEZE = "freeze"
     RESUME = "resume"
     INTERRUPT = "interrupt"
     END = "end"
@@ -69,6 +72,8 @@ class Command(StrEnum):
 
     START_TURN = "start turn"
     STOP_TURN = "stop turn"
+    FREEZE_TURN = "freeze turn"
+    THAW_TURN = "thaw turn"
     ADMIT = "admit"
     """Look whether a waiting agent can start now."""
 
@@ -89,12 +94,15 @@ STATE_OF = {
     Phase.INTERRUPTING: "running",
     Phase.ENDING: "running",
     Phase.SUSPENDED: "suspended",
+    Phase.FROZEN: "suspended",
     Phase.FAILED: "failed",
     Phase.ENDED: "ended",
 }
 """What people see of a phase."""
 
 RUNNING_PHASES = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.INTERRUPTING, Phase.ENDING})
+LIVE_PHASES = RUNNING_PHASES | {Phase.FROZEN}
+"""The phases in which there is a process, or is about to be one."""
 
 P, E, C = Phase, Event, Command
 _SETTLED = Step(None, (C.ADMIT,))
@@ -105,6 +113,7 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
         E.MAIL: Step(P.QUEUED, (C.ADMIT,)),
         E.SUSPEND: Step(P.SUSPENDED),
+        E.FREEZE: Step(P.SUSPENDED),
         E.RESUME: Step(P.IDLE),
         E.END: Step(P.ENDED),
     },
@@ -114,6 +123,7 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.MAIL: Step(P.QUEUED),
         E.START: Step(P.RUNNING, (C.START_TURN,)),
         E.SUSPEND: Step(P.SUSPENDED),
+        E.FREEZE: Step(P.SUSPENDED),
         E.RESUME: Step(P.QUEUED),
         E.END: Step(P.ENDED),
     },
@@ -121,6 +131,7 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.PROMPT: Step(P.RUNNING),
         E.MAIL: Step(P.RUNNING),
         E.SUSPEND: Step(P.SUSPENDING, _STOP),
+        E.FREEZE: Step(P.FROZEN, (C.FREEZE_TURN, C.ADMIT)),
         E.RESUME: Step(P.RUNNING),
         E.INTERRUPT: Step(P.INTERRUPTING, _STOP),
         E.END: Step(P.ENDING, _STOP),
@@ -133,6 +144,7 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.PROMPT: Step(P.SUSPENDING),
         E.MAIL: Step(P.SUSPENDING),
         E.SUSPEND: Step(P.SUSPENDING),
+        E.FREEZE: Step(P.SUSPENDING),
         E.END: Step(P.ENDING),
         E.TURN_SUCCEEDED: Step(P.SUSPENDED, (C.ADMIT,)),
         E.TURN_STOPPED: Step(P.SUSPENDED, (C.ADMIT,)),
@@ -159,13 +171,28 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.PROMPT: Step(P.SUSPENDED),
         E.MAIL: Step(P.SUSPENDED),
         E.SUSPEND: Step(P.SUSPENDED),
+        E.FREEZE: Step(P.SUSPENDED),
         E.RESUME: _SETTLED,
         E.END: Step(P.ENDED),
+    },
+    P.FROZEN: {
+        E.PROMPT: Step(P.FROZEN),
+        E.MAIL: Step(P.FROZEN),
+        E.FREEZE: Step(P.FROZEN),
+        E.RESUME: Step(P.RUNNING, (C.THAW_TURN,)),
+        E.SUSPEND: Step(P.SUSPENDING, _STOP),
+        E.INTERRUPT: Step(P.INTERRUPTING, _STOP),
+        E.END: Step(P.ENDING, _STOP),
+        # Only somebody else can have ended it; a result it had printed before still counts.
+        E.TURN_SUCCEEDED: Step(P.SUSPENDED),
+        E.TURN_STOPPED: Step(P.SUSPENDED),
+        E.TURN_FAILED: Step(P.SUSPENDED),
     },
     P.FAILED: {
         E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
         E.MAIL: Step(P.FAILED),
         E.SUSPEND: Step(P.SUSPENDED),
+        E.FREEZE: Step(P.SUSPENDED),
         E.RESUME: _SETTLED,
         E.END: Step(P.ENDED),
     },
@@ -179,6 +206,7 @@ _REFUSALS = {
     E.MAIL: "takes no more messages",
     E.START: "has nothing to start",
     E.SUSPEND: "can't be suspended",
+    E.FREEZE: "can't be frozen",
     E.RESUME: "can't be resumed",
     E.INTERRUPT: "has no turn to interrupt",
     E.END: "can't be ended",

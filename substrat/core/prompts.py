@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from substrat.core.records import OPERATOR, SYSTEM
+from substrat.core.records import OPERATOR, SYSTEM, ItemKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +66,13 @@ def child_report(child: str, number: int, outcome: str, text: str) -> str:
     return f"Your child agent {child} has finished turn {number}: {outcome}.\n\n{text}".rstrip() + "\n"
 
 
+def answer(question: Item, text: str) -> str:
+    """Return the message that brings the operator's answer, with the question it answers."""
+    quoted = "\n".join(f"> {line}" for line in question.text.splitlines())
+    what = "question" if question.kind is ItemKind.QUESTION else "message"
+    return f"The operator's answer to your {what} {question.id}:\n\n{text}\n\nYou wrote:\n\n{quoted}\n"
+
+
 def rules(agent: Agent, parent: str | None) -> str:
     """Return the rules file that tells an agent who and where it is.
 
@@ -86,9 +93,10 @@ alwaysApply: true
 You are the agent `{name}`, started by {boss}. You work in `{workspace}`, inside a sandbox: you can write there and in
 `/tmp`; the network is `{network}`.
 
-The MCP server `substrat` connects you to other agents: `whoami`, `list_agents`, `send_message`, `check_inbox`,
-`spawn_agent`, `report_status`. Its calls return at once. Nothing there waits for an answer: when somebody replies to you,
-the reply starts your next turn, so finish your turn when you have nothing left to do.
+The MCP server `substrat` connects you to other agents and to the operator: `whoami`, `list_agents`, `send_message`,
+`check_inbox`, `spawn_agent`, `report_status`, `ask_operator`, `remind_me`, `cancel_reminder`. Its calls return at once.
+Nothing there waits for an answer: when somebody replies to you, the reply starts your next turn, so finish your turn when
+you have nothing left to do.
 """
 
 

@@ -19,6 +19,15 @@ SYSTEM = "substrat"
 RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "all", "me", "parent"})
 
 
+class Restore(StrEnum):
+    """What becomes of an agent whose turn was lost."""
+
+    HOLD = "hold"
+    """It waits for a person."""
+    AUTO = "auto"
+    """It goes on by itself, so many times."""
+
+
 class Outcome(StrEnum):
     """How a turn ended."""
 
@@ -81,6 +90,9 @@ class Turn:
         offset: how much of its output is in the journal, in bytes.
         stop: why it is being stopped, if it is.
         reported: whether `system/init` was seen, so that the agent knows the prompt.
+        paused: how long it was frozen in all, in seconds, the present time not counted.
+        frozen_at: since when it is frozen, in seconds since the epoch, if it is.
+        thawed_at: when it was last thawed.
         contacted: whether a companion has introduced itself: cursor-agent goes on silently without one.
         outcome: how it ended; None while it runs.
         ended_at: seconds since the epoch.
@@ -99,12 +111,32 @@ class Turn:
     stop: str | None = None
     reported: bool = False
     contacted: bool = False
+    paused: float = 0.0
+    frozen_at: float | None = None
+    thawed_at: float | None = None
     outcome: Outcome | None = None
     ended_at: float | None = None
     exit_code: int | None = None
     result: str | None = None
     usage: Mapping[str, int] | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reminder:
+    """Something an agent wants to be told later.
+
+    Args:
+        id: its number.
+        agent: whose it is.
+        due: when it is to be told, in seconds since the epoch.
+        text: what.
+    """
+
+    id: int
+    agent: str
+    due: float
+    text: str
 
 
 SUSPENDED = "suspended"
@@ -136,7 +168,9 @@ class ItemKind(StrEnum):
     CONTINUATION = "continuation"
     """What a resumed agent is told: a turn of its own, before everything else."""
     MESSAGE = "message"
-    """From another agent or from the daemon: all that wait go into one turn."""
+    """From another agent, from the daemon or an answer of the operator's: all that wait go into one turn."""
+    QUESTION = "question"
+    """From an agent to the operator, who answers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +209,8 @@ class Agent:
         status: what it last said it is doing.
         attempts: how often its last prompt was tried again.
         retry_at: when it is tried again, in seconds since the epoch, if it is.
+        restore: what becomes of it when its turn is lost.
+        restored_at: when it last went on by itself after a loss, oldest first, in seconds since the epoch.
     """
 
     id: str
@@ -191,3 +227,5 @@ class Agent:
     status: str = ""
     attempts: int = 0
     retry_at: float | None = None
+    restore: Restore = Restore.HOLD
+    restored_at: tuple[float, ...] = ()

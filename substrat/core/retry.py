@@ -5,10 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from substrat.core.failures import Failure
 
 DELAYS = (2.0, 5.0, 15.0, 45.0, 120.0)
 """Seconds before each further try; after the last of them the agent has failed."""
+
+
+RESTORE_DELAYS = (1.0, 10.0, 60.0)
+"""Seconds before each restoration within the window; the last counts for all further ones."""
+
+
+def restore_delay(restored_at: Sequence[float], now: float, most: int, window: float) -> float | None:
+    """Say after how many seconds an agent whose turn was lost goes on by itself.
+
+    Args:
+        restored_at: when it did so before, in seconds since the epoch.
+        now: the time.
+        most: how often it may within the window.
+        window: in seconds.
+
+    Returns:
+        The seconds, or None when it has done so too often: then a person has to look.
+    """
+    recent = sum(now - window < time <= now for time in restored_at)
+    return None if recent >= most else RESTORE_DELAYS[min(recent, len(RESTORE_DELAYS) - 1)]
 
 
 def delay(failure: Failure | None, attempts: int, *, acted: bool) -> float | None:

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from substrat.core.stream import Result
 
 
+TIME_LIMIT = "time limit"
+SILENCE_LIMIT = "silence limit"
+LIMITS = {
+    TIME_LIMIT: "the turn ran into its time limit (turns.time_limit)",
+    SILENCE_LIMIT: "the turn printed nothing for longer than it may (turns.silence_limit)",
+}
+"""What a turn is stopped by that takes too long, and what is said then."""
+
+
 class Seen(NamedTuple):
     """What was seen of a turn that is over.
 
@@ -61,8 +70,8 @@ def judge(seen: Seen) -> Verdict:
         if seen.result.is_error:
             return Verdict(Outcome.ERROR, seen.result.text or "the agent reported an error without a text")
         return Verdict(Outcome.SUCCESS, None)
-    if seen.stop == "time limit":
-        return Verdict(Outcome.TIMED_OUT, "the turn ran into its time limit")
+    if seen.stop in LIMITS:
+        return Verdict(Outcome.TIMED_OUT, LIMITS[seen.stop])
     if seen.stop is not None:
         return Verdict(Outcome.INTERRUPTED, f"stopped: {seen.stop}")
     if seen.exit_code is None:

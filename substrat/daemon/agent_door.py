@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import ModuleType
 
+    from substrat.daemon.points import Points
+
 log = structlog.get_logger("substrat.agent_door")
 
 MAX_CONNECTIONS = 16
@@ -29,15 +31,18 @@ class AgentDoor:
     """Opens agents' sockets.
 
     Args:
+        points: where the daemon may be told to die.
         call: performs a tool call: agent id, turn id, tool, arguments, the call's identity (None: it has none).
         called: notes that a turn's companion has been called for the first time.
     """
 
     def __init__(
         self,
+        points: Points,
         call: Callable[[str, str, str, dict[str, Any] | None, str | None], tuple[str, bool]],
         called: Callable[[str], None],
     ) -> None:
+        self._points = points
         self._call = call
         self._called = called
         self._host: ModuleType | None = None
@@ -55,7 +60,9 @@ class AgentDoor:
             task_status: told when it listens.
         """
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        self._points.before("agent socket made")
         listener = sockets.listen(path, 0o600)
+        self._points.after("agent socket made")
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
@@ -63,8 +70,10 @@ class AgentDoor:
                 nursery.start_soon(self._sdk)
                 await sockets.accept_forever(listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, stream))
         finally:
+            self._points.before("agent socket removed")
             with suppress(FileNotFoundError):
                 os.unlink(path)
+            self._points.after("agent socket removed")
 
     async def _serve_one(self, agent: str, turn: str, stream: trio.SocketStream) -> None:
         lines = sockets.lines(stream, MAX_LINE)
@@ -75,7 +84,9 @@ class AgentDoor:
         host = await self._sdk()
 
         def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
-            return self._call(agent, turn, name, arguments, f"{relay}:{request}" if relay else None)
+            answer = self._call(agent, turn, name, arguments, f"{relay}:{request}" if relay else None)
+            self._points.at("tool to be answered")
+            return answer
 
         try:
             messages = self._noting(turn, lines if relay else _chain(first, lines))

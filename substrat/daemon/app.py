@@ -16,11 +16,15 @@ from substrat import __version__
 from substrat.daemon import config as configuration
 from substrat.daemon import process
 from substrat.daemon.agent_door import AgentDoor
+from substrat.daemon.alarm import Alarm
 from substrat.daemon.chats import Chats
 from substrat.daemon.journal import Journal
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
+from substrat.daemon.points import Points
+from substrat.daemon.questions import Questions
 from substrat.daemon.registry import Registry
+from substrat.daemon.reminders import Reminders
 from substrat.daemon.runner import TurnRunner
 from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor
@@ -73,27 +77,40 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
     _make_private(places.runtime)
     with _locked(places.state), _locked(places.runtime), _opened_store(places.state) as store, _opened_watcher() as watcher:
         journal = Journal(store, _stdout_finder(store, places), now)
-        registry = Registry(store, journal, settings.config, now)
+        alarm = Alarm(now)
+        points = Points(settings.environ)
+        registry = Registry(store, journal, settings.config, now, points, alarm.ring_at)
         book = TurnBook(registry)
         supervisor = Supervisor(registry, book)
+        reminders, questions = Reminders(registry), Questions(registry)
         notifier = Notifier(settings.environ)
         user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
-            calls = ToolCalls(supervisor)
-            runner = TurnRunner(
-                registry, book, places, user, watcher, nursery, AgentDoor(calls.perform, book.companion_called).serve,
-                settings.environ, now,
-            )  # fmt: skip
+            calls = ToolCalls(supervisor, reminders, questions)
+            agent_door = AgentDoor(points, calls.perform, book.companion_called)
+            runner = TurnRunner(registry, book, places, user, watcher, nursery, agent_door.serve, settings.environ, now)
             chats = Chats(user.home, runner.find_bubblewrap)
-            door = OperatorDoor(supervisor, runner, places, chats, nursery.cancel_scope.cancel)
+            door = OperatorDoor(supervisor, runner, places, chats, questions, nursery.cancel_scope.cancel)
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
             book.attach(runner)
             runner.remove_mount_points()
+            reminders.tell_due()
+
+            def ring() -> None:
+                reminders.tell_due()
+                book.admit()
+
+            nursery.start_soon(alarm.run, ring)
+            points.before("operator socket made")
             await nursery.start(door.serve, os.path.join(places.runtime, "daemon.sock"))
             nursery.start_soon(notifier.feed_watchdog)
+            points.after("operator socket made")
+            points.before("daemon ready")
             notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
+            points.after("daemon ready")
             log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
+        points.at("daemon to be stopped")
         notifier.send("STOPPING=1")
         _remove_socket(places.runtime)
         log.info("stopped", turns_going_on=registry.running)

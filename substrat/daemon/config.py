@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from sandbox.launch import AVAILABLE_NETWORKS
 from sandbox.spec import Network
+from substrat.core.records import Restore
 from substrat.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ class AgentKeys(msgspec.Struct, frozen=True):
 
     binary: Annotated[str, Meta(description="the agent program: a path, or a name looked up on PATH")] = "cursor-agent"
     model: Annotated[str, Meta(min_length=1, description="the model of agents that name none")] = "auto"
+    restore: Annotated[
+        Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")
+    ] = Restore.HOLD
     bind_ro: Annotated[tuple[str, ...], Meta(description="further absolute paths that every sandbox sees read-only")] = ()
 
 
@@ -51,7 +55,14 @@ class TurnKeys(msgspec.Struct, frozen=True):
     result_grace: Annotated[
         float, Meta(gt=0, description="seconds a program may go on after its result before it is stopped")
     ] = 10.0
-    time_limit: Annotated[float, Meta(ge=0, description="seconds a turn may take; 0: no limit")] = 0.0
+    time_limit: Annotated[
+        float, Meta(ge=0, description="seconds a turn may take, without those it was frozen; 0: no limit")
+    ] = 0.0
+    silence_limit: Annotated[
+        float, Meta(ge=0, description="seconds a turn may go on without printing anything; 0: no limit")
+    ] = 900.0
+    restores: Annotated[int, Meta(ge=0, description="how often `auto` lets an agent go on within the window")] = 3
+    restore_window: Annotated[float, Meta(gt=0, description="the window, in seconds")] = 600.0
 
 
 class LimitKeys(msgspec.Struct, frozen=True):

@@ -14,10 +14,11 @@ from sandbox.spec import Network
 from substrat import __version__
 from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Phase
 from substrat.core.prompts import timestamp
+from substrat.core.records import Restore
 from substrat.core.usage import family, total
 from substrat.daemon import journal, rpc, sockets
 from substrat.daemon.supervisor import Wish, bounded
-from substrat.errors import InvalidParams, NotAvailable, NotFound, SessionDamaged
+from substrat.errors import InvalidParams, NotAvailable, NotFound, Refused, SessionDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from substrat.daemon.chats import Chats
     from substrat.daemon.journal import Encoded
     from substrat.daemon.places import Places
+    from substrat.daemon.questions import Questions
     from substrat.daemon.rpc import Connection, Params
     from substrat.daemon.runner import TurnRunner
     from substrat.daemon.supervisor import Supervisor
@@ -79,17 +81,25 @@ class OperatorDoor:
         runner: what can be found out about starting turns.
         places: the daemon's directories.
         chats: the user's chats.
+        questions: what waits for the operator.
         stop: stops the daemon.
     """
 
     def __init__(
-        self, supervisor: Supervisor, runner: TurnRunner, places: Places, chats: Chats, stop: Callable[[], None]
+        self,
+        supervisor: Supervisor,
+        runner: TurnRunner,
+        places: Places,
+        chats: Chats,
+        questions: Questions,
+        stop: Callable[[], None],
     ) -> None:
         self._supervisor = supervisor
         self._registry = supervisor.registry
         self._runner = runner
         self._places = places
         self._chats = chats
+        self._questions = questions
         self._stop = stop
         self._handlers: dict[str, Callable[[Connection, Params], Awaitable[object]]] = {
             "agent.spawn": self._spawn,
@@ -112,6 +122,8 @@ class OperatorDoor:
             "events.subscribe": self._subscribe,
             "events.unsubscribe": self._unsubscribe,
             "inbox.list": self._inbox,
+            "inbox.answer": self._inbox_answer,
+            "inbox.dismiss": self._inbox_dismiss,
             "daemon.status": self._status,
             "daemon.shutdown": self._shutdown,
         }
@@ -131,7 +143,14 @@ class OperatorDoor:
 
     def handler(self, method: str) -> Callable[[Connection, Params], Awaitable[object]]:
         """Return what performs a method (`rpc.Handlers`)."""
-        return self._handlers[method]
+        handle = self._handlers[method]
+
+        async def perform(connection: Connection, params: Params) -> object:
+            result = await handle(connection, params)
+            self._registry.points.answering(method)
+            return result
+
+        return perform
 
     def greeting(self) -> dict[str, object]:
         """Return what `hello` tells besides versions (`rpc.Handlers`)."""
@@ -152,8 +171,9 @@ class OperatorDoor:
                 raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
             model = model or head.model
         wish = Wish(
-            workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"), session
-        )
+            workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
+            session, _restore(params),
+        )  # fmt: skip
         return agent_object(self._supervisor.spawn(wish))
 
     async def _send(self, _connection: Connection, params: Params) -> object:
@@ -179,8 +199,18 @@ class OperatorDoor:
         )
 
     async def _suspend(self, _connection: Connection, params: Params) -> object:
-        agent = self._supervisor.suspend(_text(params, "agent"))
+        name = _text(params, "agent")
+        if params.get("freeze"):
+            return agent_object(await self._freeze(name))
+        agent = self._supervisor.suspend(name)
         return agent_object(await self._supervisor.wait_settled(agent.id))
+
+    async def _freeze(self, name: str) -> Agent:
+        agent = self._supervisor.freeze(name)
+        if agent.phase == Phase.FROZEN and not await self._runner.frozen(agent):
+            self._supervisor.resume(agent.id, None)
+            raise Refused(f"{agent.name} makes processes faster than they can be stopped: suspend it without freezing")
+        return await self._supervisor.wait_settled(agent.id)
 
     async def _interrupt(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.interrupt(_text(params, "agent"))
@@ -254,9 +284,23 @@ class OperatorDoor:
 
     async def _inbox(self, _connection: Connection, _params: Params) -> object:
         return [
-            {"id": item.id, "from": item.sender_name, "time": timestamp(item.time), "text": item.text}
-            for item in self._registry.store.operator_items()
+            {
+                "id": item.id,
+                "from": item.sender_name,
+                "time": timestamp(item.time),
+                "text": item.text,
+                "kind": item.kind.value,
+            }
+            for item in self._questions.waiting()
         ]
+
+    async def _inbox_answer(self, _connection: Connection, params: Params) -> object:
+        agent, item = self._questions.answer(cast("int", params["id"]), _text(params, "text"))
+        return {"agent": agent_object(agent), "message": item}
+
+    async def _inbox_dismiss(self, _connection: Connection, params: Params) -> object:
+        self._questions.dismiss(cast("int", params["id"]))
+        return None
 
     # Events
 
@@ -328,7 +372,7 @@ class OperatorDoor:
         return rpc.Last(None, self._stop)
 
 
-_AWAKE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING})
+_AWAKE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
 
 
 def _network(params: Params) -> Network | None:
@@ -342,6 +386,14 @@ def _network(params: Params) -> Network | None:
     if network not in AVAILABLE_NETWORKS:
         raise NotAvailable("the network 'filtered' isn't available in this version; use 'none' or 'host'")
     return network
+
+
+def _restore(params: Params) -> Restore | None:
+    name = _optional(params, "restore")
+    try:
+        return Restore(name) if name is not None else None
+    except ValueError:
+        raise InvalidParams(f"agent.spawn: {name!r} is no way to restore; there are hold and auto") from None
 
 
 def _directory(params: Params) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core import mcp_config, prompts
@@ -103,6 +104,14 @@ class TurnPlace(NamedTuple):
             return os.path.getsize(self.stdout) > 0
         except FileNotFoundError:
             return False
+
+    def printed_at(self, least: float) -> float:
+        """Return when the program last wrote anything, in seconds since the epoch, at the least a given time."""
+        times = [least]
+        for path in (self.stdout, self.stderr):
+            with suppress(FileNotFoundError):
+                times.append(os.stat(path).st_mtime)
+        return max(times)
 
     def read_errors(self) -> str:
         """Return the end of what the program complained about."""

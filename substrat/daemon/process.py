@@ -195,6 +195,29 @@ def signal_program(inner: int, number: signal.Signals) -> bool:
     return True
 
 
+def stop_all(inner: int) -> bool:
+    """Stop every process of a sandbox in memory, as far as one pass goes (SIGSTOP can't be caught).
+
+    Args:
+        inner: the sandbox's first process.
+
+    Returns:
+        Whether all of them had been stopped before: then none can have made another meanwhile.
+    """
+    all_stopped = True
+    for pid in _tree(inner):
+        if _state(pid) not in _STOPPED:
+            all_stopped = False
+            _signal(pid, signal.SIGSTOP)
+    return all_stopped
+
+
+def continue_all(inner: int) -> None:
+    """Let every process of a sandbox go on."""
+    for pid in reversed(_tree(inner)):
+        _signal(pid, signal.SIGCONT)
+
+
 def kill(pidfd: int) -> None:
     """Kill what a pidfd stands for; that it has ended already is fine."""
     with suppress(ProcessLookupError):
@@ -202,13 +225,17 @@ def kill(pidfd: int) -> None:
 
 
 def kill_sandbox_of(outer: int) -> None:
-    """Kill the sandbox of an outer process that is our own child and hasn't been waited for."""
-    inner = _first_child(outer)
-    if inner is not None and _leads_pid_namespace(inner):
-        with suppress(ProcessLookupError):
-            os.kill(inner, signal.SIGKILL)
-    with suppress(ProcessLookupError):
-        os.kill(outer, signal.SIGKILL)
+    """Kill the sandbox of an outer process that is our own child and hasn't been waited for.
+
+    The outer process is stopped first: then its inner one either is there or never will be. It ends by itself after the
+    inner one, which in turn ends after everything in the sandbox, so whoever waits for it knows that all is gone.
+    """
+    _signal(outer, signal.SIGSTOP)
+    os.waitid(os.P_PID, outer, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    inner = _children(outer)
+    for pid in inner:
+        _signal(pid, signal.SIGKILL)
+    _signal(outer, signal.SIGCONT if inner else signal.SIGKILL)
 
 
 def _start_time(pid: int) -> int | None:
@@ -230,6 +257,46 @@ def _stat_field(pid: int, number: int) -> int | None:
     return int(stat[stat.rindex(b")") + 2 :].split()[number - 3])
 
 
+_STOPPED = frozenset({"T", "t", "Z", "X", None})
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _tree(root: int) -> list[int]:
+    """Return a process and all its descendants; the orphans of a pid namespace are children of its first process."""
+    found = [root]
+    for pid in found:  # it grows while it is walked
+        found += _children(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with (
+                suppress(FileNotFoundError, ProcessLookupError),
+                open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file,
+            ):
+                children += map(int, file.read().split())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return children
+
+
+def _state(pid: int) -> str | None:
+    """Return a process's state as one letter (proc(5), stat's third field), None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return chr(stat[stat.rindex(b")") + 2])
+
+
 def _leads_pid_namespace(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
@@ -243,10 +310,5 @@ def _leads_pid_namespace(pid: int) -> bool:
 
 
 def _first_child(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            children = [int(child) for child in file.read().split()]
-    except FileNotFoundError:
-        return None
     # Orphans of the sandbox become children of its first process too; the program came before all of them.
-    return min(children, key=lambda child: _start_time(child) or 0, default=None)
+    return min(_children(pid), key=lambda child: _start_time(child) or 0, default=None)

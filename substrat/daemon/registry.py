@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from substrat.daemon.config import Config
     from substrat.daemon.journal import Journal
+    from substrat.daemon.points import Points
     from substrat.daemon.store import Store
 
 STOP_REASONS = {Phase.SUSPENDING: SUSPENDED, Phase.INTERRUPTING: "interrupted", Phase.ENDING: "ended"}
@@ -37,8 +38,11 @@ class Runner(Protocol):
     def stop(self, turn_id: str, reason: str) -> None:
         """Ask for a running turn to be stopped."""
 
-    def admit_at(self, when: float) -> None:
-        """Call the registry's `admit` at a time, in seconds since the epoch."""
+    def freeze(self, turn_id: str) -> None:
+        """Stop a running turn in memory."""
+
+    def thaw(self, turn_id: str) -> None:
+        """Let a frozen turn go on."""
 
     def session_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is on disk."""
@@ -71,13 +75,25 @@ class Registry:
         journal: the events.
         config: the configuration in force; assign a new one to reconfigure.
         now: the clock, in seconds since the epoch.
+        points: where the daemon may be told to die.
+        wake_at: rings the daemon's alarm at a time.
     """
 
-    def __init__(self, store: Store, journal: Journal, config: Config, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        config: Config,
+        now: Callable[[], float],
+        points: Points,
+        wake_at: Callable[[float], None],
+    ) -> None:
         self.store = store
         self.journal = journal
         self.config = config
         self.now = now
+        self.points = points
+        self.wake_at = wake_at
         self.runner: Runner | None = None
         self.admit: Callable[[], None] | None = None
         self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
@@ -139,8 +155,11 @@ class Registry:
     # Changing
 
     @contextmanager
-    def change(self) -> Iterator[None]:
+    def change(self, what: str) -> Iterator[None]:
         """One change; inside another one it is part of that one.
+
+        Args:
+            what: its name, one of `points.CHANGES`.
 
         Raises:
             StorageFailed: it couldn't be committed; nothing has changed.
@@ -152,8 +171,10 @@ class Registry:
         try:
             with self.journal.transaction():
                 yield
+                self.points.committing(what)
         finally:
             self._change = None
+        self.points.committed(what)
         self._apply(change)
         for action in change.after:
             action()
@@ -212,10 +233,16 @@ class Registry:
                     self._change.admit = True
                 case Command.STOP_TURN if turn is not None and runner is not None:
                     reason = STOP_REASONS[phase]
-                    agent = self.put_turn(agent, replace(turn, stop=reason))
+                    agent = self.put_turn(agent, replace(_thawed(turn, self.now()), stop=reason))
                     self.after(partial(runner.stop, turn.id, reason))
                 case Command.START_TURN if turn is not None and runner is not None:
                     self.after(partial(runner.start, agent, turn))
+                case Command.FREEZE_TURN if turn is not None and runner is not None:
+                    agent = self.put_turn(agent, replace(turn, frozen_at=self.now()))
+                    self.after(partial(runner.freeze, turn.id))
+                case Command.THAW_TURN if turn is not None and runner is not None:
+                    agent = self.put_turn(agent, _thawed(turn, self.now()))
+                    self.after(partial(runner.thaw, turn.id))
         return agent
 
     def add_item(self, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
@@ -235,3 +262,10 @@ class Registry:
         number = self.store.add_item(Item(0, agent.id, kind, *who, text, self.now()))
         self.step(replace(agent, waiting=agent.waiting + 1), event)
         return number
+
+
+def _thawed(turn: Turn, now: float) -> Turn:
+    """Return a turn that isn't frozen any more, with the time it was counted."""
+    if turn.frozen_at is None:
+        return turn
+    return replace(turn, paused=turn.paused + now - turn.frozen_at, frozen_at=None, thawed_at=now)

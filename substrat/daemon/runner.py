@@ -17,6 +17,7 @@ import trio
 import mcp_server.relay
 from sandbox import host, launch
 from substrat.core import cursor
+from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import blueprint, process, program, workspace
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.runner")
 
 _LOOK_AGAIN = 0.02
+_FREEZE_PATIENCE = 5.0
 
 
 class Explanation(NamedTuple):
@@ -96,7 +98,6 @@ class TurnRunner:
         self._running: dict[str, RunningTurn] = {}
         self._stopping: dict[str, str] = {}
         self._occupied: Counter[str] = Counter()
-        self._admissions: set[float] = set()
         self._bubblewrap: host.Bubblewrap | None = None
         self._git = Git(environ)
         self._left_out: dict[program.Program, frozenset[str]] = {}
@@ -125,16 +126,24 @@ class TurnRunner:
         else:
             self._stopping[turn_id] = reason
 
-    def admit_at(self, when: float) -> None:
-        """Look for agents that can start at a time."""
-        if when not in self._admissions:
-            self._admissions.add(when)
-            self._nursery.start_soon(self._admit_later, when)
+    def freeze(self, turn_id: str) -> None:
+        """Stop a running turn in memory; one whose task hasn't come to its launch yet is frozen then."""
+        if turn_id in self._running:
+            self._running[turn_id].freeze()
 
-    async def _admit_later(self, when: float) -> None:
-        await trio.sleep(max(0.0, when - self._now()))
-        self._admissions.discard(when)
-        self._book.admit()
+    def thaw(self, turn_id: str) -> None:
+        """Let a frozen turn go on."""
+        if turn_id in self._running:
+            self._running[turn_id].thaw()
+
+    async def frozen(self, agent: Agent) -> bool:
+        """Wait until all of an agent's turn is stopped; returns whether it came to that."""
+        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        with trio.move_on_after(_FREEZE_PATIENCE):
+            while running is not None and self._registry.find(agent.id).phase == Phase.FROZEN:
+                await running.frozen.wait()
+                return True
+        return False
 
     def session_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is on disk."""
@@ -158,7 +167,9 @@ class TurnRunner:
 
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files."""
+        self._registry.points.before("files removed")
         self._places.agent(agent.id).remove()
+        self._registry.points.after("files removed")
 
     # What a launch needs
 
@@ -266,7 +277,10 @@ class TurnRunner:
         started = turn.process
         if started is None and (started := await self._find_unrecorded(turn_place)):
             self._book.turn_spawned(turn.id, started)
-        running = RunningTurn(turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn))
+        running = RunningTurn(
+            turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn), self._registry.points, self._now,
+            frozen=turn.frozen_at is not None,
+        )  # fmt: skip
         self._running[turn.id] = running
         if turn.id in self._stopping:
             running.stop(self._stopping.pop(turn.id))
@@ -317,13 +331,17 @@ class TurnRunner:
         self._make_mount_point(agent.workspace)
         python = program.find_python()[0]
         identity = await self._git.identity(agent.name)
+        self._registry.points.before("files made")
         note = await trio.to_thread.run_sync(
             self._places.agent(agent.id).prepare,
             agent, self._registry.name_of(agent.parent), self._user, python, identity,
         )  # fmt: skip
         if note is not None:
             self._book.turn_note(turn.id, "workspace:left-out", note)
+        self._registry.points.after("files made")
+        self._registry.points.before("prompt written")
         await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn))
+        self._registry.points.after("prompt written")
         spec = self._spec(agent)
         started = launch.start(bubblewrap.path, spec)
         version = program.version_of(spec.command[0])
@@ -331,24 +349,30 @@ class TurnRunner:
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns
-        left = turns.time_limit - (self._now() - turn.started_at) if turns.time_limit else None
-        return Pace(turns.stop_grace, turns.result_grace, left)
+        passed = (turn.frozen_at or self._now()) - turn.started_at - turn.paused
+        left = turns.time_limit - passed if turns.time_limit else None
+        heard_at = turn.thawed_at or turn.started_at
+        return Pace(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at)
 
     def _make_mount_point(self, directory: str) -> None:
         store = self._registry.store
         path = os.path.join(directory, ".cursor")
         if not os.path.lexists(path):
-            with store.transaction():
+            with self._registry.change("mount point noted"):
                 store.add_mount_point(path)
+            self._registry.points.before("mount point made")
         workspace.make_mount_point(directory)
+        self._registry.points.after("mount point made")
 
     def remove_mount_points(self) -> None:
         """Remove the directories made only to be mounted over from workspaces where nothing runs any more."""
         store = self._registry.store
         for path in store.mount_points():
             if not self._occupied[os.path.dirname(path)]:
+                self._registry.points.before("mount point removed")
                 workspace.remove_mount_point(path)
-                with store.transaction():
+                self._registry.points.after("mount point removed")
+                with self._registry.change("mount point forgotten"):
                     store.forget_mount_point(path)
 
     def _kill_remains(self, agent: Agent, turn: Turn) -> None:

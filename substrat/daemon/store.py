@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
-from substrat.core.records import Agent, Item, ItemKind, Outcome, Policy, Process, Session, Turn
+from substrat.core.records import Agent, Item, ItemKind, Outcome, Policy, Process, Reminder, Restore, Session, Turn
 from substrat.errors import StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
@@ -53,12 +53,24 @@ CREATE TABLE mount_points (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 _MIGRATIONS = (
     _FIRST_SCHEMA,
     "ALTER TABLE turns ADD COLUMN contacted INTEGER NOT NULL DEFAULT 0;",
+    """
+    ALTER TABLE turns ADD COLUMN paused REAL NOT NULL DEFAULT 0;
+    ALTER TABLE turns ADD COLUMN frozen_at REAL;
+    ALTER TABLE turns ADD COLUMN thawed_at REAL;
+    ALTER TABLE agents ADD COLUMN restore TEXT NOT NULL DEFAULT 'hold';
+    ALTER TABLE agents ADD COLUMN restored_at TEXT NOT NULL DEFAULT '[]';
+    CREATE TABLE reminders (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, due REAL NOT NULL, text TEXT NOT NULL
+    ) STRICT;
+    """,
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 READ_IN_TOOL = "read"
 """What stands in an item's `turn` when `check_inbox` handed it out."""
+SETTLED = "settled"
+"""What stands in an item's `turn` when the operator has answered or dismissed it."""
 
 
 class EventRow(NamedTuple):
@@ -136,15 +148,15 @@ class Store:
         """Insert or replace an agent's row; its turn has a row of its own."""
         session = agent.session
         self._db.execute(
-            "INSERT INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET name=excluded.name, "
+            "INSERT INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET name=excluded.name, "
             "phase=excluded.phase, workspace=excluded.workspace, model=excluded.model, network=excluded.network, "
             "parent=excluded.parent, created_at=excluded.created_at, session_id=excluded.session_id, "
             "session_stored=excluded.session_stored, status=excluded.status, attempts=excluded.attempts, "
-            "retry_at=excluded.retry_at",
+            "retry_at=excluded.retry_at, restore=excluded.restore, restored_at=excluded.restored_at",
             (
                 agent.id, agent.name, agent.phase, agent.workspace, agent.model, agent.policy.network.value, agent.parent,
                 agent.created_at, session.id if session else None, int(session.stored) if session else 0, agent.status,
-                agent.attempts, agent.retry_at,
+                agent.attempts, agent.retry_at, agent.restore, json.dumps(agent.restored_at),
             ),
         )  # fmt: skip
 
@@ -153,12 +165,12 @@ class Store:
         process = turn.process
         usage = json.dumps(dict(turn.usage)) if turn.usage is not None else None
         self._db.execute(
-            "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 turn.id, turn.agent, turn.number, turn.started_at, process.pid if process else None,
                 process.start_time if process else None, process.boot_id if process else None, turn.offset, turn.stop,
                 int(turn.reported), turn.outcome, turn.ended_at, turn.exit_code, turn.result, usage, turn.error,
-                int(turn.contacted),
+                int(turn.contacted), turn.paused, turn.frozen_at, turn.thawed_at,
             ),
         )  # fmt: skip
 
@@ -206,7 +218,7 @@ class Store:
 
     def forget_agent(self, agent_id: str) -> None:
         """Delete everything about an agent; its children become nobody's."""
-        for table in ("turns", "items", "events", "calls"):
+        for table in ("turns", "items", "events", "calls", "reminders"):
             self._db.execute(f"DELETE FROM {table} WHERE agent = ?", (agent_id,))  # noqa: S608 - the names stand above
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
@@ -231,13 +243,15 @@ class Store:
         return [_item(row) for row in rows]
 
     def operator_items(self, limit: int = 1000) -> list[Item]:
-        """Load the newest messages to the operator, oldest first."""
-        rows = self._db.execute(
-            "SELECT id, agent, kind, sender, sender_name, text, time FROM items WHERE agent IS NULL "
-            "ORDER BY id DESC LIMIT ?",
-            (limit,),
-        )
-        return [_item(row) for row in rows][::-1]
+        """Load the oldest messages and questions that wait for the operator."""
+        return self.waiting_items(None, limit)
+
+    def item(self, item_id: int) -> Item | None:
+        """Load one inbox item."""
+        row = self._db.execute(
+            "SELECT id, agent, kind, sender, sender_name, text, time FROM items WHERE id = ?", (item_id,)
+        ).fetchone()
+        return _item(row) if row else None
 
     def first_waiting(self) -> dict[str, int]:
         """Return the number of the oldest item that waits for each agent."""
@@ -270,6 +284,26 @@ class Store:
             "SELECT max(id) FROM items WHERE agent = ? AND kind IN ('prompt', 'continuation')", (agent_id,)
         ).fetchone()
         return row[0] if row else None
+
+    # Reminders
+
+    def add_reminder(self, agent_id: str, due: float, text: str) -> int:
+        """Store a reminder and return its number."""
+        done = self._db.execute("INSERT INTO reminders (agent, due, text) VALUES (?,?,?)", (agent_id, due, text))
+        return int(done.lastrowid or 0)
+
+    def reminders(self, agent_id: str | None = None, due: float | None = None) -> list[Reminder]:
+        """Load an agent's reminders (None: everybody's), those that are due by then if a time is given, soonest first."""
+        rows = self._db.execute(
+            "SELECT id, agent, due, text FROM reminders WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR due <= ?2) "
+            "ORDER BY due, id",
+            (agent_id, due),
+        )
+        return [Reminder(*row) for row in rows]
+
+    def forget_reminder(self, reminder: int) -> None:
+        """Delete a reminder."""
+        self._db.execute("DELETE FROM reminders WHERE id = ?", (reminder,))
 
     # Events
 
@@ -371,21 +405,22 @@ def _refuse_newer(path: str) -> None:
 
 def _agent(row: Any, turn: Turn | None, waiting: int) -> Agent:
     (agent_id, name, phase, workspace, model, network, parent, created_at, session_id, stored, status,
-     attempts, retry_at) = row  # fmt: skip
+     attempts, retry_at, restore, restored_at) = row  # fmt: skip
     session = Session(session_id, bool(stored)) if session_id is not None else None
     policy = Policy(Network(network))
     return Agent(
         agent_id, name, Phase(phase), workspace, model, policy, created_at, parent, session, waiting, turn, status,
-        attempts, retry_at,
+        attempts, retry_at, Restore(restore), tuple(json.loads(restored_at)),
     )  # fmt: skip
 
 
 def _turn(row: Any) -> Turn:
     (turn_id, agent, number, started_at, pid, start_time, boot_id, offset, stop, reported,
-     outcome, ended_at, exit_code, result, usage, error, contacted) = row  # fmt: skip
+     outcome, ended_at, exit_code, result, usage, error, contacted, paused, frozen_at, thawed_at) = row  # fmt: skip
     return Turn(
         turn_id, agent, number, started_at, Process(pid, start_time, boot_id) if pid is not None else None, offset, stop,
-        bool(reported), bool(contacted), Outcome(outcome) if outcome is not None else None, ended_at, exit_code, result,
+        bool(reported), bool(contacted), paused, frozen_at, thawed_at,
+        Outcome(outcome) if outcome is not None else None, ended_at, exit_code, result,
         json.loads(usage) if usage is not None else None, error,
     )  # fmt: skip
 

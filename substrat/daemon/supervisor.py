@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 
 from substrat.core.cursor import is_session_id
-from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Event, Phase
+from substrat.core.lifecycle import LIVE_PHASES, STATE_OF, Event, Phase
 from substrat.core.records import (
     OPERATOR,
     RESERVED_NAMES,
@@ -18,6 +18,7 @@ from substrat.core.records import (
     Item,
     ItemKind,
     Policy,
+    Restore,
     Session,
 )
 from substrat.daemon.journal import Told
@@ -45,6 +46,7 @@ class Wish(NamedTuple):
 
     Args:
         session: a stored chat that it takes over.
+        restore: what becomes of it when its turn is lost; its parent's or the configured way by default.
     """
 
     workspace: str
@@ -53,6 +55,7 @@ class Wish(NamedTuple):
     network: Network | None = None
     prompt: str | None = None
     session: str | None = None
+    restore: Restore | None = None
 
 
 class Supervisor:
@@ -116,8 +119,9 @@ class Supervisor:
             id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=wish.workspace, model=model, policy=policy,
             created_at=self.registry.now(), parent=parent.id if parent else None,
             session=Session(wish.session, stored=True) if wish.session is not None else None,
+            restore=wish.restore or (parent.restore if parent else self._config.agent.restore),
         )  # fmt: skip
-        with self.registry.change():
+        with self.registry.change("agent spawned"):
             self.registry.put(agent)
             by = f"agent {parent.name}" if parent else "the operator"
             self._journal.tell(Told(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
@@ -135,7 +139,7 @@ class Supervisor:
         Returns:
             The agent and the inbox item's number.
         """
-        with self.registry.change():
+        with self.registry.change("prompt queued"):
             item = self._add(self.find(name), ItemKind.PROMPT, prompt, None, Event.PROMPT)
         return self.find(name), item
 
@@ -151,7 +155,7 @@ class Supervisor:
         """
         if len(text.encode("utf-8", "replace")) > self._config.limits.message_bytes:
             raise LimitReached(f"a message may have {self._config.limits.message_bytes} bytes: write it to a file instead")
-        with self.registry.change():
+        with self.registry.change("message to the operator" if to == OPERATOR else "message sent"):
             if to == OPERATOR:
                 item = self._store.add_item(
                     Item(0, None, ItemKind.MESSAGE, sender.id, sender.name, text, self.registry.now())
@@ -173,7 +177,7 @@ class Supervisor:
         agent = self.find(name)
         items = [item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE]
         if items:
-            with self.registry.change():
+            with self.registry.change("inbox read"):
                 self._store.deliver(items, READ_IN_TOOL)
                 self.registry.put(replace(agent, waiting=agent.waiting - len(items)))
         return items
@@ -182,27 +186,32 @@ class Supervisor:
         """Note what an agent says it is doing."""
         agent = self.find(name)
         text = text[:_MAX_STATUS]
-        with self.registry.change():
+        with self.registry.change("status reported"):
             self.registry.put(replace(agent, status=text))
             self._journal.tell(Told(agent.id, open_turn_id(agent), "agent:status", text))
 
     def suspend(self, name: str) -> Agent:
         """Ask for an agent to be suspended; `wait_settled` tells when its process is gone."""
-        return self._request(name, Event.SUSPEND, "agent:suspended", {Phase.SUSPENDED})
+        return self._request(name, Event.SUSPEND, "suspend asked", {Phase.SUSPENDED: "agent:suspended"})
+
+    def freeze(self, name: str) -> Agent:
+        """Suspend an agent with its turn stopped in memory."""
+        kinds = {Phase.SUSPENDED: "agent:suspended", Phase.FROZEN: "agent:frozen"}
+        return self._request(name, Event.FREEZE, "freeze asked", kinds)
 
     def interrupt(self, name: str) -> Agent:
         """Ask for an agent's turn to be stopped."""
-        return self._request(name, Event.INTERRUPT, "", set())
+        return self._request(name, Event.INTERRUPT, "interrupt asked", {})
 
     def end(self, name: str) -> Agent:
         """Ask for an agent to be finished."""
-        return self._request(name, Event.END, "agent:ended", {Phase.ENDED})
+        return self._request(name, Event.END, "end asked", {Phase.ENDED: "agent:ended"})
 
-    def _request(self, name: str, event: Event, kind: str, when: set[Phase]) -> Agent:
+    def _request(self, name: str, event: Event, what: str, kinds: dict[Phase, str]) -> Agent:
         before = self.find(name)
-        with self.registry.change():
+        with self.registry.change(what):
             after = self.registry.step(before, event)
-            if after.phase != before.phase and after.phase in when:
+            if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
                 self._journal.tell(Told(after.id, None, kind, kind.partition(":")[2]))
         return after
 
@@ -218,14 +227,17 @@ class Supervisor:
         """
         agent = self.find(name)
         if agent.phase not in {Phase.SUSPENDED, Phase.FAILED}:
-            with self.registry.change():
-                self.registry.step(agent, Event.RESUME)
-                item = self._add(self.find(name), ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
+            with self.registry.change("agent resumed"):
+                going = self.registry.step(agent, Event.RESUME)
+                item = self._add(going, ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
+                if agent.phase == Phase.FROZEN:
+                    self._journal.tell(Told(agent.id, None, "agent:resumed", "resumed"))
+                    item = item if item is not None else self._carried(agent)
             return self.find(name), item
         if self.registry.runner is not None:
             self.registry.runner.check_resumable(agent)
         unfinished = prompt or self._book.unfinished(agent)
-        with self.registry.change():
+        with self.registry.change("agent resumed"):
             item = None
             if unfinished is not None:
                 who = self._book.asker_of(agent)
@@ -238,6 +250,11 @@ class Supervisor:
                 item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)
         return self.find(name), item
 
+    def _carried(self, agent: Agent) -> int | None:
+        """Return the number of an item that an agent's newest turn carries."""
+        items = self._store.items_of_turn(agent.turn.id) if agent.turn is not None else []
+        return items[-1].id if items else None
+
     def remove(self, name: str) -> None:
         """Forget an agent.
 
@@ -245,9 +262,10 @@ class Supervisor:
             Refused: a turn of it is running.
         """
         agent = self.find(name)
-        if agent.phase in RUNNING_PHASES:
-            raise Refused(f"{agent.name} is running: `substratctl end {agent.name}` first")
-        with self.registry.change():
+        if agent.phase in LIVE_PHASES:
+            how = "frozen" if agent.phase == Phase.FROZEN else "running"
+            raise Refused(f"{agent.name} is {how}: `substratctl end {agent.name}` first")
+        with self.registry.change("agent removed"):
             self.registry.remove(agent)
             if (runner := self.registry.runner) is not None:
                 self.registry.after(lambda: runner.forget(agent))

@@ -19,6 +19,8 @@ from substrat.errors import NotAvailable, NotFound, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.records import Agent
+    from substrat.daemon.questions import Questions
+    from substrat.daemon.reminders import Reminders
     from substrat.daemon.supervisor import Supervisor
 
 log = structlog.get_logger("substrat.tools")
@@ -29,10 +31,14 @@ class ToolCalls:
 
     Args:
         supervisor: whom they change.
+        reminders: what they want to be told later.
+        questions: what they ask the operator.
     """
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, reminders: Reminders, questions: Questions) -> None:
         self._supervisor = supervisor
+        self._reminders = reminders
+        self._questions = questions
 
     def perform(
         self, agent: str, turn: str, name: str, arguments: dict[str, Any] | None, identity: str | None
@@ -55,7 +61,7 @@ class ToolCalls:
                 text, is_error = json.loads(known)
                 return text, is_error
             call = tools.parse(name, arguments)
-            with self._supervisor.registry.change():
+            with self._supervisor.registry.change("tool called"):
                 text = self._do(self._supervisor.find(agent), call)
                 if identity is not None:
                     store.add_call(agent, turn, identity, json.dumps([text, False]))
@@ -82,6 +88,15 @@ class ToolCalls:
             case tools.ReportStatus(text):
                 self._supervisor.report_status(caller.id, text)
                 return "noted"
+            case tools.AskOperator(question):
+                number = self._questions.ask(caller, question)
+                return f"question {number} waits for the operator; the answer starts your next turn"
+            case tools.RemindMe(text, seconds):
+                number, due = self._reminders.add(caller, text, seconds)
+                return f"reminder {number} is due at {timestamp(due)}"
+            case tools.CancelReminder(reminder):
+                self._reminders.cancel(caller, reminder)
+                return f"reminder {reminder} is cancelled"
 
     def _whoami(self, caller: Agent) -> str:
         children = [agent.name for agent in self._supervisor.registry.agents if agent.parent == caller.id]
@@ -94,6 +109,10 @@ class ToolCalls:
             parent=self._supervisor.registry.name_of(caller.parent) or OPERATOR,
             children=children,
             unread=caller.waiting,
+            reminders=[
+                {"id": reminder.id, "due": timestamp(reminder.due), "text": reminder.text}
+                for reminder in self._reminders.of(caller)
+            ],
         )
 
     def _list_agents(self, caller: Agent) -> str:

@@ -15,7 +15,7 @@ import trio
 from substrat.core import stream
 from substrat.core.ndjson import Line, Splitter
 from substrat.core.toolcalls import Pairing
-from substrat.core.verdict import Seen
+from substrat.core.verdict import SILENCE_LIMIT, TIME_LIMIT, Seen
 from substrat.daemon import process
 from substrat.errors import SandboxFailed, StorageFailed
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from substrat.core.records import Process
     from substrat.daemon.places import TurnPlace
+    from substrat.daemon.points import Points
     from substrat.daemon.watch import Change, Watcher
 
 log = structlog.get_logger("substrat.turn")
@@ -31,6 +32,7 @@ log = structlog.get_logger("substrat.turn")
 _CHUNK = 256 * 1024
 _BATCH = 200
 _FULL_DISK_PAUSE = 1.0
+_FREEZE_PAUSE = 0.005
 AFTER_RESULT = "went on after its result"
 """The one reason for stopping that doesn't change the turn's outcome."""
 
@@ -52,11 +54,21 @@ class Launch(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How long things may take, in seconds; `time_left` None means no limit."""
+    """How long things may take, in seconds.
+
+    Args:
+        stop_grace: between the rungs of the ladder.
+        result_grace: between a result and the program's end.
+        time_left: until the turn's time is up; None: it has no limit.
+        silence: without any output; None: no limit.
+        heard_at: when its silence begins at the earliest, in seconds since the epoch.
+    """
 
     stop_grace: float
     result_grace: float
-    time_left: float | None
+    time_left: float | None = None
+    silence: float | None = None
+    heard_at: float = 0.0
 
 
 async def stored(write: Callable[[], None]) -> None:
@@ -90,8 +102,8 @@ class Books(Protocol):
     def turn_truncated(self, turn: str, size: int, expected: int) -> None:
         """The agent cut its own output."""
 
-    def turn_time_is_up(self, turn: str) -> None:
-        """The time limit has passed."""
+    def turn_limit_reached(self, turn: str, limit: str) -> None:
+        """The turn has run into one of `verdict.LIMITS`."""
 
 
 class RunningTurn:
@@ -104,9 +116,24 @@ class RunningTurn:
         books: who is told.
         watcher: inotify.
         pace: how long things may take.
+        points: where the daemon may be told to die.
+        now: the clock, in seconds since the epoch.
+        frozen: whether it is to be stopped in memory from the start.
     """
 
-    def __init__(self, turn: str, place: TurnPlace, offset: int, books: Books, watcher: Watcher, pace: Pace) -> None:
+    def __init__(
+        self,
+        turn: str,
+        place: TurnPlace,
+        offset: int,
+        books: Books,
+        watcher: Watcher,
+        pace: Pace,
+        points: Points,
+        now: Callable[[], float],
+        *,
+        frozen: bool = False,
+    ) -> None:
         self.turn = turn
         self._place = place
         self._offset = offset
@@ -122,9 +149,37 @@ class RunningTurn:
         self._process: Process | None = None
         self._inner: int | None = None
         self._inner_pidfd: int | None = None
+        self._points = points
+        self._now = now
+        self._heard_at = pace.heard_at
+        self._freezing, self._thawing = trio.Event(), trio.Event()
+        self.frozen = trio.Event()
+        (self._freezing if frozen else self._thawing).set()
+
+    def freeze(self) -> None:
+        """Stop the turn in memory; `frozen` is set once all of it is."""
+        if self._thawing.is_set():
+            self._thawing = trio.Event()
+            self._freezing.set()
+
+    def thaw(self) -> None:
+        """Let the turn go on."""
+        if self._freezing.is_set():
+            self._freezing, self.frozen = trio.Event(), trio.Event()
+            self._heard_at = self._now()
+            self._points.before("sandbox thawed")
+            if self._inner is not None or self._find_inner() is not None:
+                assert self._inner is not None
+                process.continue_all(self._inner)
+            self._points.after("sandbox thawed")
+            self._thawing.set()
 
     def stop(self, reason: str) -> None:
-        """Ask for the turn to be stopped; the first reason counts, except that any reason beats `AFTER_RESULT`."""
+        """Ask for the turn to be stopped; the first reason counts, except that any reason beats `AFTER_RESULT`.
+
+        A frozen turn is thawed first, so that it can end in good order.
+        """
+        self.thaw()
         if self._stop_reason in {None, AFTER_RESULT}:
             self._stop_reason = reason
         self._stop_wanted.set()
@@ -153,6 +208,7 @@ class RunningTurn:
         self._result = self._books.result_seen(self.turn)
         if self._result is not None:
             self._result_seen.set()
+        self._points.at("sandbox to be adopted")
         with self._watcher.watching(self._place.root) as change:
             return await self._accompany(process.open_pidfd(started), change)
 
@@ -166,7 +222,9 @@ class RunningTurn:
             files.extend(os.open(path, appending, 0o600) for path in outputs)
             files.append(process.readable(launch.options))
             files.append(self._place.take_lock())
+            self._points.before("sandbox started")
             self._process = process.start(launch.command, launch.environment, files)
+            self._points.after("sandbox started")
         except OSError as problem:
             raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
         finally:
@@ -184,6 +242,8 @@ class RunningTurn:
                 nursery.start_soon(self._climb_the_ladder)
                 nursery.start_soon(self._end_after_result)
                 nursery.start_soon(self._keep_time)
+                nursery.start_soon(self._keep_silence)
+                nursery.start_soon(self._keep_frozen)
                 followed = trio.Event()
                 nursery.start_soon(self._follow, change, followed)
                 await self._wait_exit(pidfd)
@@ -229,19 +289,23 @@ class RunningTurn:
                 await self._signal_program(number)
                 await trio.sleep_forever()
         inner = self._find_inner()
+        self._points.before("sandbox killed")
         if inner is not None:
             process.kill(inner)
         elif self._process is not None and (outer := process.open_pidfd(self._process)) is not None:
             process.kill(outer)
             os.close(outer)
+        self._points.after("sandbox killed")
 
     async def _signal_program(self, number: signal.Signals) -> None:
         """Signal the agent program; when bubblewrap hasn't started it yet there is nothing to be gentle with."""
         with self._watcher.watching(self._place.root) as change:
             while (inner := self._find_inner()) is None or self._inner is None:
                 await change.wait()
+        self._points.before(f"{number.name} sent")
         if not process.signal_program(self._inner, number):
             process.kill(inner)
+        self._points.after(f"{number.name} sent")
 
     async def _end_after_result(self) -> None:
         await self._result_seen.wait()
@@ -249,9 +313,41 @@ class RunningTurn:
         self.stop(AFTER_RESULT)
 
     async def _keep_time(self) -> None:
-        if self._pace.time_left is not None:
-            await trio.sleep(max(0.0, self._pace.time_left))
-            await stored(lambda: self._books.turn_time_is_up(self.turn))
+        """Stop the turn when its time is up; the time it is frozen doesn't count."""
+        left = self._pace.time_left
+        if left is None:
+            return
+        while left > 0:
+            await self._thawing.wait()
+            began = trio.current_time()
+            with trio.move_on_after(left):
+                await self._freezing.wait()
+            left -= trio.current_time() - began
+        await stored(lambda: self._books.turn_limit_reached(self.turn, TIME_LIMIT))
+
+    async def _keep_silence(self) -> None:
+        """Stop the turn when it has printed nothing for too long; what its files say counts, also after a restart."""
+        limit = self._pace.silence
+        if limit is None:
+            return
+        while (left := self._place.printed_at(self._heard_at) + limit - self._now()) > 0:
+            await self._thawing.wait()
+            with trio.move_on_after(left):
+                await self._freezing.wait()
+        await stored(lambda: self._books.turn_limit_reached(self.turn, SILENCE_LIMIT))
+
+    async def _keep_frozen(self) -> None:
+        """Stop whatever of the turn isn't stopped yet, whenever it is to be frozen."""
+        while True:
+            await self._freezing.wait()
+            self._points.before("sandbox frozen")
+            while self._freezing.is_set() and not self.frozen.is_set():
+                if self._find_inner() is not None and self._inner is not None and process.stop_all(self._inner):
+                    self._points.after("sandbox frozen")
+                    self.frozen.set()
+                else:
+                    await trio.sleep(_FREEZE_PAUSE)
+            await self._thawing.wait()
 
     # The output
 

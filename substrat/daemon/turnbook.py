@@ -14,7 +14,7 @@ import structlog
 
 from substrat.core import prompts, retry, stream
 from substrat.core.cursor import DISPENSABLE, is_session_id
-from substrat.core.lifecycle import RUNNING_PHASES, Event, Phase
+from substrat.core.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.ndjson import Line
 from substrat.core.records import (
     OPERATOR,
@@ -24,6 +24,7 @@ from substrat.core.records import (
     Item,
     ItemKind,
     Outcome,
+    Restore,
     Session,
     Turn,
     left_unfinished,
@@ -67,7 +68,7 @@ class TurnBook:
         self._registry.runner = runner
         self._registry.admit = self.admit
         for agent in list(self._registry.agents):
-            if agent.phase in RUNNING_PHASES and agent.turn is not None:
+            if agent.phase in LIVE_PHASES and agent.turn is not None:
                 runner.start(agent, agent.turn)
                 if agent.turn.stop is not None:
                     runner.stop(agent.turn.id, agent.turn.stop)
@@ -84,7 +85,7 @@ class TurnBook:
         queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED]
         for agent in sorted(queued, key=lambda agent: first.get(agent.id, 0)):
             if agent.retry_at is not None and agent.retry_at > now:
-                runner.admit_at(agent.retry_at)
+                self._registry.wake_at(agent.retry_at)
             elif room > 0:
                 room -= 1
                 try:
@@ -99,7 +100,7 @@ class TurnBook:
         number = agent.turn.number + 1 if agent.turn is not None else 1
         turn = Turn(str(uuid.uuid4()), agent.id, number, self._registry.now())
         self._agents_of[turn.id] = agent.id
-        with self._registry.change():
+        with self._registry.change("turn begun"):
             self._store.save_turn(turn)
             self._store.deliver(items, turn.id)
             started = replace(agent, turn=turn, waiting=agent.waiting - len(items), retry_at=None)
@@ -126,9 +127,13 @@ class TurnBook:
         """Return who gave an agent the task of its last turn, by id and name: they are told when it is done after all."""
         turn = agent.turn
         if turn is not None and left_unfinished(turn, waiting=agent.waiting > 0):
-            for item in self._store.items_of_turn(turn.id):
-                if item.kind is not ItemKind.MESSAGE:
-                    return item.sender, item.sender_name
+            return self._asker(turn)
+        return OPERATOR, OPERATOR
+
+    def _asker(self, turn: Turn) -> tuple[str, str]:
+        for item in self._store.items_of_turn(turn.id):
+            if item.kind is not ItemKind.MESSAGE:
+                return item.sender, item.sender_name
         return OPERATOR, OPERATOR
 
     # What a turn reports
@@ -147,14 +152,15 @@ class TurnBook:
         """Note a turn's process."""
         agent = self._agent_of(turn)
         number = agent.turn.number if agent is not None and agent.turn is not None else 0
-        self._update(turn, told=("turn:started", f"turn {number} started{_by(version)}"), process=started)
+        told = ("turn:started", f"turn {number} started{_by(version)}")
+        self._update(turn, "sandbox recorded", told, process=started)
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int) -> None:
         """Note what an agent wrote, the session's id above all."""
         agent = self._agent_of(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change():
+        with self._registry.change("output recorded"):
             self._journal.append(agent.id, turn, lines)
             reported = agent.turn.reported
             for _, event in lines:
@@ -167,26 +173,26 @@ class TurnBook:
     def turn_truncated(self, turn: str, size: int, expected: int) -> None:
         """Note that an agent cut its own output."""
         text = f"the agent cut its own output from {expected} to {size} bytes; what was there is lost"
-        self._update(turn, told=("turn:output-truncated", text))
+        self._update(turn, "output cut", ("turn:output-truncated", text))
 
-    def turn_time_is_up(self, turn: str) -> None:
-        """Stop a turn that has run into its time limit."""
+    def turn_limit_reached(self, turn: str, limit: str) -> None:
+        """Stop a turn that has run into a limit (`verdict.LIMITS`)."""
         runner, agent = self._registry.runner, self._agent_of(turn)
         if runner is None or agent is None or agent.turn is None:
             return
         if agent.turn.stop is None:
-            self._update(turn, stop="time limit")
-        runner.stop(turn, "time limit")
+            self._update(turn, "limit reached", stop=limit)
+        runner.stop(turn, limit)
 
     def companion_called(self, turn: str) -> None:
         """Note that the agent program has called its companion in this turn."""
         agent = self._agent_of(turn)
         if agent is not None and agent.turn is not None and not agent.turn.contacted:
-            self._update(turn, contacted=True)
+            self._update(turn, "companion called", contacted=True)
 
     def turn_note(self, turn: str, kind: str, text: str) -> None:
         """Tell something about a running turn."""
-        self._update(turn, told=(kind, text))
+        self._update(turn, "note taken", (kind, text))
 
     def turn_over(self, turn_id: str, verdict: Verdict, seen: Seen) -> None:
         """Account for a turn that has ended.
@@ -204,14 +210,15 @@ class TurnBook:
             exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
             result=_shortened(seen.result.text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
-        with self._registry.change():
+        with self._registry.change("turn accounted for"):
             agent = self._registry.put_turn(self._with_stored_session(agent), turn)
             if seen.result is not None and not turn.contacted:
                 self._journal.tell(Told(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             self._tell_end(agent, turn)
-            seconds = self._retry_delay(agent, turn, verdict)
-            if seconds is not None:
+            if (seconds := self._retry_delay(agent, turn, verdict)) is not None:
                 self._try_again(agent, turn, seconds)
+            elif (seconds := self._restore_delay(agent, turn)) is not None:
+                self._restore(agent, turn, seconds)
             else:
                 agent = self._registry.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
                 if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
@@ -254,6 +261,28 @@ class TurnBook:
         said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
         self._journal.tell(Told(agent.id, turn.id, "turn:retry", said))
 
+    def _restore_delay(self, agent: Agent, turn: Turn) -> float | None:
+        """Return after how many seconds an agent whose turn was lost goes on by itself, None if a person has to look."""
+        if turn.outcome is not Outcome.LOST or agent.phase != Phase.RUNNING or agent.restore is not Restore.AUTO:
+            return None
+        turns = self._registry.config.turns
+        return retry.restore_delay(agent.restored_at, self._registry.now(), turns.restores, turns.restore_window)
+
+    def _restore(self, agent: Agent, turn: Turn, seconds: float) -> None:
+        """Let an agent go on whose turn was lost: where it stopped, or from the beginning if it didn't come to that."""
+        now = self._registry.now()
+        if turn.reported:
+            words = prompts.continuation(self.prompt_of(turn))
+            self._store.add_item(Item(0, agent.id, ItemKind.CONTINUATION, *self._asker(turn), words, now))
+            returned = 1
+        else:
+            returned = self._store.take_back(turn.id)
+        window = self._registry.config.turns.restore_window
+        times = (*(time for time in agent.restored_at if time > now - window), now)
+        agent = replace(agent, waiting=agent.waiting + returned, restored_at=times, retry_at=now + seconds)
+        self._registry.step(agent, Event.TURN_RETRIED)
+        self._journal.tell(Told(agent.id, turn.id, "agent:restored", f"the turn was lost: going on in {seconds:g} s"))
+
     def _report_to_asker(self, agent: Agent, turn: Turn) -> None:
         """Tell an agent what became of the prompt it gave a child; a turn that was only suspended isn't over yet."""
         if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
@@ -286,11 +315,11 @@ class TurnBook:
             self._journal.tell(Told(agent.id, turn, "session:changed", f"resumed {known}, but the agent is in {session}"))
         return self._registry.put(replace(agent, session=Session(session)))
 
-    def _update(self, turn: str, told: tuple[str, str] | None = None, **changes: object) -> None:
+    def _update(self, turn: str, what: str, told: tuple[str, str] | None = None, **changes: object) -> None:
         agent = self._agent_of(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change():
+        with self._registry.change(what):
             self._registry.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
             if told is not None:
                 self._journal.tell(Told(agent.id, turn, *told))

@@ -79,6 +79,7 @@ METHODS = (
         Param("allow", "strings", "hosts for `filtered`"),
         Param("prompt", "string", "the first prompt"),
         Param("session", "string", "a chat of this workspace to take over; its model is the default then"),
+        Param("restore", "string", "what becomes of it when its turn is lost: `hold` or `auto`"),
     )),
     Method("agent.send", "queues a prompt", "`{agent, message}`: the agent object and the inbox item's id", (
         _AGENT,
@@ -98,6 +99,7 @@ METHODS = (
     ), waits=True),
     Method("agent.suspend", "stops the turn, keeps the session; answers when its process is gone", "an agent object", (
         _AGENT,
+        Param("freeze", "boolean", "stop the turn in memory instead; answers when all of it is stopped"),
     ), waits=True),
     Method("agent.resume", "continues where it stopped", "`{agent, message}`; no message: nothing was left to do", (
         _AGENT,
@@ -134,7 +136,14 @@ METHODS = (
     Method("events.unsubscribe", "ends a subscription", "null", (
         Param("subscription", "integer", "the number `events.subscribe` gave", required=True),
     )),
-    Method("inbox.list", "messages that agents sent to the operator", "a list of `{id, from, time, text}`"),
+    Method("inbox.list", "what agents asked or wrote to the operator", "a list of `{id, from, time, text, kind}`"),
+    Method("inbox.answer", "answers a question or a message", "`{agent, message}`", (
+        Param("id", "integer", "its number", required=True),
+        Param("text", "string", "the answer", required=True),
+    )),
+    Method("inbox.dismiss", "takes a question or a message off the inbox", "null", (
+        Param("id", "integer", "its number", required=True),
+    )),
     Method("daemon.status", "the daemon itself", "`{version, pid, state_dir, runtime_dir, agents, running, network}`"),
     Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
         Param("suspend", "boolean", "suspend every agent before"),

@@ -98,8 +98,6 @@ def test_a_wrong_command_line_is_status_2_without_a_daemon(ctl, words, said):
 
 
 def test_what_this_version_has_not_says_so(ctl):
-    assert ctl("suspend", "a", "--freeze").code == 1
-    assert "not available" in ctl("suspend", "a", "--freeze").error
     assert ctl("service", "install", "--system").code == 1
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core import lifecycle
-from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, TABLE, Command, Event, Phase, settle, step
+from substrat.core.lifecycle import LIVE_PHASES, RUNNING_PHASES, STATE_OF, TABLE, Command, Event, Phase, settle, step
 from substrat.errors import Refused
 from substrat.wire.methods import AGENT_STATES
 
@@ -16,16 +16,17 @@ ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 # One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle or queued, as `settle` says.
 GRID = """
-phase        prompt       mail         start   suspend    resume       interrupt    end    succeeded stopped   failed    retried
-idle         queued       queued       -       suspended  idle         -            ended  -         -         -         -
-queued       queued       queued       running suspended  queued       -            ended  -         -         -         -
-running      running      running      -       suspending running      interrupting ending ?         failed    failed    queued
-suspending   suspending   suspending   -       suspending -            -            ending suspended suspended suspended -
-interrupting interrupting interrupting -       suspending interrupting interrupting ending ?         ?         ?         -
-ending       -            -            -       -          -            -            ending ended     ended     ended     -
-suspended    suspended    suspended    -       suspended  ?            -            ended  -         -         -         -
-failed       queued       failed       -       suspended  ?            -            ended  -         -         -         -
-ended        -            -            -       -          -            -            ended  -         -         -         -
+phase        prompt       mail         start   suspend    freeze     resume       interrupt    end    succeeded stopped   failed    retried
+idle         queued       queued       -       suspended  suspended  idle         -            ended  -         -         -         -
+queued       queued       queued       running suspended  suspended  queued       -            ended  -         -         -         -
+running      running      running      -       suspending frozen     running      interrupting ending ?         failed    failed    queued
+suspending   suspending   suspending   -       suspending suspending -            -            ending suspended suspended suspended -
+interrupting interrupting interrupting -       suspending -          interrupting interrupting ending ?         ?         ?         -
+ending       -            -            -       -          -          -            -            ending ended     ended     ended     -
+suspended    suspended    suspended    -       suspended  suspended  ?            -            ended  -         -         -         -
+frozen       frozen       frozen       -       suspending frozen     running      interrupting ending suspended suspended suspended -
+failed       queued       failed       -       suspended  suspended  ?            -            ended  -         -         -         -
+ended        -            -            -       -          -          -            -            ended  -         -         -         -
 """  # noqa: E501 - a table
 ROWS = [line.split() for line in GRID.strip().splitlines()[1:]]
 CELLS = [(Phase(row[0]), event, target) for row in ROWS for event, target in zip(Event, row[1:], strict=True)]
@@ -121,7 +122,10 @@ def test_what_became_of_a_turn_is_never_refused_and_frees_its_slot(phase, event)
 @pytest.mark.parametrize(("phase", "event", "target"), LEGAL)
 def test_a_turn_is_stopped_once_and_started_once(phase, event, target):
     _, commands = step(phase, event, waiting=True)
-    assert (Command.STOP_TURN in commands) == (phase is Phase.RUNNING and target.endswith("ing") and target != "running")
+    being_stopped = target.endswith("ing") and target != "running"
+    assert (Command.STOP_TURN in commands) == (phase in {Phase.RUNNING, Phase.FROZEN} and being_stopped)
+    assert (Command.FREEZE_TURN in commands) == (phase is Phase.RUNNING and target == "frozen")
+    assert (Command.THAW_TURN in commands) == (phase is Phase.FROZEN and target == "running")
     assert (Command.START_TURN in commands) == (event is Event.START)
 
 
@@ -130,7 +134,7 @@ def test_a_prompt_makes_an_agent_that_does_nothing_a_candidate(phase):
     assert step(phase, Event.PROMPT, waiting=True) == (Phase.QUEUED, (Command.ADMIT,))
 
 
-REQUESTS = (Event.SUSPEND, Event.RESUME, Event.INTERRUPT, Event.END)
+REQUESTS = (Event.SUSPEND, Event.FREEZE, Event.RESUME, Event.INTERRUPT, Event.END)
 
 
 @pytest.mark.parametrize("event", REQUESTS)
@@ -151,9 +155,12 @@ class Model:
     def __init__(self):
         self.state = "idle"
         self.wish = None
+        self.frozen = False
 
     def allows(self, event):
         if event.startswith("turn"):
+            if self.frozen:
+                return event is not Event.TURN_RETRIED
             return self.state == "running" and (event is not Event.TURN_RETRIED or self.wish is None)
         match event:
             case Event.END:
@@ -161,7 +168,9 @@ class Model:
             case Event.START:
                 return self.state == "queued"
             case Event.INTERRUPT:
-                return self.state == "running" and self.wish in {None, "interrupt"}
+                return self.frozen or (self.state == "running" and self.wish in {None, "interrupt"})
+            case Event.FREEZE:
+                return self.state != "ended" and self.wish not in {"interrupt", "end"}
             case Event.RESUME:
                 return self.state != "ended" and self.wish not in {"suspend", "end"}
             case _:
@@ -170,7 +179,11 @@ class Model:
     def take(self, event, waiting):
         rest = "queued" if waiting else "idle"
         running = self.state == "running"
-        if event is Event.TURN_RETRIED:
+        if self.frozen:
+            self.take_frozen(event)
+        elif event is Event.FREEZE and running and self.wish is None:
+            self.state, self.frozen = "suspended", True
+        elif event is Event.TURN_RETRIED:
             self.state = "queued"
         elif event.startswith("turn"):
             failed = event is not Event.TURN_SUCCEEDED
@@ -181,7 +194,7 @@ class Model:
         elif running:
             asked = {Event.SUSPEND: "suspend", Event.INTERRUPT: "interrupt", Event.END: "end"}.get(event)
             self.wish = asked or self.wish
-        elif event is Event.SUSPEND:
+        elif event in {Event.SUSPEND, Event.FREEZE}:
             self.state = "suspended"
         elif event is Event.END:
             self.state = "ended"
@@ -189,6 +202,13 @@ class Model:
             self.state = rest
         elif event in {"idle": {Event.PROMPT, Event.MAIL}, "failed": {Event.PROMPT}}.get(self.state, ()):
             self.state = "queued"
+
+    def take_frozen(self, event):
+        if event.startswith("turn"):
+            self.frozen = False
+        elif event in {Event.SUSPEND, Event.INTERRUPT, Event.END, Event.RESUME}:
+            asked = {Event.SUSPEND: "suspend", Event.INTERRUPT: "interrupt", Event.END: "end"}
+            self.state, self.frozen, self.wish = "running", False, asked.get(event)
 
 
 @given(st.lists(st.tuples(st.sampled_from(Event), st.booleans()), max_size=40))
@@ -220,7 +240,7 @@ def test_turns_start_and_end_alternately(walk):
         if event.startswith("turn"):
             assert running
             running = False
-        assert running == (phase in RUNNING_PHASES)
+        assert running == (phase in LIVE_PHASES)
 
 
 def test_the_documented_diagram_is_the_table():

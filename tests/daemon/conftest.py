@@ -16,6 +16,7 @@ from substrat.core.records import Agent, Policy
 from substrat.core.verdict import Seen, judge
 from substrat.daemon import config
 from substrat.daemon.journal import Journal
+from substrat.daemon.points import Points
 from substrat.daemon.registry import Registry
 from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor, Wish
@@ -73,6 +74,8 @@ class FakeRunner:
         self.admissions = []
         self.forgotten = []
         self.left_out = []
+        self.frozen = []
+        self.thawed = []
         self.stored = False
         self.refuse_to_resume = None
 
@@ -82,6 +85,12 @@ class FakeRunner:
 
     def stop(self, turn_id, reason):
         self.stopped.append((turn_id, reason))
+
+    def freeze(self, turn_id):
+        self.frozen.append(turn_id)
+
+    def thaw(self, turn_id):
+        self.thawed.append(turn_id)
 
     def admit_at(self, when):
         self.admissions.append(when)
@@ -135,7 +144,7 @@ class House:
     def open(self, *, attached=True):
         """Begin anew with what is stored, as a restarted daemon does."""
         self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
-        self.registry = Registry(self.store, self.journal, self.config, self.clock)
+        self.registry = Registry(self.store, self.journal, self.config, self.clock, Points({}), self.runner.admit_at)
         self.book = TurnBook(self.registry)
         self.supervisor = Supervisor(self.registry, self.book)
         if attached:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.spec import Network
+from substrat.core.records import Restore
 from substrat.daemon import config
 from substrat.daemon.config import Config
 from substrat.errors import ConfigInvalid
@@ -42,6 +43,7 @@ def test_every_default_can_be_written_down(section, key):
 GIVEN = [
     ('[agent]\nbinary = "/opt/x"', "agent", "binary", "/opt/x"),
     ('[agent]\nmodel = "sonnet"', "agent", "model", "sonnet"),
+    ('[agent]\nrestore = "auto"', "agent", "restore", Restore.AUTO),
     ('[agent]\nbind_ro = ["/opt", "/srv/x"]', "agent", "bind_ro", ("/opt", "/srv/x")),
     ('[sandbox]\nbwrap = "/opt/bwrap"', "sandbox", "bwrap", "/opt/bwrap"),
     ('[sandbox]\nnetwork = "none"', "sandbox", "network", Network.NONE),
@@ -50,6 +52,9 @@ GIVEN = [
     ("[turns]\nstop_grace = 0.5", "turns", "stop_grace", 0.5),
     ("[turns]\nresult_grace = 3", "turns", "result_grace", 3.0),
     ("[turns]\ntime_limit = 0", "turns", "time_limit", 0.0),
+    ("[turns]\nsilence_limit = 60", "turns", "silence_limit", 60.0),
+    ("[turns]\nrestores = 0", "turns", "restores", 0),
+    ("[turns]\nrestore_window = 1.5", "turns", "restore_window", 1.5),
     ("[limits]\nmessage_bytes = 1", "limits", "message_bytes", 1),
     ("[limits]\nwaiting_items = 5", "limits", "waiting_items", 5),
     ("[limits]\nchildren = 0", "limits", "children", 0),
@@ -107,6 +112,7 @@ WRONG = [
     ('[sandbox]\nnetwork = "filtered"', "sandbox.network"),
     ("[sandbox]\nbwrap = 1", "sandbox.bwrap"),
     ('[agent]\nmodel = ""', "agent.model"),
+    ('[agent]\nrestore = "never"', "agent.restore"),
     ('[agent]\nbind_ro = "/opt"', "agent.bind_ro"),
     ('[agent]\nbind_ro = ["opt"]', "agent.bind_ro"),
     ("[agent]\nbind_ro = [1]", "agent.bind_ro"),

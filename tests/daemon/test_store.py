@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
-from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Session, Turn
+from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Restore, Session, Turn
 from substrat.daemon.store import READ_IN_TOOL, SCHEMA_VERSION, EventRow, Store
 from substrat.errors import StateUnusable, StorageFailed
 
@@ -28,6 +28,16 @@ def reopened(store):
 
 
 V1 = """
+CREATE TABLE agents (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, phase TEXT NOT NULL, workspace TEXT NOT NULL, model TEXT NOT NULL,
+    network TEXT NOT NULL, parent TEXT, created_at REAL NOT NULL, session_id TEXT, session_stored INTEGER NOT NULL,
+    status TEXT NOT NULL, attempts INTEGER NOT NULL, retry_at REAL
+) STRICT;
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, kind TEXT NOT NULL, sender TEXT NOT NULL,
+    sender_name TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL, turn TEXT
+) STRICT;
+INSERT INTO agents VALUES ('a','bob','idle','/w','auto','host',NULL,1.0,NULL,0,'',0,NULL);
 CREATE TABLE turns (
     id TEXT PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL, started_at REAL NOT NULL, pid INTEGER,
     start_time INTEGER, boot_id TEXT, offset INTEGER NOT NULL, stop TEXT, reported INTEGER NOT NULL, outcome TEXT,
@@ -36,7 +46,7 @@ CREATE TABLE turns (
 INSERT INTO turns VALUES ('t-1','a',1,1.0,4242,99,'boot',7,NULL,1,'success',5.5,0,'done','{"inputTokens": 3}',NULL);
 PRAGMA user_version=1;
 """
-"""The first schema's table of turns, with a row."""
+"""What the first schema had of agents and turns, with a row each."""
 
 
 def test_the_first_schema_migrates_with_what_it_holds(tmp_path):
@@ -49,6 +59,7 @@ def test_the_first_schema_migrates_with_what_it_holds(tmp_path):
         TURN, process=Process(4242, 99, "boot"), offset=7, reported=True, outcome=Outcome.SUCCESS, ended_at=5.5,
         exit_code=0, result="done", usage={"inputTokens": 3},
     )  # fmt: skip
+    assert [(agent.name, agent.restore, agent.restored_at) for agent in store.agents()] == [("bob", Restore.HOLD, ())]
     store.close()
     db = sqlite3.connect(path)
     assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sandbox.spec import Network
 from substrat.core.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.records import OPERATOR, SYSTEM, ItemKind, Outcome, Process, Session
-from substrat.core.verdict import NOTHING_SEEN, Verdict
+from substrat.core.verdict import NOTHING_SEEN, TIME_LIMIT, Verdict
 from substrat.daemon.supervisor import bounded
 from substrat.errors import (
     InvalidParams,
@@ -559,7 +559,7 @@ def test_a_suspended_turn_that_also_ran_out_of_time_goes_on(house):
     house.spawn("bob", "the task")
     house.begin("bob")
     house.supervisor.suspend("bob")
-    house.book.turn_time_is_up(house.turn("bob").id)
+    house.book.turn_limit_reached(house.turn("bob").id, TIME_LIMIT)
     house.fall("bob", stop="suspended")
     assert house.state("bob") == "suspended"
     house.supervisor.resume("bob", None)
@@ -595,7 +595,7 @@ def test_ending(house):
 
 def test_the_time_limit_stops_the_turn_and_fails_the_agent(house):
     house.spawn("bob", "the task")
-    house.book.turn_time_is_up(house.turn("bob").id)
+    house.book.turn_limit_reached(house.turn("bob").id, TIME_LIMIT)
     assert house.runner.stopped == [(house.turn("bob").id, "time limit")]
     house.fall("bob")
     assert house.state("bob") == "failed"
@@ -856,7 +856,7 @@ CHANGES = [
     ("spawned", lambda house: house.book.turn_spawned(house.turn("running").id, Process(1, 1, "b"))),
     ("lines", lambda house: house.begin("suspending")),
     ("note", lambda house: house.book.turn_note(house.turn("running").id, "a", "b")),
-    ("time is up", lambda house: house.book.turn_time_is_up(house.turn("running").id)),
+    ("time is up", lambda house: house.book.turn_limit_reached(house.turn("running").id, TIME_LIMIT)),
     ("over", lambda house: house.finish("running")),
     ("over with a report", lambda house: house.fall("suspending")),
     ("over and tried again", lambda house: house.fall("running", errors=LOST)),
@@ -915,7 +915,7 @@ def test_a_change_that_breaks_halfway_changes_nothing(house):
 
 
 def break_halfway(house):
-    with house.registry.change():
+    with house.registry.change("note taken"):
         house.supervisor.send("bob", "more")
         house.supervisor.suspend("bob")
         assert house.agent(house.spawn("eve", "work").id).name == "eve"
@@ -975,7 +975,7 @@ def report(house, kind, name):
         case "lose":
             house.fall(name, errors=LOST)
         case "time":
-            house.book.turn_time_is_up(house.turn(name).id)
+            house.book.turn_limit_reached(house.turn(name).id, TIME_LIMIT)
         case "inbox":
             house.supervisor.take_inbox(name)
 

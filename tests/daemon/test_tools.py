@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.spec import Network
+from substrat.daemon.questions import Questions
+from substrat.daemon.reminders import Reminders
 from substrat.daemon.tools import ToolCalls
 
 
@@ -22,7 +24,7 @@ def work(tmp_path):
 def call(house, work):
     """Call a tool as an agent."""
 
-    calls = ToolCalls(house.supervisor)
+    calls = ToolCalls(house.supervisor, Reminders(house.registry), Questions(house.registry))
 
     def go(name, tool, arguments=None, identity=None):
         agent = house.agent(name)
@@ -163,5 +165,5 @@ def test_what_breaks_inside_tells_no_secret(call, house, capsys):
 def test_an_agent_that_is_gone(call, house):
     gone = house.agent("eve").id
     house.supervisor.remove("eve")
-    calls = ToolCalls(house.supervisor)
+    calls = ToolCalls(house.supervisor, Reminders(house.registry), Questions(house.registry))
     assert calls.perform(gone, "t", "whoami", {}, None)[1] is True

@@ -5,14 +5,17 @@ import os
 import select
 import shutil
 import signal
+import time
 
 import pytest
 import trio
 import trio.testing
 
 from substrat.core.records import Process
+from substrat.core.verdict import TIME_LIMIT
 from substrat.daemon import process
 from substrat.daemon.places import TurnPlace
+from substrat.daemon.points import Points
 from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
 from substrat.daemon.watch import Watcher
 from substrat.errors import SandboxFailed, StorageFailed
@@ -33,7 +36,7 @@ class Books:
         self.lines = []
         self.offset = 0
         self.truncated = []
-        self.time_is_up = 0
+        self.limits = []
         self.failures = 0
         self.news = trio.Event()
 
@@ -60,9 +63,9 @@ class Books:
         self._write()
         self.truncated.append((size, expected))
 
-    def turn_time_is_up(self, _turn):
+    def turn_limit_reached(self, _turn, limit):
         self._write()
-        self.time_is_up += 1
+        self.limits.append(limit)
 
     @property
     def texts(self):
@@ -85,8 +88,9 @@ class Bench:
         self.gate = str(directory / "gate")
         os.mkfifo(self.gate)
 
-    def turn(self, offset=0, stop_grace=5.0, result_grace=10.0, time_left=None):
-        return RunningTurn("t", self.place, offset, self.books, self.watcher, Pace(stop_grace, result_grace, time_left))
+    def turn(self, offset=0, *, stop_grace=5.0, result_grace=10.0, frozen=False, **pace):
+        how = Pace(stop_grace, result_grace, **pace)
+        return RunningTurn("t", self.place, offset, self.books, self.watcher, how, Points({}), time.time, frozen=frozen)
 
     def launch(self, script, *, sandboxed=False, options=()):
         """Say how a script is started; `$GATE` is a pipe that it can wait at."""
@@ -411,10 +415,10 @@ async def test_the_time_limit_is_reported_once(bench, mock_clock):
         nursery.start_soon(lambda: bench.run("echo ready; read x <$GATE", time_left=60.0))
         await bench.books.wait_for("ready")
         await trio.testing.wait_all_tasks_blocked()
-        assert bench.books.time_is_up == 0
+        assert bench.books.limits == []
         mock_clock.jump(60)
         await trio.testing.wait_all_tasks_blocked()
-        assert bench.books.time_is_up == 1
+        assert bench.books.limits == [TIME_LIMIT]
         descriptor = bench.open_gate()
     os.close(descriptor)
 
@@ -422,7 +426,7 @@ async def test_the_time_limit_is_reported_once(bench, mock_clock):
 @pytest.mark.parametrize("left", [0.0, -5.0])
 async def test_a_time_that_is_over_already(bench, mock_clock, left):
     await bench.run("read x <$GATE & sleep 0; cat", time_left=left)
-    assert bench.books.time_is_up <= 1
+    assert len(bench.books.limits) <= 1
 
 
 async def test_when_the_outer_process_is_killed_the_sandbox_follows(bench, real_bwrap):

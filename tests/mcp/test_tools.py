@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from mcp_server import tools
 
 VALIDATOR = jsonschema.Draft202012Validator
-NAMES = ["whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status"]
+NAMES = [
+    "whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status", "ask_operator", "remind_me",
+    "cancel_reminder",
+]  # fmt: skip
 BY_NAME = {tools.name_of(tool): tool for tool in tools.TOOLS}
 
 

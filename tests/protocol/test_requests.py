@@ -207,6 +207,15 @@ async def test_a_client_ignores_what_it_does_not_know(tmp_path):
             nursery.cancel_scope.cancel()
 
 
+def question(wire, daemon, name):
+    """Let an agent ask the operator something; returns the question's number."""
+    daemon.run(wire, f"{name}-asks", '/tool ask_operator {"question": "shall I?"}')
+    number = wire.call("inbox.list")[-1]["id"]
+    if name == "for-inbox-list":
+        wire.call("inbox.dismiss", id=number)
+    return number
+
+
 def test_results_are_those_of_the_document(wire, daemon):
     """Every method once, each on an agent of its own."""
     given = {"workspace": str(daemon.workspace), "prompt": "/say x", "protocol": 1}
@@ -218,6 +227,8 @@ def test_results_are_those_of_the_document(wire, daemon):
             daemon.hold(wire, name)
         else:
             daemon.spawn(wire, name, "/say x" if method == "agent.wait_message" else None)
+        if method.startswith("inbox."):
+            given.update(id=question(wire, daemon, name), text="yes")
         if method == "events.unsubscribe":
             given["subscription"] = wire.call("events.subscribe")["subscription"]
         result = wire.call(method, **{key: given[key] for key, _, needed in document.parameters(method) if needed})

@@ -4,7 +4,10 @@ import json
 import os
 import sys
 
-TOOLS = ["whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status"]
+TOOLS = [
+    "whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status", "ask_operator", "remind_me",
+    "cancel_reminder",
+]  # fmt: skip
 
 # The official SDK's stdio client in the agent's place. `{calls}` is Python that may use `call(name, arguments)`.
 SDK = """

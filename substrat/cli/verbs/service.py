@@ -22,8 +22,8 @@ COMMAND = Command(
         Option("--system", about="not available: Substrat runs as a user's service"),
     ),
     notes=(
-        "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH that\n"
-        "install runs with: install again when the agent program has moved. --json gives an object with\n"
+        "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH\n"
+        "that install runs with: install again when the agent program has moved. --json gives an object with\n"
         "`unit`, the file's path, `installed`, whether it is there now, and after install its `text`."
     ),
 )

@@ -23,6 +23,7 @@ COMMAND = Command(
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
         Option("--allow", value="HOST", about="a host that 'filtered' lets through; may be repeated"),
         Option("--adopt", value="SESSION", about="go on with a chat of this workspace that `sessions` lists"),
+        Option("--restore", value="HOW", about="when its turn is lost: wait for you, or go on", choices=("hold", "auto")),
         Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
         WAIT,
         TIMEOUT,
@@ -53,6 +54,7 @@ def run(arguments: Arguments) -> int:
             allow=arguments.values("allow") or None,
             prompt=prompt,
             session=arguments.value("adopt"),
+            restore=arguments.value("restore"),
         )
         if arguments.flag("wait"):
             return turns.wait_for_verdict(connection, agent, None, timeout, json=arguments.json)

@@ -13,7 +13,7 @@ COMMAND = Command(
     VERBS["suspend"],
     "NAME...|--all",
     most=None,
-    options=(many.ALL, Option("--freeze", about="stop the turn in memory (not available in this version)")),
+    options=(many.ALL, Option("--freeze", about="stop the turn in memory, where it is: no process ends")),
     notes="--all takes each agent that is idle, queued or running. --json gives a list of agent objects.",
 )
 
@@ -22,14 +22,10 @@ def run(arguments: Arguments) -> int:
     """Suspend the agents, report each and return the exit status."""
     names = arguments.words
     many.check_all(arguments, names)
-    if arguments.flag("freeze"):
-        raise errors.NotAvailable(
-            "suspend --freeze is not available in this version; suspend without it stops the turn and keeps the session"
-        )
     with Connection() as connection:
         if arguments.flag("all"):
             names = many.names_in(connection.call_list("agent.list"), ("idle", "queued", "running"))
-        results, status = many.ask_each(connection, "agent.suspend", names)
+        results, status = many.ask_each(connection, "agent.suspend", names, freeze=arguments.flag("freeze") or None)
     agents = [as_object("agent.suspend", result) for result in results]
     if arguments.json and (agents or status == errors.DONE):
         output.put_json(agents)
