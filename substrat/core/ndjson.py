@@ -46,7 +46,7 @@ class Splitter:
         self._limit = limit
         self._start = offset
         self._length = 0
-        self._kept: list[bytearray] = []
+        self._kept: list[bytes | bytearray] = []
         self._kept_bytes = 0
 
     @property
@@ -76,10 +76,16 @@ class Splitter:
         self._length += len(part)
         room = self._limit - self._kept_bytes
         if part and room > 0:
-            if not self._kept or len(self._kept[-1]) >= _BLOCK:
-                self._kept.append(bytearray())
-            self._kept[-1] += part[:room]
-            self._kept_bytes += min(len(part), room)
+            self._keep(part[:room])
+
+    def _keep(self, piece: bytes) -> None:
+        self._kept_bytes += len(piece)
+        last = self._kept[-1] if self._kept else None
+        if isinstance(last, bytearray) and len(last) < _BLOCK:
+            last += piece
+        else:
+            # Most lines come in one piece, which needs no block.
+            self._kept.append(piece if last is None else bytearray(piece))
 
     def _emit(self, *, ended: bool) -> Line:
         line = Line(self._start, self._length, b"".join(self._kept), ended)
