@@ -32,10 +32,15 @@ class Failure(NamedTuple):
 class _Known(NamedTuple):
     failure: Failure
     text: re.Pattern[str]
+    last: bool
 
 
-def _known(name: str, text: str, sentence: str, *, passes: bool = False) -> _Known:
-    return _Known(Failure(name, sentence, passes), re.compile(text, re.IGNORECASE))
+def _known(name: str, text: str, sentence: str, *, passes: bool = False, last: bool = False) -> _Known:
+    """One row of the table; with `last` it doesn't count when another error came after it, because then it had passed."""
+    return _Known(Failure(name, sentence, passes), re.compile(text, re.IGNORECASE | re.MULTILINE), last)
+
+
+_ANOTHER_ERROR = re.compile(r"\s*(?:Uncaught |Unhandled )?(?:[A-Z]\w*)?(?:Error|Exception)\b")
 
 
 # The first that matches counts, so what is more exact stands first.
@@ -44,11 +49,12 @@ _TABLE = (
         "bad-api-key", r"API key is invalid", "the API key is refused: correct CURSOR_API_KEY in the daemon's environment"
     ),
     _known(
-        "not-logged-in", r"Authentication required|run '(?:cursor-)?agent login'|not logged in",
+        "not-logged-in",
+        r"Authentication required|run '(?:cursor-)?agent login'|^(?:Error: )?(?:You are )?not logged in\b(?! to)",
         "cursor-agent isn't logged in: run `cursor-agent login`, or set CURSOR_API_KEY in the daemon's environment",
     ),
     _known(
-        "no-such-model", r"Cannot use this model: (?P<what>[^.\n]*)",
+        "no-such-model", r"Cannot use this model: (?P<what>[^\n]*?)(?:\. Available models|\.?$)",
         "there is no model {what!r} for this account: `cursor-agent models` lists those there are",
     ),
     _known(
@@ -84,7 +90,11 @@ _TABLE = (
         "connection-lost",
         r"\b(?:RetriableError|Connection lost|Connection failed repeatedly|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|"
         r"PING timed out)\b",
-        "the connection to Cursor was lost: {said}", passes=True,
+        "the connection to Cursor was lost: {said}", passes=True, last=True,
+    ),
+    _known(
+        "settings-race", r"cli-config\.json|Unexpected end of JSON input",
+        "two cursor-agents wrote their settings at once: {said}", passes=True, last=True,
     ),
     _known(
         "out-of-memory", r"JavaScript heap out of memory|Allocation failed", "the agent program ran out of memory: {said}"
@@ -105,12 +115,34 @@ def recognise(errors: str) -> Failure | None:
     """
     plain = without_codes(errors)
     for known in _TABLE:
-        found = known.text.search(plain)
+        found = _last_match(known.text, plain) if known.last else known.text.search(plain)
         if found is not None:
             what = found.groupdict().get("what", "").strip()
             sentence = known.failure.sentence.format(said=last_words(plain), what=what)
             return known.failure._replace(sentence=sentence, what=what)
     return None
+
+
+def _last_match(text: re.Pattern[str], errors: str) -> re.Match[str] | None:
+    """Find what a pattern says last, unless another error follows it."""
+    for line in reversed(errors.splitlines()):
+        if (found := text.search(line)) is not None:
+            return found
+        if _ANOTHER_ERROR.match(line):
+            return None
+    return None
+
+
+_TRANSPORT_ERROR = re.compile(r"\s*RetriableError: \[\w+\] [^\n]*\s*")
+
+
+def shown_as_answer(result: str) -> Failure | None:
+    """Name the failure that is all a result says: cursor-agent was seen to end well with an error in the answer's place.
+
+    Args:
+        result: the result's whole text.
+    """
+    return recognise(result) if _TRANSPORT_ERROR.fullmatch(result) else None
 
 
 def without_codes(text: str) -> str:

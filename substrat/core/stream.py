@@ -204,6 +204,9 @@ def _answer(body: Object) -> str:
 def _own_text(body: Object) -> str | None:
     if (text := _first_string(body, "text", "result", "error")) is not None:
         return text
+    problem = body.get("error")
+    if isinstance(problem, dict) and (text := _first_string(problem, "message", "text")) is not None:
+        return text
     message = body.get("message")
     if isinstance(message, str):
         return message

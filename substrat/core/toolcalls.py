@@ -35,7 +35,7 @@ _SUBJECTS: dict[str, tuple[str, ...]] = {
     "await": ("taskId",),
     "askQuestion": ("title",),
     "createPlan": ("name", "title"),
-    "switchMode": ("targetMode", "mode"),
+    "switchMode": ("targetModeId", "targetMode", "mode"),
     "generateImage": ("description", "prompt"),
     "listMcpResources": ("server",),
     "readMcpResource": ("uri", "server"),
@@ -160,6 +160,8 @@ class Pairing:
 
     def start(self, call: Call) -> None:
         """Note a call's start; the oldest is forgotten when a program opens calls without end."""
+        if not call.id:
+            return  # nothing tells its end from another's
         if len(self._open) >= _MAX_OPEN_CALLS:
             self._open.pop(next(iter(self._open)))
         self._open[call.id] = call
@@ -167,7 +169,7 @@ class Pairing:
     def end(self, call: Call) -> Call:
         """Return a call's end, completed with what its start said and with how long it took."""
         started = self._open.pop(call.id, None)
-        if started is None:
+        if started is None or (call.kind and started.kind and call.kind != started.kind):
             return call
         took = call.took_ms
         if took is None and call.at_ms is not None and started.at_ms is not None:
@@ -196,10 +198,13 @@ def _kind(body: Object) -> tuple[str, Object]:
 
 
 def _arm(result: object) -> tuple[str, Object]:
-    if isinstance(result, dict):
-        for arm, value in result.items():
-            return str(arm), value if isinstance(value, dict) else {}
-    return "", {}
+    """Find a result's alternative; flags of the whole result may stand before it."""
+    if not isinstance(result, dict):
+        return "", {}
+    arms = [arm for arm in result if arm in _WORDS] or [arm for arm, value in result.items() if isinstance(value, dict)]
+    arm = next(iter(arms or result), "")
+    value = result.get(arm)
+    return str(arm), value if isinstance(value, dict) else {}
 
 
 def _took(body: Object, outcome: Object) -> int | None:
@@ -231,6 +236,8 @@ def _first(body: Object, *keys: str) -> str | None:
         value = body.get(key)
         if isinstance(value, str) and value:
             return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
         if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
             return ", ".join(str(item) for item in value)
     return None

@@ -64,7 +64,8 @@ def _shell(found: Object) -> str:
         return interleaved
     if head := _string(found, "outputHead"):
         cut = found.get("elidedChars")
-        where = _string(found, "outputLocation")
+        place = found.get("outputLocation")
+        where = _string(place if isinstance(place, dict) else found, "filePath", "outputLocation")
         between = f"… [{cut if cut is not None else 'some'} characters{f' in {where}' if where else ''}] …"
         return "\n".join(part for part in (head, between, _string(found, "outputTail")) if part)
     parts = (_string(found, "stdout").rstrip("\n"), _string(found, "stderr"))

@@ -69,6 +69,8 @@ def judge(seen: Seen) -> Verdict:
     if seen.result is not None:
         if seen.result.is_error:
             return Verdict(Outcome.ERROR, seen.result.text or "the agent reported an error without a text")
+        if (failure := failures.shown_as_answer(seen.result.text)) is not None:
+            return Verdict(Outcome.ERROR, failure.sentence, failure)
         return Verdict(Outcome.SUCCESS, None)
     if seen.stop in LIMITS:
         return Verdict(Outcome.TIMED_OUT, LIMITS[seen.stop])

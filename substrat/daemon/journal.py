@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _RECENT_EVENTS = 4096
 _RECENT_BYTES = 8 * 1024 * 1024
 _PAGE = 256
+_MOST_SEGMENTS = 1000
 _PAGE_BYTES = 8 * 1024 * 1024
 _MAX_RAW = 8 * 1024 * 1024
 """A longer line is not sent inside an event; it stays in the turn's stdout file."""
@@ -172,6 +173,16 @@ class Journal:
                 followers.discard(old)
             if not followers:
                 self._followers.pop(agent, None)
+
+    def said(self, agent: str, turn: str) -> str:
+        """Return what an agent said in a turn, segment after segment: in some dialects the result doesn't repeat it."""
+        texts: list[str] = []
+        for row in self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS):
+            data = self.line_of(row)
+            if data is not None:
+                line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
+                texts.append(stream.decode(line).text or "")
+        return "".join(texts)
 
     def line_of(self, row: EventRow) -> bytes | None:
         """Read an event's line from the turn's stdout file, with its newline if it has one, cut at `_MAX_RAW` bytes.

@@ -336,6 +336,14 @@ class Store:
         ).fetchone()
         return EventRow(*row) if row is not None else None
 
+    def events_of_turn(self, agent_id: str, turn_id: str, kind: str, limit: int) -> list[EventRow]:
+        """Load the first events of a kind of a turn."""
+        rows = self._db.execute(
+            "SELECT * FROM events WHERE agent = ? AND turn = ? AND kind = ? ORDER BY cursor LIMIT ?",
+            (agent_id, turn_id, kind, limit),
+        )
+        return [EventRow(*row) for row in rows]
+
     def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
         """Say whether a turn has an event of a kind."""
         row = self._db.execute(

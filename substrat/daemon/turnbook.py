@@ -205,10 +205,11 @@ class TurnBook:
         agent = self._agent_of(turn_id)
         if agent is None or agent.turn is None:
             return
+        text = (seen.result.text or self._journal.said(agent.id, turn_id)) if seen.result else ""
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=verdict.error, ended_at=self._registry.now(),
             exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
-            result=_shortened(seen.result.text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
+            result=_shortened(text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         with self._registry.change("turn accounted for"):
             agent = self._registry.put_turn(self._with_stored_session(agent), turn)

@@ -128,6 +128,9 @@ BEFORE: dict[str, Callable[[Places, str], Exception]] = {
     "admin": lambda _places, _chat: RefusalError(
         "Error: Your team administrator has disabled the 'Run Everything' option."
     ),
+    "settings": lambda _places, _chat: RefusalError(
+        "Error: ENOENT: no such file or directory, rename 'cli-config.json.tmp' -> 'cli-config.json'"
+    ),
     # What a command line that is too long ends in.
     "silent": lambda _places, _chat: LeaveError(0),
 }

@@ -41,6 +41,8 @@ SAID = [
     ("connection-lost", "RetriableError: [aborted] read ECONNRESET"),
     ("connection-lost", "Connection failed repeatedly"),
     ("connection-lost", "Error: getaddrinfo EAI_AGAIN api2.cursor.sh"),
+    ("settings-race", "Error: ENOENT: no such file or directory, rename '/h/.cursor/cli-config.json.tmp' -> 'x'"),
+    ("settings-race", "SyntaxError: Unexpected end of JSON input"),
     ("out-of-memory", "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"),
 ]
 
@@ -74,9 +76,32 @@ def test_a_sentence_names_what_is_wrong():
 
 
 def test_only_what_passes_by_itself_is_tried_again():
-    assert {name for name, failure in BY_NAME.items() if failure.passes} == {"chat-busy", "connection-lost"}
+    passing = {"chat-busy", "connection-lost", "settings-race"}
+    assert {name for name, failure in BY_NAME.items() if failure.passes} == passing
     for name, failure in BY_NAME.items():
-        assert (retry.delay(failure, 0, acted=False) is not None) == (name in {"chat-busy", "connection-lost"})
+        assert (retry.delay(failure, 0, acted=False) is not None) == (name in passing)
+
+
+def test_what_had_passed_when_something_else_failed_is_not_the_failure():
+    lost = "Connection lost, reconnecting to https://example.org (attempt 1)..."
+    assert recognise(f"{lost}\nTypeError: x is undefined\n    at run (index.js:1:1)") is None
+    assert recognise(f"TypeError: x is undefined\n{lost}").name == "connection-lost"
+
+
+@pytest.mark.parametrize("model", ["llama-3.1", "gpt-5.2-codex", "auto", "a.b."])
+def test_a_models_name_may_hold_dots(model):
+    assert repr(model.rstrip(".")) in recognise(f"Cannot use this model: {model}").sentence
+    assert repr(model) in recognise(f"Cannot use this model: {model}. Available models: auto, x").sentence
+
+
+def test_not_being_logged_in_somewhere_else_is_not_cursors():
+    assert recognise("Error: not logged in to the npm registry") is None
+
+
+def test_a_transport_error_in_an_answers_place_is_a_failure():
+    assert failures.shown_as_answer("RetriableError: [aborted] read ECONNRESET\n").name == "connection-lost"
+    assert failures.shown_as_answer("I saw RetriableError: [aborted] read ECONNRESET") is None
+    assert failures.shown_as_answer("") is None
 
 
 def test_a_turn_that_called_a_tool_is_not_tried_again():
@@ -104,6 +129,7 @@ STANDIN = {
     "chat-id": "bad-session-id",
     "in-use": "session-id-in-use",
     "option": "unknown-option",
+    "settings": "settings-race",
     "admin": "force-forbidden",
     "silent": None,
 }

@@ -130,6 +130,7 @@ BEFORE = {
     "in-use": (1, 'Error: Session ID "'),
     "option": (1, "error: unknown option '--"),
     "admin": (1, "Error: Your team administrator"),
+    "settings": (1, "Error: ENOENT: no such file or directory, rename 'cli-config.json.tmp'"),
     "silent": (0, ""),
 }
 

@@ -1,0 +1,141 @@
+"""A frozen agent: its turn stopped in memory, to the last process, until it is resumed; whatever happens meanwhile."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+
+def stopped(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+    except OSError:
+        return True  # it is gone
+
+
+def check_frozen(house):
+    processes = house.sandboxed()
+    inner = [pid for pid in processes if pid_in_namespace(pid)]
+    assert inner
+    assert all(stopped(pid) for pid in inner)
+    return inner
+
+
+def pid_in_namespace(pid):
+    """bubblewrap's outer process stays as it is; it only waits."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
+    return len(line.split()) > 2
+
+
+BUSY = (
+    "/shell setsid sh -c 'while :; do sleep 0.01; done' >/dev/null 2>&1 & (while :; do (true &); done) >/dev/null 2>&1 &\n"
+)
+
+
+def test_freezing_stops_everything_and_resuming_lets_it_go_on(daemon, until):
+    work = daemon.workspace()
+    before = daemon.held("anna", work, before=BUSY)
+    (agent,) = daemon.ok("suspend", "anna", "--freeze")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", None)
+    assert len(check_frozen(daemon)) > 4
+    (work / "go").touch()
+    done = daemon.ctl("resume", "anna", "--wait", "--timeout", "30")
+    assert (done.code, done.out) == (0, "freed\n")
+    after = daemon.show("anna")
+    assert (after["turn"]["number"], after["turn"]["id"]) == (1, before["turn"]["id"])
+    kinds = [event["kind"] for event in daemon.events("anna")]
+    assert kinds.count("turn:started") == 1
+    assert [kind for kind in kinds if kind.startswith("agent:")] == ["agent:spawned", "agent:frozen", "agent:resumed"]
+
+
+def test_a_frozen_turn_stays_frozen_when_the_daemon_is_killed(daemon):
+    work = daemon.workspace()
+    daemon.held("anna", work, before=BUSY)
+    daemon.ok("suspend", "anna", "--freeze")
+    before = check_frozen(daemon)
+    daemon.kill()
+    assert check_frozen(daemon) == before
+    daemon.start()
+    assert daemon.show("anna")["state"] == "suspended"
+    assert check_frozen(daemon) == before
+    (work / "go").touch()
+    assert daemon.ctl("resume", "anna", "--wait", "--timeout", "30").out == "freed\n"
+
+
+def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemon, until):
+    """As it is when the daemon dies in the middle of freezing."""
+    daemon.held("anna", daemon.workspace())
+    daemon.ok("suspend", "anna", "--freeze")
+    processes = check_frozen(daemon)
+    daemon.kill()
+    for pid in processes:
+        os.kill(pid, signal.SIGCONT)
+    daemon.start()
+    until(lambda: all(stopped(pid) for pid in processes), "freezing")
+
+
+@pytest.mark.parametrize(("verb", "state"), [("suspend", "suspended"), ("end", "ended"), ("interrupt", "idle")])
+def test_a_frozen_turn_can_be_stopped_for_good(daemon, until, verb, state):
+    daemon.held("anna", daemon.workspace(), before=BUSY)
+    daemon.ok("suspend", "anna", "--freeze")
+    daemon.ok(verb, "anna")
+    agent = daemon.show("anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
+    assert agent["turn"]["exit_code"] == 130  # it was thawed and asked, not killed
+    until(lambda: not daemon.sandboxed(), "the end of its processes")
+
+
+def test_a_suspended_turn_goes_on_after_a_freeze_and_a_suspend(daemon):
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.ok("suspend", "anna", "--freeze")
+    daemon.ok("suspend", "anna")
+    (work / "go").touch()
+    agents = daemon.ok("resume", "anna", "--wait", "--timeout", "30")
+    assert agents[0]["turn"]["number"] == 2
+
+
+def test_what_has_no_turn_is_only_suspended(daemon):
+    daemon.spawn("anna", daemon.workspace(), "/say hi")
+    assert daemon.ok("suspend", "anna", "--freeze")[0]["state"] == "suspended"
+    assert daemon.ok("suspend", "anna", "--freeze")[0]["state"] == "suspended"
+    assert daemon.events("anna", "agent:frozen") == []
+
+
+def test_a_frozen_agent_gives_its_slot_to_another_and_cannot_be_removed(house):
+    house.start(config="[turns]\nmax_running = 1\n")
+    work = house.workspace()
+    house.held("anna", work)
+    house.ok("suspend", "anna", "--freeze")
+    assert house.spawn("bert", house.workspace("other"), "/say hi")["turn"]["outcome"] == "success"
+    refused = house.ctl("rm", "anna")
+    assert refused.code == 1
+    assert "is frozen" in refused.error
+    assert house.ctl("shutdown", "--suspend").code == 0
+    assert house.daemon.wait(20) == 0
+    assert not house.sandboxed()
+
+
+def test_mail_waits_for_a_frozen_agent(daemon):
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.ok("suspend", "anna", "--freeze")
+    daemon.spawn("bert", daemon.workspace("other"), '/tool send_message {"to": "anna", "text": "/say got it"}')
+    assert daemon.show("anna")["unread"] == 1
+    (work / "go").touch()
+    daemon.ok("resume", "anna")
+    agent = daemon.wait("anna", "idle")
+    assert agent["turn"]["number"] == 2
+    assert "got it" in agent["turn"]["result"]
+
+
+def test_a_frozen_turn_that_is_killed_from_outside_leaves_its_agent_suspended(daemon, until):
+    daemon.held("anna", daemon.workspace())
+    daemon.ok("suspend", "anna", "--freeze")
+    for pid in daemon.sandboxed():
+        if not pid_in_namespace(pid):
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: daemon.show("anna")["turn"]["outcome"] == "lost", "the loss")
+    assert daemon.show("anna")["state"] == "suspended"

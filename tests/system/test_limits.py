@@ -1,0 +1,128 @@
+"""Turns that take too long or say nothing, and turns that are lost: each with its outcome, also after a restart."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.system.test_freeze import pid_in_namespace
+
+
+def lose(house, until, name="anna"):
+    """Kill a turn's sandbox from outside, by bubblewrap's outer process."""
+    turn = house.show(name)["turn"]["number"]
+    kill_outer(house)
+    until(lambda: lost(house, name, turn), "the loss")
+
+
+def kill_outer(house):
+    outer = [pid for pid in house.sandboxed() if not pid_in_namespace(pid)]
+    assert outer
+    for pid in outer:
+        os.kill(pid, signal.SIGKILL)
+
+
+def lost(house, name, number):
+    with house.wire() as wire:
+        turns = wire.call("agent.turns", agent=name)["turns"]
+    return [turn["outcome"] for turn in turns if turn["number"] == number] == ["lost"]
+
+
+def test_a_silent_turn_is_stopped(house):
+    house.start(config="[turns]\nsilence_limit = 0.5\n")
+    agent = house.spawn("anna", house.workspace(), "/sleep 1000")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "timed_out")
+    assert "turns.silence_limit" in agent["turn"]["error"]
+    assert not house.sandboxed()
+
+
+def test_a_turn_that_prints_is_not_silent(house):
+    house.start(config="[turns]\nsilence_limit = 1.0\n")
+    script = "\n".join("/shell sleep 0.4" for _ in range(5))
+    assert house.spawn("anna", house.workspace(), script)["turn"]["outcome"] == "success"
+
+
+@pytest.mark.parametrize("key", ["silence_limit", "time_limit"])
+def test_the_time_without_a_daemon_counts(house, until, key):
+    house.start(config=f"[turns]\n{key} = 2\n")
+    work = house.workspace()
+    house.held("anna", work)
+    house.kill()
+    began = (work / "ready-anna").stat().st_mtime
+    until(lambda: time.time() > began + 2, "time")
+    house.start()
+    agent = house.wait("anna", "failed")
+    assert (agent["turn"]["outcome"], agent["turn"]["number"]) == ("timed_out", 1)
+    assert key in agent["turn"]["error"]
+    until(lambda: not house.sandboxed(), "the end of its processes")
+
+
+def test_frozen_time_does_not_count(house, until):
+    house.start(config="[turns]\nsilence_limit = 1.5\ntime_limit = 1.5\n")
+    work = house.workspace()
+    house.held("anna", work)
+    began = time.time()
+    house.ok("suspend", "anna", "--freeze")
+    until(lambda: time.time() > began + 2, "time")
+    (work / "go").touch()
+    assert house.ok("resume", "anna", "--wait")[0]["turn"]["outcome"] == "success"
+
+
+def test_a_lost_turn_waits_for_a_person(daemon, until):
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    lose(daemon, until)
+    assert daemon.show("anna")["state"] == "failed"
+    (work / "go").touch()
+    assert daemon.ok("resume", "anna", "--wait")[0]["turn"]["outcome"] == "success"
+
+
+def test_an_agent_that_restores_itself_goes_on_where_it_was_lost(daemon, until):
+    work = daemon.workspace()
+    daemon.held("anna", work, "--restore", "auto")
+    session = daemon.show("anna")["session_id"]
+    lose(daemon, until)
+    (work / "go").touch()
+    (event,) = daemon.events("anna", "agent:restored")
+    assert "going on in 1 s" in event["text"]
+    agent = daemon.wait("anna", "idle")
+    assert (agent["turn"]["number"], agent["turn"]["outcome"], agent["session_id"]) == (2, "success", session)
+    (_, prompt) = daemon.events("anna", "user")
+    assert "You were stopped in the middle of the task below" in prompt["text"]
+
+
+def test_an_agent_that_is_lost_too_often_waits_for_a_person(house, until):
+    house.start(config='[turns]\nrestores = 1\n[agent]\nrestore = "auto"\n')
+    work = house.workspace()
+    house.held("anna", work)
+    lose(house, until)
+    house.wait("anna", "idle")
+    house.ok("send", "anna", "/shell touch again; while :; do sleep 0.02; done")
+    until((work / "again").exists, "another turn")
+    lose(house, until)
+    agent = house.wait("anna", "failed")
+    assert (agent["turn"]["number"], agent["turn"]["outcome"]) == (3, "lost")
+    assert len(house.events("anna", "agent:restored")) == 1
+
+
+def test_a_turn_lost_with_the_daemon_is_restored_by_the_next_one(daemon, until):
+    work = daemon.workspace()
+    daemon.held("anna", work, "--restore", "auto")
+    daemon.kill()
+    kill_outer(daemon)
+    (work / "go").touch()
+    daemon.start()
+    assert daemon.wait("anna", "idle")["turn"]["number"] == 2
+    assert [turn["outcome"] for turn in turns(daemon, "anna")] == ["lost", "success"]
+
+
+def turns(house, name):
+    with house.wire() as wire:
+        return wire.call("agent.turns", agent=name)["turns"]
+
+
+def test_a_child_restores_as_its_parent_does(daemon):
+    daemon.spawn("anna", daemon.workspace(), '/tool spawn_agent {"name": "kid", "prompt": "/say x"}', "--restore", "auto")
+    daemon.wait("kid", "idle")
+    assert daemon.ctl("spawn", "bert", "-w", ".", "--restore", "never").code == 2

@@ -1,0 +1,150 @@
+"""What agents ask the operator and want to be told later: answers and reminders start turns, also after a restart."""
+
+import json
+import re
+import time
+
+
+def ask(house, work, text="shall I?"):
+    house.spawn("anna", work, f"/tool ask_operator {json.dumps({'question': text})}")
+    (question,) = house.ok("inbox")
+    return question
+
+
+def test_a_question_and_its_answer(daemon):
+    question = ask(daemon, daemon.workspace())
+    assert (question["kind"], question["from"], question["text"]) == ("question", "anna", "shall I?")
+    assert f"question {question['id']} waits for the operator" in daemon.tool("anna")[0]
+    assert f"{question['id']}  " in daemon.ctl("inbox").out
+    assert "anna  asks\n  shall I?" in daemon.ctl("inbox").out
+    answered = daemon.ok("answer", str(question["id"]), "/say yes, do")
+    assert daemon.ok("inbox") == []
+    agent = daemon.wait("anna", "idle")
+    assert agent["turn"]["number"] == 2
+    assert "yes, do" in agent["turn"]["result"]
+    prompt = daemon.events("anna", "user")[-1]["text"]
+    assert f"The operator's answer to your question {question['id']}:" in prompt
+    assert "> shall I?" in prompt
+    assert answered["agent"]["name"] == "anna"
+    kinds = [event["kind"] for event in daemon.events("anna")]
+    assert [kind for kind in kinds if kind.startswith("question:")] == ["question:asked", "question:answered"]
+
+
+def test_a_question_is_answered_once(daemon):
+    question = ask(daemon, daemon.workspace())
+    daemon.ok("answer", str(question["id"]), "yes")
+    again = daemon.ctl("answer", str(question["id"]), "no")
+    assert again.code == 1
+    assert "settled already" in again.error
+    assert daemon.ctl("answer", "999", "x").code == 4
+    assert daemon.ctl("answer", "one", "x").code == 2
+    assert daemon.ctl("answer", "1").code == 2
+
+
+def test_a_question_survives_the_daemon(daemon):
+    question = ask(daemon, daemon.workspace())
+    daemon.kill()
+    daemon.start()
+    assert daemon.ok("inbox") == [question]
+    daemon.ok("answer", str(question["id"]), "/say fine")
+    assert "fine" in daemon.wait("anna", "idle")["turn"]["result"]
+
+
+def test_an_item_can_be_dismissed(daemon):
+    question = ask(daemon, daemon.workspace())
+    daemon.spawn("bert", daemon.workspace("other"), '/tool send_message {"to": "operator", "text": "just so"}')
+    message = daemon.ok("inbox")[1]
+    assert message["kind"] == "message"
+    assert daemon.ctl("inbox", "--dismiss", str(message["id"])).out == ""
+    assert daemon.ok("inbox") == [question]
+    assert daemon.ctl("inbox", "--dismiss", str(message["id"])).code == 1
+
+
+def test_a_message_can_be_answered_too(daemon):
+    daemon.spawn("bert", daemon.workspace(), '/tool send_message {"to": "operator", "text": "just so"}')
+    (message,) = daemon.ok("inbox")
+    daemon.ok("answer", str(message["id"]), "--prompt-file", "-", stdin=b"/say thanks")
+    assert "thanks" in daemon.wait("bert", "idle")["turn"]["result"]
+
+
+def test_an_agent_that_is_gone_gets_no_answer(daemon):
+    question = ask(daemon, daemon.workspace())
+    daemon.ok("end", "anna")
+    assert daemon.ctl("answer", str(question["id"]), "x").code == 1
+    daemon.ok("rm", "anna")
+    gone = daemon.ctl("answer", str(question["id"]), "x")
+    assert gone.code == 4
+    assert f"inbox --dismiss {question['id']}" in gone.error
+    daemon.ok("inbox", "--dismiss", str(question["id"]))
+
+
+def test_a_suspended_agents_answer_waits(daemon):
+    question = ask(daemon, daemon.workspace())
+    daemon.ok("suspend", "anna")
+    daemon.ok("answer", str(question["id"]), "/say later")
+    assert daemon.show("anna")["unread"] == 1
+    daemon.ok("resume", "anna")
+    assert "later" in daemon.wait("anna", "idle")["turn"]["result"]
+
+
+def test_a_reminder_starts_a_turn(daemon):
+    daemon.spawn("anna", daemon.workspace(), '/tool remind_me {"text": "/say time is up", "seconds": 0}')
+    prompts = until_prompts(daemon, 2)
+    assert "You wanted to be reminded: /say time is up" in prompts[1]
+    assert "Substrat" in prompts[1]
+
+
+def until_prompts(house, count):
+    deadline = time.monotonic() + 20
+    while len(found := house.events("anna", "user")) < count:
+        assert time.monotonic() < deadline
+    house.wait("anna", "idle")
+    return [event["text"] for event in found]
+
+
+def test_a_reminder_that_is_due_while_no_daemon_runs_is_told_by_the_next_one(daemon):
+    daemon.spawn("anna", daemon.workspace(), '/tool remind_me {"text": "wake up", "seconds": 0.5}')
+    daemon.kill()
+    due = time.time() + 0.6
+    while time.time() < due:
+        pass
+    daemon.start()
+    assert "wake up" in until_prompts(daemon, 2)[1]
+    daemon.kill()
+    daemon.start()
+    assert len(until_prompts(daemon, 2)) == 2
+
+
+def test_reminders_are_listed_and_cancelled(daemon):
+    script = '/tool remind_me {"text": "never", "seconds": 86400}\n/tool whoami {}'
+    daemon.spawn("anna", daemon.workspace(), script)
+    made, who = daemon.tool("anna")
+    number = int(re.match(r"reminder (\d+) is due at 20", made)[1])
+    (reminder,) = json.loads(who)["reminders"]
+    assert (reminder["id"], reminder["text"]) == (number, "never")
+    again = f'/tool cancel_reminder {{"reminder": {number}}}\n' * 2 + "/tool whoami {}"
+    daemon.ok("send", "anna", again, "--wait")
+    cancelled, refused, who = daemon.tool("anna")[2:]
+    assert cancelled == f"reminder {number} is cancelled"
+    assert refused == f"!anna has no reminder {number}"
+    assert json.loads(who)["reminders"] == []
+
+
+def test_an_agent_cannot_cancel_anothers_reminder(daemon):
+    work = daemon.workspace()
+    daemon.spawn("anna", work, '/tool remind_me {"text": "mine", "seconds": 86400}')
+    number = int(re.search(r"\d+", daemon.tool("anna")[0])[0])
+    daemon.spawn("bert", work, f'/tool cancel_reminder {{"reminder": {number}}}')
+    assert daemon.tool("bert") == [f"!bert has no reminder {number}"]
+
+
+def test_reminders_have_bounds(daemon):
+    script = (
+        '/tool remind_me {"text": "x", "seconds": -1}\n/tool remind_me {"text": "x", "seconds": 1e12}\n'
+        + '/tool remind_me {"text": "x", "seconds": 9999}\n' * 101
+    )
+    daemon.spawn("anna", daemon.workspace(), script)
+    answers = daemon.tool("anna")
+    assert answers[0].startswith("!")
+    assert "can be up to" in answers[1]
+    assert answers[-1] == "!anna has 100 reminders already: cancel some"
