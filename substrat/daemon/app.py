@@ -95,6 +95,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
             book.attach(runner)
             runner.remove_mount_points()
+            runner.forget_removed()
             reminders.tell_due()
 
             def ring() -> None:

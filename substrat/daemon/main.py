@@ -9,7 +9,7 @@ import sys
 import trio
 
 from substrat import __version__, errors, paths
-from substrat.daemon import app, config, logs
+from substrat.daemon import app, config, logs, points
 from substrat.daemon.places import Places
 
 
@@ -28,8 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--state-dir", help="where agents are kept (default: SUBSTRAT_STATE_DIR, or the user's state)")
     parser.add_argument("--runtime-dir", help="where sockets are (default: SUBSTRAT_RUNTIME_DIR, or the user's runtime)")
     parser.add_argument("--config", help="the configuration file (default: SUBSTRAT_CONFIG, or the user's config.toml)")
+    parser.add_argument("--points", action="store_true", help="list the instants at which a kill is tested, and exit")
     parser.add_argument("--version", action="version", version=f"substratd {__version__}")
     given = parser.parse_args(arguments)
+    if given.points:
+        print(*points.POINTS, sep="\n")
+        return errors.DONE
     environ = dict(os.environ)
     try:
         places = Places(

@@ -9,6 +9,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from mcp_server.tools import TOOLS, name_of
 from substrat.wire.methods import METHODS
 
 if TYPE_CHECKING:
@@ -20,13 +21,17 @@ TRACE = "SUBSTRAT_TRACE_POINTS"
 """The environment variable that names a file to which every point that is passed is written, a line each."""
 
 CHANGES = (
-    "agent spawned", "prompt queued", "message sent", "message to the operator", "inbox read", "status reported",
-    "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed", "agent removed", "turn begun",
-    "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called", "note taken",
-    "turn accounted for", "tool called", "reminder added", "reminder cancelled", "reminder due", "question asked",
-    "question answered", "question dismissed", "mount point noted", "mount point forgotten",
+    "agent spawned", "prompt queued", "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed",
+    "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
+    "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "mount point noted",
+    "mount point forgotten", "files forgotten", *(f"tool called: {name_of(tool)}" for tool in TOOLS),
 )  # fmt: skip
 """What is committed."""
+WITHIN_A_TOOL = (
+    "message sent", "message to the operator", "inbox read", "status reported", "reminder added", "reminder cancelled",
+    "question asked",
+)  # fmt: skip
+"""What is only ever committed as a part of a tool call."""
 ACTS = (
     "files made", "prompt written", "sandbox started", "operator socket made", "agent socket made", "agent socket removed",
     "mount point made", "mount point removed", "files removed", "SIGINT sent", "SIGTERM sent", "sandbox killed",

@@ -53,8 +53,8 @@ class Runner(Protocol):
     def leave_out(self, option: str) -> bool:
         """Start the agent program without an option from now on; return whether that is news."""
 
-    def forget(self, agent: Agent) -> None:
-        """Delete an agent's files."""
+    def forget_removed(self) -> None:
+        """Delete the files of agents that were removed."""
 
 
 class _Change:
@@ -206,6 +206,7 @@ class Registry:
         """Delete an agent as part of the change under way."""
         assert self._change is not None
         self.store.forget_agent(agent.id)
+        self.store.note_removed(agent.id)
         for child in [other for other in self._agents.values() if other.parent == agent.id]:
             self.put(replace(child, parent=None))
         self._change.removed.add(agent.id)

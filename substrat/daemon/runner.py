@@ -165,11 +165,14 @@ class TurnRunner:
         self._left_out = {agent_program: known | {option}}
         return option not in known
 
-    def forget(self, agent: Agent) -> None:
-        """Delete an agent's files."""
-        self._registry.points.before("files removed")
-        self._places.agent(agent.id).remove()
-        self._registry.points.after("files removed")
+    def forget_removed(self) -> None:
+        """Delete the files of agents that were removed."""
+        for agent_id in self._registry.store.removed():
+            self._registry.points.before("files removed")
+            self._places.agent(agent_id).remove()
+            self._registry.points.after("files removed")
+            with self._registry.change("files forgotten"):
+                self._registry.store.forget_removed(agent_id)
 
     # What a launch needs
 

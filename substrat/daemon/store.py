@@ -59,6 +59,7 @@ _MIGRATIONS = (
     ALTER TABLE turns ADD COLUMN thawed_at REAL;
     ALTER TABLE agents ADD COLUMN restore TEXT NOT NULL DEFAULT 'hold';
     ALTER TABLE agents ADD COLUMN restored_at TEXT NOT NULL DEFAULT '[]';
+    CREATE TABLE removed (agent TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
     CREATE TABLE reminders (
         id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, due REAL NOT NULL, text TEXT NOT NULL
     ) STRICT;
@@ -222,6 +223,18 @@ class Store:
             self._db.execute(f"DELETE FROM {table} WHERE agent = ?", (agent_id,))  # noqa: S608 - the names stand above
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
+
+    def note_removed(self, agent_id: str) -> None:
+        """Note that an agent's files are to be deleted."""
+        self._db.execute("INSERT OR IGNORE INTO removed VALUES (?)", (agent_id,))
+
+    def removed(self) -> list[str]:
+        """Return the ids of removed agents whose files may still be there."""
+        return [row[0] for row in self._db.execute("SELECT agent FROM removed")]
+
+    def forget_removed(self, agent_id: str) -> None:
+        """Note that a removed agent's files are gone."""
+        self._db.execute("DELETE FROM removed WHERE agent = ?", (agent_id,))
 
     # Inbox items
 

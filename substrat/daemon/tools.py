@@ -61,7 +61,7 @@ class ToolCalls:
                 text, is_error = json.loads(known)
                 return text, is_error
             call = tools.parse(name, arguments)
-            with self._supervisor.registry.change("tool called"):
+            with self._supervisor.registry.change(f"tool called: {name}"):
                 text = self._do(self._supervisor.find(agent), call)
                 if identity is not None:
                     store.add_call(agent, turn, identity, json.dumps([text, False]))

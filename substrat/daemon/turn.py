@@ -17,6 +17,7 @@ from substrat.core.ndjson import Line, Splitter
 from substrat.core.toolcalls import Pairing
 from substrat.core.verdict import SILENCE_LIMIT, TIME_LIMIT, Seen
 from substrat.daemon import process
+from substrat.daemon.tail import Cut, Tail
 from substrat.errors import SandboxFailed, StorageFailed
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.turn")
 
-_CHUNK = 256 * 1024
 _BATCH = 200
 _FULL_DISK_PAUSE = 1.0
 _FREEZE_PAUSE = 0.005
@@ -354,27 +354,26 @@ class RunningTurn:
     async def _follow(self, change: Change, done: trio.Event) -> None:
         splitter = Splitter(self._offset)
         try:
-            descriptor = os.open(self._place.stdout, os.O_RDONLY | os.O_CLOEXEC)
+            tail = Tail(self._place.stdout, self._offset)
         except FileNotFoundError:
             done.set()
             return
         try:
             while True:
                 over = self._exited.is_set()
-                data = os.pread(descriptor, _CHUNK, splitter.position)
-                if data:
-                    await self._take(list(splitter.feed(data)))
+                found = tail.read()
+                if isinstance(found, Cut):
+                    await stored(lambda cut=found: self._books.turn_truncated(self.turn, cut.size, cut.expected))  # type: ignore[misc]
+                    splitter = Splitter(found.position)
+                elif found:
+                    await self._take(list(splitter.feed(found)))
                     await trio.lowlevel.checkpoint()
-                elif (size := os.fstat(descriptor).st_size) < splitter.position:
-                    expected = splitter.position
-                    await stored(lambda size=size, expected=expected: self._books.turn_truncated(self.turn, size, expected))  # type: ignore[misc]
-                    splitter = Splitter(size)
                 elif over:
                     break
                 else:
                     await change.wait()
         finally:
-            os.close(descriptor)
+            tail.close()
         await self._take(list(splitter.finish()))
         done.set()
 

@@ -212,7 +212,10 @@ class TurnBook:
             result=_shortened(text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         with self._registry.change("turn accounted for"):
-            agent = self._registry.put_turn(self._with_stored_session(agent), turn)
+            if seen.result is not None:
+                # A chat without a turn that came to its end is empty, and cursor-agent deletes it when it leaves.
+                agent = self._with_stored_session(agent)
+            agent = self._registry.put_turn(agent, turn)
             if seen.result is not None and not turn.contacted:
                 self._journal.tell(Told(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             self._tell_end(agent, turn)

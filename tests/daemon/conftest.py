@@ -68,7 +68,8 @@ def new_agent():
 class FakeRunner:
     """Runs nothing: it notes what it is asked to do."""
 
-    def __init__(self):
+    def __init__(self, removed):
+        self.removed = removed
         self.started = []
         self.stopped = []
         self.admissions = []
@@ -107,8 +108,8 @@ class FakeRunner:
         self.left_out.append(option)
         return news
 
-    def forget(self, agent):
-        self.forgotten.append(agent.name)
+    def forget_removed(self):
+        self.forgotten += self.removed()
 
     @property
     def done(self):
@@ -138,7 +139,7 @@ class House:
         self.clock = clock
         self.store = FragileStore(path)
         self.config = config.parse(settings)
-        self.runner = FakeRunner()
+        self.runner = FakeRunner(self.store.removed)
         self.open()
 
     def open(self, *, attached=True):
@@ -152,7 +153,7 @@ class House:
 
     def restart(self, *, attached=True):
         """Begin anew with another runner."""
-        self.runner = FakeRunner()
+        self.runner = FakeRunner(self.store.removed)
         self.open(attached=attached)
 
     def agent(self, name):

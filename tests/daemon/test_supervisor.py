@@ -627,9 +627,9 @@ def test_a_session_that_is_gone_refuses_to_go_on(house):
 
 
 def test_removing(house):
-    house.spawn("boss"), house.spawn("kid", parent="boss")
+    boss, _ = house.spawn("boss"), house.spawn("kid", parent="boss")
     house.supervisor.remove("boss")
-    assert house.runner.forgotten == ["boss"]
+    assert house.runner.forgotten == [boss.id]
     assert house.agent("kid").parent is None
     with pytest.raises(NotFound):
         house.agent("boss")

@@ -150,7 +150,11 @@ class Wire:
         self._next = 1
         self.notifications = []
         if hello:
-            self.call("hello", protocol=1, client="test")
+            try:
+                self.call("hello", protocol=1, client="test")
+            except BaseException:
+                self.socket.close()
+                raise
 
     def __enter__(self):
         return self

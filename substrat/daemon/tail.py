@@ -1,0 +1,70 @@
+"""Reads on in a file that others append to, and notices that what was read has been taken out again; it never waits."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+_CHUNK = 256 * 1024
+_REMEMBERED = 64
+
+
+class Cut(NamedTuple):
+    """The file was cut.
+
+    Args:
+        size: how many bytes it has now.
+        expected: how many had been read.
+        position: where reading goes on: at the beginning if that is new, else at the end.
+    """
+
+    size: int
+    expected: int
+    position: int
+
+
+class Tail:
+    """Reads one file from a position on.
+
+    Args:
+        path: the file.
+        position: where to begin, in bytes.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+
+    def __init__(self, path: str, position: int) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._position = position
+        # The first and the last bytes that were read: when they have changed, so has what lies between.
+        self._first = os.pread(self._descriptor, min(_REMEMBERED, position), 0)
+        self._last = b""
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def read(self) -> bytes | Cut:
+        """Return what has been appended, nothing if nothing was, or that the file was cut."""
+        start = self._position - len(self._last)
+        data = os.pread(self._descriptor, _CHUNK + len(self._last), start)
+        if data[: len(self._last)] != self._last or len(data) < len(self._last):
+            return self._cut()
+        fresh = data[len(self._last) :]
+        if not fresh and os.fstat(self._descriptor).st_size < self._position:
+            return self._cut()
+        if fresh:
+            self._first += fresh[: max(0, _REMEMBERED - self._position)] if self._position < _REMEMBERED else b""
+            self._position += len(fresh)
+            self._last = data[-_REMEMBERED:]
+        return fresh
+
+    def _cut(self) -> Cut:
+        size, expected = os.fstat(self._descriptor).st_size, self._position
+        begins_anew = os.pread(self._descriptor, len(self._first), 0) != self._first
+        self._position = 0 if begins_anew else size
+        if begins_anew:
+            self._first = b""
+        self._last = b""
+        return Cut(size, expected, self._position)
