@@ -53,8 +53,9 @@ def test_it_holds_every_module_and_no_test(wheel):
     assert not any("test" in name.lower() for name in wheel.namelist())
 
 
-def test_it_holds_the_unit(wheel):
-    assert wheel.read("substrat/daemon/units/substratd.service") == (ROOT / "systemd" / "substratd.service").read_bytes()
+@pytest.mark.parametrize("unit", ["substratd.service", "substratd.socket"])
+def test_it_holds_the_units(wheel, unit):
+    assert wheel.read(f"substrat/daemon/units/{unit}") == (ROOT / "systemd" / unit).read_bytes()
 
 
 def test_it_names_the_programs(wheel):

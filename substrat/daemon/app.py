@@ -14,7 +14,7 @@ import trio
 
 from substrat import __version__
 from substrat.daemon import config as configuration
-from substrat.daemon import process
+from substrat.daemon import process, sockets
 from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.alarm import Alarm
 from substrat.daemon.chats import Chats
@@ -104,16 +104,19 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
 
             nursery.start_soon(alarm.run, ring)
             points.before("operator socket made")
-            await nursery.start(door.serve, os.path.join(places.runtime, "daemon.sock"))
-            nursery.start_soon(notifier.feed_watchdog)
+            held = sockets.inherited(settings.environ)
+            listener = held or sockets.listen(os.path.join(places.runtime, "daemon.sock"), 0o600)
             points.after("operator socket made")
+            await nursery.start(door.serve, listener)
+            nursery.start_soon(notifier.feed_watchdog)
             points.before("daemon ready")
             notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
             points.after("daemon ready")
             log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
         points.at("daemon to be stopped")
         notifier.send("STOPPING=1")
-        _remove_socket(places.runtime)
+        if held is None:
+            _remove_socket(places.runtime)
         log.info("stopped", turns_going_on=registry.running)
 
 

@@ -128,9 +128,10 @@ class OperatorDoor:
             "daemon.shutdown": self._shutdown,
         }
 
-    async def serve(self, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen on the operator socket until cancelled."""
-        listener = sockets.listen(path, 0o600)
+    async def serve(
+        self, listener: trio.SocketListener, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve the operator socket until cancelled."""
         task_status.started()
         await sockets.accept_forever(listener, MAX_CONNECTIONS, self.serve_stream)
 

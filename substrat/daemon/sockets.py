@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from substrat.errors import StateUnusable
 from substrat.paths import short_socket_path
 from substrat.wire.framing import LineSplitter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 log = structlog.get_logger("substrat.sockets")
 
 _OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _BACKLOG = 512
+_FIRST_PASSED_FD = 3
 _CHUNK = 64 * 1024
 
 
@@ -48,6 +50,26 @@ def listen(path: str, mode: int) -> trio.SocketListener:
     finally:
         if directory is not None:
             os.close(directory)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+
+
+def inherited(environ: Mapping[str, str]) -> trio.SocketListener | None:
+    """Return the listening Unix socket that systemd holds for this process (sd_listen_fds(3)), None when there is none.
+
+    Args:
+        environ: the process's environment.
+
+    Raises:
+        StateUnusable: what was passed on is something else.
+    """
+    if environ.get("LISTEN_PID") != str(os.getpid()) or environ.get("LISTEN_FDS", "0") == "0":
+        return None
+    sock = socket.socket(fileno=_FIRST_PASSED_FD)
+    is_listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if environ["LISTEN_FDS"] != "1" or (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM) or not is_listening:
+        sock.close()
+        raise StateUnusable("the socket unit must have one ListenStream= and that a path: install the service again")
+    sock.set_inheritable(False)
     return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 

@@ -271,3 +271,17 @@ def test_the_wheel_carries_the_unit():
     target = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]["systemd/substratd.service"]
     template = Path(service.__file__).parents[2].parent / target
     assert json.dumps(str(template)).endswith('substrat/daemon/units/substratd.service"')
+
+
+def test_the_socket_unit_comes_and_goes_with_the_service(ctl, config, installed, tmp_path):
+    installed("bin", tmp_path)
+    socket = config.with_name("substratd.socket")
+    done = ctl("service", "install", "--socket")
+    assert done.code == 0
+    assert f"wrote {socket}" in done.out
+    assert socket.read_text() == (UNIT.with_name("substratd.socket")).read_text()
+    assert "enable --now substratd.socket" in done.err
+    assert ctl("service", "uninstall").code == 0
+    assert not socket.exists()
+    assert ctl("service", "install").code == 0
+    assert not socket.exists()

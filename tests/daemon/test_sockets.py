@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from substrat.daemon import sockets
-from substrat.errors import MessageTooLarge
+from substrat.errors import MessageTooLarge, StateUnusable
 from substrat.paths import short_socket_path
 
 PATIENCE = 20
@@ -165,3 +165,41 @@ async def test_more_connections_than_allowed_wait(tmp_path):
                 assert await second.receive_some() == b"seen"
             nursery.cancel_scope.cancel()
     assert served == [b"1", b"2"]
+
+
+def passed(**environ):
+    return {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", **environ}
+
+
+@pytest.mark.parametrize("environ", [{}, passed(LISTEN_PID="1"), passed(LISTEN_FDS="0")])
+def test_without_a_socket_unit_nothing_is_inherited(environ):
+    assert sockets.inherited(environ) is None
+
+
+@pytest.fixture
+def as_third(monkeypatch):
+    """Let a descriptor stand for the one that systemd passes on."""
+
+    def put(sock):
+        monkeypatch.setattr(sockets, "_FIRST_PASSED_FD", sock.detach())
+
+    return put
+
+
+async def test_a_socket_that_systemd_holds_is_served(tmp_path, as_third):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(str(tmp_path / "s"))
+    sock.listen()
+    as_third(sock)
+    async with sockets.inherited(passed()) as listener, await connect(tmp_path / "s") as client:
+        async with await listener.accept() as server:
+            await client.send_all(b"x")
+            assert await server.receive_some() == b"x"
+    assert (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_something_else_that_is_passed_on_is_refused(as_third, kind):
+    as_third(socket.socket(socket.AF_UNIX, kind))
+    with pytest.raises(StateUnusable, match="ListenStream"):
+        sockets.inherited(passed())

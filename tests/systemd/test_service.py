@@ -273,3 +273,23 @@ def test_the_unit_also_runs_under_the_system_manager(system_service):
     assert system_service.ok("show", "anna")["state"] == "idle"
     system_service.systemctl("reload", UNIT)
     assert system_service.show("ActiveState")["ActiveState"] == "active"
+
+
+def test_with_the_socket_unit_the_first_command_starts_the_daemon(service):
+    done = service.ctl("service", "install", "--socket")
+    assert f"wrote {service.home}/.config/systemd/user/substratd.socket\n" in done.stdout
+    assert service.show("ActiveState", "UnitFileState", unit="substratd.socket") == {
+        "ActiveState": "active", "UnitFileState": "enabled",
+    }  # fmt: skip
+    service.systemctl("stop", UNIT, "--job-mode=ignore-dependencies")
+    assert service.show("ActiveState") == {"ActiveState": "inactive"}
+    assert service.ok("ls") == []
+    assert service.show("ActiveState") == {"ActiveState": "active"}
+    held = service.held("anna")
+    # A command that comes while the daemon is restarted waits for it instead of being refused.
+    service.systemctl("restart", "--no-block", UNIT)
+    assert states(service) == {"anna": "running"}
+    check_it_goes_on(service, "anna", held)
+    assert "removed" in service.ctl("service", "uninstall").stdout
+    assert not service.exists(".config/systemd/user/substratd.socket")
+    assert service.ctl("ls", check=False).returncode == 3

@@ -18,6 +18,7 @@ COMMAND = Command(
     least=1,
     most=1,
     options=(
+        Option("--socket", about="let systemd hold the socket: the first command starts the daemon"),
         Option("--dry-run", about="only print the unit and say what would be done"),
         Option("--system", about="not available: Substrat runs as a user's service"),
     ),
@@ -28,6 +29,7 @@ COMMAND = Command(
     ),
 )
 UNIT = "substratd.service"
+SOCKET_UNIT = "substratd.socket"
 
 
 def run(arguments: Arguments) -> int:
@@ -77,14 +79,14 @@ def render(template: str, program: str, search: str = "") -> str:
     return template.replace("ExecStart=substratd", lines)
 
 
-def find_template() -> str:
-    """Return the unit as it is shipped: beside the packages in a checkout, inside them in a wheel."""
+def find_template(unit: str = UNIT) -> str:
+    """Return a unit as it is shipped: beside the packages in a checkout, inside them in a wheel."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    for path in (os.path.join(package, "daemon", "units", UNIT), os.path.join(os.path.dirname(package), "systemd", UNIT)):
+    for path in (os.path.join(package, "daemon", "units", unit), os.path.join(os.path.dirname(package), "systemd", unit)):
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 return file.read()
-    raise errors.SubstratError(f"{UNIT} is missing from the installation in {package}: install Substrat again")
+    raise errors.SubstratError(f"{unit} is missing from the installation in {package}: install Substrat again")
 
 
 def _install(path: str, arguments: Arguments) -> int:
@@ -102,11 +104,23 @@ def _install(path: str, arguments: Arguments) -> int:
     _say(arguments, f"wrote {path}")
     # What runs already would go on as it was started: with the program before an upgrade, and without a new PATH.
     restart = [["try-restart", UNIT]] if again else []
-    done = _systemctl([["daemon-reload"], *restart, ["enable", "--now", UNIT]], arguments)
+    # systemd takes the socket over only while no daemon holds it.
+    socket = [["stop", UNIT], ["enable", "--now", SOCKET_UNIT]] if _install_socket(path, arguments) else []
+    done = _systemctl([["daemon-reload"], *(socket or restart), ["enable", "--now", UNIT]], arguments)
     _warn_about_lingering()
     if arguments.json:
         output.put_json({"unit": path, "installed": True, "text": text})
     return errors.DONE if done else errors.FAILED
+
+
+def _install_socket(path: str, arguments: Arguments) -> bool:
+    """Write the socket's unit beside the service's, if that is wanted; returns whether it is."""
+    if arguments.flag("socket"):
+        target = os.path.join(os.path.dirname(path), SOCKET_UNIT)
+        with open(target, "w", encoding="utf-8") as file:
+            file.write(find_template(SOCKET_UNIT))
+        _say(arguments, f"wrote {target}")
+    return arguments.flag("socket")
 
 
 def _uninstall(path: str, arguments: Arguments) -> int:
@@ -118,6 +132,10 @@ def _uninstall(path: str, arguments: Arguments) -> int:
         else:
             sys.stdout.write(f"would stop the daemon and remove {path}\n")
         return errors.DONE
+    socket = os.path.join(os.path.dirname(path), SOCKET_UNIT)
+    if os.path.exists(socket):
+        _systemctl([["disable", "--now", SOCKET_UNIT]], arguments)
+        os.unlink(socket)
     _systemctl([["disable", "--now", UNIT]], arguments)
     os.unlink(path)
     _say(arguments, f"removed {path}; agents and their state stay")
