@@ -191,10 +191,13 @@ async def test_a_socket_that_systemd_holds_is_served(tmp_path, as_third):
     sock.bind(str(tmp_path / "s"))
     sock.listen()
     as_third(sock)
-    async with sockets.inherited(passed()) as listener, await connect(tmp_path / "s") as client:
-        async with await listener.accept() as server:
-            await client.send_all(b"x")
-            assert await server.receive_some() == b"x"
+    async with (
+        sockets.inherited(passed()) as listener,
+        await connect(tmp_path / "s") as client,
+        await listener.accept() as server,
+    ):
+        await client.send_all(b"x")
+        assert await server.receive_some() == b"x"
     assert (tmp_path / "s").exists()
 
 
