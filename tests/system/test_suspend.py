@@ -353,14 +353,6 @@ def test_suspend_all_of_nobody(daemon):
     assert daemon.ok("resume", "--all") == []
 
 
-def test_freeze_is_refused_until_it_exists(daemon):
-    daemon.spawn("anna", daemon.workspace())
-    done = daemon.ctl("suspend", "anna", "--freeze")
-    assert done.code in {1, 2}
-    assert "freeze" in done.error
-    assert daemon.show("anna")["state"] == "idle"
-
-
 def test_suspend_and_resume_again_and_again(daemon, until):
     work = daemon.workspace()
     session = daemon.spawn("anna", work, "one")["session_id"]
