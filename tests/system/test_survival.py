@@ -287,3 +287,32 @@ def test_a_daemon_that_died_right_after_spawn_starts_the_turn_once(house, until)
     outcomes = [agent["turn"]["outcome"] for agent in house.ok("ls")]
     assert len(runs) >= outcomes.count("success")
     assert len(runs) <= 5
+
+
+def test_a_follower_gets_every_event_once_and_in_order_across_kills(daemon, until):
+    work = daemon.workspace()
+    script = "\n".join(f"/emit 200 20\n/shell while [ ! -e go-{number} ]; do sleep 0.01; done" for number in range(4))
+    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=f"{script}\n/say end".encode())
+    follower = daemon.follow("logs", "anna", "-f", "--json")
+    first = os.read(follower.stdout.fileno(), 1)  # it is there
+    for number in range(4):
+        (work / f"go-{number}").touch()
+        daemon.kill()
+        daemon.start()
+    assert daemon.wait("anna", "idle")["turn"]["outcome"] == "success"
+    daemon.ok("end", "anna")
+    out, _ = follower.communicate(timeout=30)
+    followed = [json.loads(line) for line in (first + out).splitlines()]
+    assert followed == daemon.events("anna")
+    assert sum(event["kind"] == "assistant:delta" for event in followed) >= 800
+
+
+def test_two_resumes_at_once_start_one_turn(daemon, until):
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.ok("suspend", "anna")
+    (work / "go").touch()
+    resumes = [daemon.follow("resume", "anna") for _ in range(6)]
+    assert [process.wait(20) for process in resumes] == [0] * 6
+    assert daemon.wait("anna", "idle")["turn"]["number"] == 2
+    assert len(daemon.events("anna", "turn:started")) == 2
