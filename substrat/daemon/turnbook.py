@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.turnbook")
 
 _MAX_RESULT = 1024 * 1024
+_FULL_DISK_PAUSE = 1.0
 _NOT_CONTACTED = (
     "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
     "cursor-agent says nothing when it can't read its mcp.json or start a server"
@@ -90,8 +91,9 @@ class TurnBook:
                 try:
                     self._start_turn(agent)
                 except StorageFailed as problem:
-                    # What was accepted stays queued; the next change tries again.
+                    # What was accepted stays queued. There may never be another change, so it is tried again by itself.
                     log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+                    runner.admit_at(now + _FULL_DISK_PAUSE)
                     return
 
     def _start_turn(self, agent: Agent) -> None:
