@@ -207,7 +207,7 @@ class TurnBook:
             result=_shortened(seen.result.text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         with self._registry.change():
-            agent = self._registry.put_turn(self._with_stored_session(agent), turn)
+            agent = self._registry.put_turn(self._with_stored_session(agent, turn), turn)
             if seen.result is not None and not turn.contacted:
                 self._journal.tell(Told(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             self._tell_end(agent, turn)
@@ -228,9 +228,15 @@ class TurnBook:
         text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
         self._journal.tell(Told(agent.id, turn.id, "turn:ended", text))
 
-    def _with_stored_session(self, agent: Agent) -> Agent:
+    def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
+        """Note that the session is on disk for good: a chat that holds no whole turn is deleted by a program that is stopped."""
         runner = self._registry.runner
-        if agent.session is None or runner is None or not runner.session_stored(agent):
+        if (
+            agent.session is None
+            or turn.outcome is not Outcome.SUCCESS
+            or runner is None
+            or not runner.session_stored(agent)
+        ):
             return agent
         return replace(agent, session=replace(agent.session, stored=True))
 
