@@ -229,7 +229,7 @@ class TurnBook:
         self._journal.tell(Told(agent.id, turn.id, "turn:ended", text))
 
     def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
-        """Note that the session is on disk for good: a chat that holds no whole turn is deleted by a program that is stopped."""
+        """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
         runner = self._registry.runner
         if (
             agent.session is None
