@@ -4,6 +4,7 @@ import re
 import shutil
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -282,8 +283,22 @@ class Lifecycle(RuleBasedStateMachine):
             assert stored == [event.cursor for event in self.seen if event.agent not in self.gone]
 
 
-TestLifecycle = Lifecycle.TestCase
-TestLifecycle.settings = settings(
-    max_examples=int(100 * DEEP), stateful_step_count=50, deadline=None, print_blob=True, report_multiple_bugs=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)  # fmt: skip
+def walks(count):
+    return settings(
+        max_examples=max(1, int(count * DEEP)), stateful_step_count=50, deadline=None, print_blob=True,
+        report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+
+class TestLifecycle(Lifecycle.TestCase):
+    """A few thousand steps."""
+
+    settings = walks(100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestLifecycleDeeply(Lifecycle.TestCase):
+    """Many more."""
+
+    settings = walks(600)
