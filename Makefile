@@ -3,14 +3,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait more than they compute, so twice the cores of a small machine.
 WORKERS ?= 4
+# What `make soak` does.
+SECONDS := 600
+AGENTS ?= 50
+SEED ?= 1
 
-.PHONY: help demo test check lint types slow bench clean
+.PHONY: help demo test check lint types slow bench soak clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves nothing behind)"
 	@echo "make test    lint, types and tests"
 	@echo "make slow    the tests that take longer"
 	@echo "make bench   measure speed and size"
+	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
 	@echo "make clean   remove what was built"
 
 demo:
@@ -39,6 +44,10 @@ types:
 bench:
 	@sh .ci/setup dev
 	@$(BIN)/python benchmarks/run.py
+
+soak:
+	@sh .ci/setup dev
+	@$(BIN)/python benchmarks/soak.py --seconds $(SECONDS) --agents $(AGENTS) --seed $(SEED)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

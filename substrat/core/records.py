@@ -55,7 +55,7 @@ class Session:
 
     Args:
         id: its UUID, as `system/init` gave it.
-        stored: whether its `store.db` was seen on disk after a turn; from then on a missing one is an error.
+        stored: whether its `store.db` was seen on disk after a turn that succeeded; from then on a missing one is an error.
     """
 
     id: str

@@ -166,7 +166,10 @@ def find_unrecorded(status: bytes, stdout: str) -> Process | None:
     """
     inner, code = read_status(status)
     if inner is None:
-        return None
+        # The daemon died so soon that bubblewrap hadn't reported yet, or there was no room for its report.
+        outer = _writer(stdout)
+        started = _start_time(outer) if outer is not None else None
+        return Process(outer, started, boot_id()) if outer is not None and started is not None else None
     if code is not None:
         return Process(inner, 0, "ended")  # no boot has that id, so it will be found gone and its output read
     try:
@@ -177,6 +180,19 @@ def find_unrecorded(status: bytes, stdout: str) -> Process | None:
     outer = _parent(inner)
     started = _start_time(outer) if outer is not None else None
     return Process(outer, started, boot_id()) if outer is not None and started is not None else None
+
+
+def _writer(path: str) -> int | None:
+    """Return the outermost process whose standard output is a file."""
+    if not os.path.exists(path):
+        return None
+    path = os.path.realpath(path)
+    writers = set()
+    for entry in os.listdir("/proc"):
+        with suppress(OSError):  # it has ended meanwhile, or is another user's
+            if entry.isdigit() and os.readlink(f"/proc/{entry}/fd/1") == path:
+                writers.add(int(entry))
+    return next((pid for pid in writers if _parent(pid) not in writers), None)
 
 
 def signal_program(inner: int, number: signal.Signals) -> bool:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.turnbook")
 
 _MAX_RESULT = 1024 * 1024
+_FULL_DISK_PAUSE = 1.0
 _NOT_CONTACTED = (
     "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
     "cursor-agent says nothing when it can't read its mcp.json or start a server"
@@ -91,8 +92,9 @@ class TurnBook:
                 try:
                     self._start_turn(agent)
                 except StorageFailed as problem:
-                    # What was accepted stays queued; the next change tries again.
+                    # What was accepted stays queued. There may never be another change, so it is tried again by itself.
                     log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+                    self._registry.wake_at(now + _FULL_DISK_PAUSE)
                     return
 
     def _start_turn(self, agent: Agent) -> None:
@@ -212,10 +214,7 @@ class TurnBook:
             result=_shortened(text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         with self._registry.change("turn accounted for"):
-            if seen.result is not None:
-                # A chat without a turn that came to its end is empty, and cursor-agent deletes it when it leaves.
-                agent = self._with_stored_session(agent)
-            agent = self._registry.put_turn(agent, turn)
+            agent = self._registry.put_turn(self._with_stored_session(agent, turn), turn)
             if seen.result is not None and not turn.contacted:
                 self._journal.tell(Told(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             self._tell_end(agent, turn)
@@ -237,9 +236,15 @@ class TurnBook:
         text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
         self._journal.tell(Told(agent.id, turn.id, "turn:ended", text))
 
-    def _with_stored_session(self, agent: Agent) -> Agent:
+    def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
+        """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
         runner = self._registry.runner
-        if agent.session is None or runner is None or not runner.session_stored(agent):
+        if (
+            agent.session is None
+            or turn.outcome is not Outcome.SUCCESS
+            or runner is None
+            or not runner.session_stored(agent)
+        ):
             return agent
         return replace(agent, session=replace(agent.session, stored=True))
 

@@ -353,6 +353,8 @@ def test_a_sandbox_that_was_not_recorded_is_found_by_its_output(inner_and_outer,
     status = bench.files[3].read_bytes()
     assert process.find_unrecorded(status, str(bench.files[1])) == outer
     assert process.find_unrecorded(status, str(tmp_path / "another")) is None
-    assert process.find_unrecorded(b"", str(bench.files[1])) is None
+    # bubblewrap had no time to report, or no room: a second sandbox beside the first would be the same session twice.
+    assert process.find_unrecorded(b"", str(bench.files[1])) == outer
+    assert process.find_unrecorded(b"", str(tmp_path / "another")) is None
     mine = b'{ "child-pid": %d }' % os.getpid()
     assert process.find_unrecorded(mine, str(bench.files[1])) is None

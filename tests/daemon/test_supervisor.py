@@ -906,6 +906,19 @@ def test_a_turn_that_could_not_be_started_starts_with_the_next_change(new_house)
     assert house.state("bob") == "running"
 
 
+def test_a_turn_that_could_not_be_started_is_tried_again_by_itself(new_house):
+    house = new_house()
+    house.spawn("bob")
+    house.registry.admit = lambda: None
+    house.supervisor.send("bob", "work")
+    house.registry.admit = house.book.admit
+    house.store.failing = True
+    house.book.admit()
+    house.store.failing = False
+    (when,) = house.runner.admissions
+    assert when > house.clock.time - 10
+
+
 def test_a_change_that_breaks_halfway_changes_nothing(house):
     house.spawn("bob", "work")
     before = snapshot(house)

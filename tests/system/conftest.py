@@ -225,7 +225,6 @@ class House:
         self.agent = PROGRAMS / "cursor-agent-standin"
         self.daemon = None
         self._started = []
-        self._namespaces = set()
 
     def __enter__(self):
         return self
@@ -428,14 +427,15 @@ class House:
         """The processes of this house's sandboxes: who holds its files open, and who shares their pid namespaces."""
         own = _link("/proc/self/ns/pid")
         mine = {process.pid for process in self._started}
-        found, prefix = set(), f"{self.state}/agents/"
+        # Not remembered from look to look: the kernel gives a namespace's number to a stranger's as soon as it is free.
+        found, namespaces, prefix = set(), set(), f"{self.state}/agents/"
         for pid in _processes():
             if pid in mine or not any(path.startswith(prefix) for path in _descriptors(pid)) or not _alive(pid):
                 continue
             found.add(pid)
-            self._namespaces.add(_link(f"/proc/{pid}/ns/pid"))
-        self._namespaces -= {own, ""}
-        found |= {pid for pid in _processes() if _link(f"/proc/{pid}/ns/pid") in self._namespaces and _alive(pid)}
+            namespaces.add(_link(f"/proc/{pid}/ns/pid"))
+        namespaces -= {own, ""}
+        found |= {pid for pid in _processes() if _link(f"/proc/{pid}/ns/pid") in namespaces and _alive(pid)}
         return found
 
     def clear(self):

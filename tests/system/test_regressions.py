@@ -1,6 +1,8 @@
 """Faults that were there once: each test is the shortest way to the fault."""
 
 import json
+import os
+import signal
 
 
 def test_a_child_that_ends_while_its_parent_is_being_ended_stops_nobody(house, until):
@@ -58,3 +60,18 @@ def test_a_second_daemon_cannot_take_the_sockets(house):
     assert code == 1
     assert str(house.daemon.pid) in said
     assert house.ok("ls") == []
+
+
+def test_an_agent_whose_chat_never_held_a_turn_can_be_resumed(house, until):
+    """A killed program leaves an empty chat behind, and the next one that is stopped removes it."""
+    house.start()
+    work = house.workspace()
+    house.held("anna", work)
+    for pid in house.sandboxed():
+        os.kill(pid, signal.SIGKILL)
+    house.wait("anna", "failed")
+    house.ok("send", "anna", "/shell touch again; sleep 100")
+    until((work / "again").exists, "the second turn")
+    house.ok("suspend", "anna")
+    house.ok("resume", "anna", "--wait", "--timeout", "20")
+    assert house.show("anna")["turn"]["outcome"] == "success"

@@ -1,0 +1,304 @@
+"""Random walks through the lifecycle, against the model: no process runs, commits fail and daemons die at any step."""
+
+import re
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from substrat.core.stream import Result
+from substrat.core.verdict import Seen, judge
+from substrat.errors import SubstratError
+from tests.daemon.conftest import House
+from tests.model.conftest import DEEP
+from tests.model.reference import Refusal, World
+
+LIMITS = {"waiting_items": 4, "children": 2, "depth": 2, "agents": 5}
+ROOM = 2
+PASSES = "RetriableError: [unavailable] PING timed out"
+TOKENS = re.compile(r"tok\d+|child agent \S+ has finished turn \d+")
+QUOTED = "You were stopped in the middle"
+
+REQUESTS = [
+    "send with a prompt", "send with a prompt", "suspend", "suspend", "resume", "resume", "resume with a prompt",
+    "interrupt", "end", "remove",
+]  # fmt: skip
+TURNS = ["begin", "begin", "begin", "act", "time is up", "inbox", "result", "result", "exit", "gone", "passes", "passes"]
+
+who = st.integers(0, 3)
+
+
+class Clock:
+    """Almost stands still: whether the time to try again has come is the test's decision alone."""
+
+    def __init__(self):
+        self.time = 1_700_000_000.0
+
+    def __call__(self):
+        self.time += 2**-14
+        return self.time
+
+
+class Countdown:
+    """True after having been asked so many times: the store asks once a commit."""
+
+    def __init__(self, commits):
+        self.left = commits
+
+    def __bool__(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def tokens_in(text):
+    """What a text was made of, in the model's words."""
+    words = [word.split() for word in TOKENS.findall(text)]
+    return sorted(word[0] if len(word) == 1 else f"report:{word[2]}:{word[-1]}" for word in words)
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """The daemon's agents and the model, asked the same things."""
+
+    def __init__(self):
+        super().__init__()
+        self.directory = tempfile.mkdtemp(prefix="substrat-model-")
+        self.house = House(f"{self.directory}/substrat.db", Clock(), turns={"max_running": ROOM}, limits=LIMITS)
+        self.world = World(
+            room=ROOM, waiting=LIMITS["waiting_items"], children=LIMITS["children"], depth=LIMITS["depth"],
+            agents=LIMITS["agents"],
+        )  # fmt: skip
+        self.count = 0
+        self.commits = None
+        self.dies = False
+        self.seen = []  # what a client has read that is always a little behind
+        self.gone = set()
+
+    def teardown(self):
+        try:
+            self.read(100_000)
+            self.drain()
+            self.restart()
+            self.agrees()
+            self.read(100_000)
+        finally:
+            self.house.store.close()
+            shutil.rmtree(self.directory)
+
+    def drain(self):
+        """Let everybody work until nothing waits: then whatever was accepted has been told."""
+        for name in list(self.world.agents):
+            self.do(lambda name=name: self.house.supervisor.resume(name, None), lambda name=name: self.world.resume(name))
+        self.do(self.later_there, self.world.later)
+        while self.world.running:
+            for agent in list(self.world.running):
+                self.tell_begin(agent.name)
+                self.tell_end(agent.name, "result")
+                self.agrees()
+        for agent in self.world.agents.values():
+            assert agent.state in {"idle", "suspended", "ended"}
+            assert agent.state != "idle" or not agent.inbox
+
+    def do(self, daemon, model):
+        """Ask both the same, and compare what they answer."""
+        commits, self.commits = self.commits, None
+        if commits is not None:
+            self.house.store.failing = Countdown(commits)
+            self.world.commits = commits
+        admissions = len(self.house.runner.admissions)
+        expected, answer = self.answer_of(model), self.answer_of(daemon)
+        self.house.store.failing, self.world.commits = False, None
+        assert answer == expected
+        if commits is None:
+            return
+        if self.dies:
+            self.dies = False
+            self.restart()
+            return
+        before = len(self.world.beginnings)
+        self.world.begin_turns()
+        if len(self.world.beginnings) > before:
+            # Somebody waits only because the disk was full; nothing else may ever happen, so the daemon must look again.
+            assert len(self.house.runner.admissions) > admissions
+            self.house.book.admit()
+
+    def answer_of(self, request):
+        try:
+            request()
+        except Refusal as refusal:
+            return refusal.name
+        except SubstratError as error:
+            return type(error).__name__
+        return None
+
+    def later_there(self):
+        self.house.clock.time += 1000
+        self.house.book.admit()
+
+    def pick(self, index):
+        return sorted(self.world.agents)[index % len(self.world.agents)]
+
+    def pick_running(self, index):
+        return sorted(agent.name for agent in self.world.running)[index % len(self.world.running)]
+
+    def token(self):
+        self.count += 1
+        return f"tok{self.count}"
+
+    anybody = precondition(lambda self: self.world.agents)
+    anybody_running = precondition(lambda self: self.world.running)
+
+    # Faults
+
+    @rule(commits=st.integers(0, 2), dies=st.booleans())
+    def during_the_next_step_a_commit_fails(self, commits, dies):
+        """So many commits succeed and then none; or the daemon is killed instead of the one that would have failed."""
+        self.commits, self.dies = commits, dies
+
+    @rule()
+    def restart(self):
+        self.house.restart()
+        self.world.beginnings = [(agent.name, agent.turn.number) for agent in self.running_in_order()]
+        self.world.begin_turns()
+        stopping = sorted(agent.turn.stop for agent in self.world.running if agent.turn.stop is not None)
+        words = {"suspend": "suspended", "interrupt": "interrupted", "end": "ended", "time limit": "time limit"}
+        assert sorted(reason for _, reason in self.house.runner.stopped) == sorted(words[stop] for stop in stopping)
+
+    def running_in_order(self):
+        """Those whose turns a new daemon takes up, in the order of `ls`."""
+        running = {agent.name: agent for agent in self.world.running}
+        return [running[agent.name] for agent in self.house.registry.agents if agent.name in running]
+
+    # Steps. Few rules with many kinds: Hypothesis leaves out whole rules to go deeper with the others.
+
+    @rule(kind=st.sampled_from(["idle", "prompt", "prompt", "child", "child", "taken"]), index=who)
+    def spawn(self, kind, index):
+        name, parent = f"a{self.count}", None
+        if kind == "taken" and self.world.agents:
+            name = self.pick(index)
+        elif kind == "child" and self.world.running:
+            parent = self.pick_running(index)
+        token = self.token() if kind != "idle" else None
+        self.do(lambda: self.house.spawn(name, token, parent=parent), lambda: self.world.spawn(name, token, parent))
+
+    @anybody
+    @rule(kind=st.sampled_from(REQUESTS), index=who)
+    def request(self, kind, index):
+        kind, _, prompt = kind.partition(" with ")
+        name = self.pick(index)
+        given = [self.token()] if prompt else [None] if kind == "resume" else []
+        gone = self.house.agent(name).id
+        self.do(lambda: getattr(self.house.supervisor, kind)(name, *given), lambda: getattr(self.world, kind)(name, *given))
+        if name not in self.world.agents:
+            self.gone.add(gone)
+
+    @anybody_running
+    @rule(sender=who, index=who)
+    def message(self, sender, index):
+        sender, name, token = self.pick_running(sender), self.pick(index), self.token()
+        self.do(
+            lambda: self.house.supervisor.message(self.house.agent(sender), name, token),
+            lambda: self.world.message(sender, name, token),
+        )
+
+    @anybody_running
+    @rule(kind=st.sampled_from(TURNS), index=who)
+    def turn(self, kind, index):
+        name = self.pick_running(index)
+        match kind:
+            case "begin":
+                self.tell_begin(name)
+            case "act":
+                call = {"type": "tool_call", "subtype": "started", "call_id": "c"}
+                body = {**call, "tool_call": {"shellToolCall": {"args": {}}}}
+                self.do(lambda: self.house.write(name, body), lambda: self.world.acts(name))
+            case "time is up":
+                turn = self.house.turn(name).id
+                self.do(lambda: self.house.book.turn_limit_reached(turn, "time limit"), lambda: self.world.time_is_up(name))
+            case "inbox":
+                self.check_inbox(name)
+            case _:
+                self.tell_end(name, kind)
+
+    def check_inbox(self, name):
+        items, tokens = [], []
+        self.do(
+            lambda: items.extend(self.house.supervisor.take_inbox(name)),
+            lambda: tokens.extend(self.world.check_inbox(name)),
+        )
+        assert sorted(token for item in items for token in tokens_in(item.text)) == sorted(tokens)
+
+    def tell_begin(self, name):
+        session = f"00000000-0000-4000-9000-{int(name[1:]):012}"
+        self.do(lambda: self.house.begin(name, session), lambda: self.world.knows(name))
+
+    def tell_end(self, name, how):
+        turn = self.house.turn(name)
+        result = Result("done", is_error=False, usage=None) if how == "result" else None
+        code, errors = None if how == "gone" else 1, PASSES if how == "passes" else ""
+        seen = Seen(result, code, turn.stop, errors, anything=True)
+        self.do(lambda: self.house.book.turn_over(turn.id, judge(seen), seen), lambda: self.world.over(name, how))
+
+    @rule()
+    def much_later(self):
+        self.do(self.later_there, self.world.later)
+
+    # What must be so after each step
+
+    @invariant()
+    def agrees(self):
+        there = {agent.name: agent for agent in self.house.registry.agents}
+        assert there.keys() == self.world.agents.keys()
+        stored = {agent.name: agent for agent in self.house.store.agents()}
+        assert stored == there
+        for name, agent in there.items():
+            expected = self.world.agents[name]
+            outcome = agent.turn.outcome and agent.turn.outcome.value if agent.turn else None
+            number = agent.turn.number if agent.turn else 0
+            assert (self.house.state(name), agent.waiting, number, outcome) == expected.sees(), name
+            assert self.house.registry.name_of(agent.parent) == expected.parent
+            if expected.state == "running":
+                prompt = self.house.prompt(name)
+                assert tokens_in(prompt) == sorted(expected.turn.tokens), name
+                assert prompt.startswith(QUOTED) == any(item.quoted for item in expected.turn.items)
+        names = [name for name, _ in self.house.runner.started]
+        assert names == [name for name, _ in self.world.beginnings]
+
+    @invariant()
+    def events_are_sent_in_order_and_once(self):
+        self.read(3)
+
+    def read(self, most):
+        """Read on from the client's own cursor, which no restart invalidates."""
+        cursor = self.seen[-1].cursor if self.seen else 0
+        page = self.house.journal.page(cursor, None, most)
+        cursors = [event.cursor for event in page]
+        assert cursors == sorted(set(cursors))
+        assert not cursors or cursors[0] > cursor
+        self.seen += page
+        if most > 3:
+            stored = [event.cursor for event in self.house.store.events_after(0, None, 100_000)]
+            assert stored == [event.cursor for event in self.seen if event.agent not in self.gone]
+
+
+def walks(count):
+    return settings(
+        max_examples=max(1, int(count * DEEP)), stateful_step_count=50, deadline=None, print_blob=True,
+        report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+
+class TestLifecycle(Lifecycle.TestCase):
+    """A few thousand steps."""
+
+    settings = walks(100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestLifecycleDeeply(Lifecycle.TestCase):
+    """Many more."""
+
+    settings = walks(600)
