@@ -89,6 +89,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def drain(self):
         """Let everybody work until nothing waits: then whatever was accepted has been told."""
+        self.commits, self.dies = None, False
         for name in list(self.world.agents):
             self.do(lambda name=name: self.house.supervisor.resume(name, None), lambda name=name: self.world.resume(name))
         self.do(self.later_there, self.world.later)
