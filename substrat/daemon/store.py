@@ -50,9 +50,21 @@ CREATE TABLE calls (
 CREATE TABLE mount_points (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 """
 
+_KEPT_AND_DAMAGED = """
+CREATE TABLE dropped_turns (turn TEXT PRIMARY KEY, agent TEXT NOT NULL, cleared INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE removed_agents (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+ALTER TABLE items ADD COLUMN about TEXT;
+CREATE INDEX items_about ON items (about) WHERE turn IS NULL AND about NOT NULL;
+CREATE TABLE damaged (
+    id INTEGER PRIMARY KEY, time REAL NOT NULL, agent TEXT, origin TEXT NOT NULL, reason TEXT NOT NULL, row TEXT NOT NULL
+) STRICT;
+"""
+"""What the sweeper has dropped, whose files are to go, which turn a message reports, and rows that can't be read."""
+
 _MIGRATIONS = (
     _FIRST_SCHEMA,
     "ALTER TABLE turns ADD COLUMN contacted INTEGER NOT NULL DEFAULT 0;",
+    _KEPT_AND_DAMAGED,
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""
 SCHEMA_VERSION = len(_MIGRATIONS)
@@ -73,6 +85,17 @@ class EventRow(NamedTuple):
     offset: int | None
     length: int | None
     checksum: int | None
+
+
+class KeptRow(NamedTuple):
+    """A turn as the sweeper sees it: `dropped` its files, `cleared` its events too, `unread` its report waits."""
+
+    turn: str
+    number: int
+    ended_at: float | None
+    dropped: bool
+    cleared: bool
+    unread: bool
 
 
 class Store:
@@ -206,10 +229,11 @@ class Store:
 
     def forget_agent(self, agent_id: str) -> None:
         """Delete everything about an agent; its children become nobody's."""
-        for table in ("turns", "items", "events", "calls"):
+        for table in ("turns", "items", "events", "calls", "dropped_turns"):
             self._db.execute(f"DELETE FROM {table} WHERE agent = ?", (agent_id,))  # noqa: S608 - the names stand above
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
+        self._db.execute("INSERT OR IGNORE INTO removed_agents VALUES (?)", (agent_id,))
 
     # Inbox items
 
@@ -322,6 +346,43 @@ class Store:
         """Return the newest event's cursor, 0 when there was none yet."""
         row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         return row[0] if row else 0
+
+    # What is kept of old turns
+
+    def note_report(self, item_id: int, turn_id: str) -> None:
+        """Note that an inbox item reports the end of a turn: until it is delivered the turn counts as unread."""
+        self._db.execute("UPDATE items SET about = ? WHERE id = ?", (turn_id, item_id))
+
+    def turns_kept(self, agent_id: str) -> list[KeptRow]:
+        """Load what decides about keeping an agent's turns, the oldest first."""
+        rows = self._db.execute(
+            "SELECT id, number, ended_at, (SELECT cleared FROM dropped_turns WHERE turn = turns.id), "
+            "EXISTS (SELECT 1 FROM items WHERE about = turns.id AND items.turn IS NULL AND about NOT NULL) "
+            "FROM turns WHERE agent = ? ORDER BY number",
+            (agent_id,),
+        )
+        return [KeptRow(row[0], row[1], row[2], row[3] is not None, bool(row[3]), bool(row[4])) for row in rows]
+
+    def drop_turn(self, agent_id: str, turn_id: str) -> None:
+        """Note that a turn's files go, and forget its tool calls; its row stays. Its events go with `delete_events`."""
+        self._db.execute("INSERT OR IGNORE INTO dropped_turns VALUES (?,?,0)", (turn_id, agent_id))
+        self._db.execute("DELETE FROM calls WHERE agent = ? AND turn = ?", (agent_id, turn_id))
+
+    def turn_cleared(self, turn_id: str) -> None:
+        """Note that nothing is left of a dropped turn but its row."""
+        self._db.execute("UPDATE dropped_turns SET cleared = 1 WHERE turn = ?", (turn_id,))
+
+    def delete_events(self, cursors: Iterable[int]) -> None:
+        """Delete events; their cursors are never used again."""
+        self._db.executemany("DELETE FROM events WHERE cursor = ?", [(cursor,) for cursor in cursors])
+
+    def removed_agents(self) -> list[str]:
+        """Return the agents whose rows are gone and whose files may still be there."""
+        return [row[0] for row in self._db.execute("SELECT id FROM removed_agents")]
+
+    def forget_removed(self, agent_id: str) -> None:
+        """Note that a removed agent's files are gone too."""
+        self._db.execute("DELETE FROM removed_agents WHERE id = ?", (agent_id,))
 
     # Tool calls and mount points
 

@@ -33,10 +33,14 @@ CREATE TABLE turns (
     start_time INTEGER, boot_id TEXT, offset INTEGER NOT NULL, stop TEXT, reported INTEGER NOT NULL, outcome TEXT,
     ended_at REAL, exit_code INTEGER, result TEXT, usage TEXT, error TEXT, UNIQUE (agent, number)
 ) STRICT;
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, kind TEXT NOT NULL, sender TEXT NOT NULL,
+    sender_name TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL, turn TEXT
+) STRICT;
 INSERT INTO turns VALUES ('t-1','a',1,1.0,4242,99,'boot',7,NULL,1,'success',5.5,0,'done','{"inputTokens": 3}',NULL);
 PRAGMA user_version=1;
 """
-"""The first schema's table of turns, with a row."""
+"""The first schema's tables that have changed since, with a turn."""
 
 
 def test_the_first_schema_migrates_with_what_it_holds(tmp_path):
