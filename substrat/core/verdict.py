@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from substrat.core.stream import Result
 
 
+_OUTPUT_LIMIT = "output limit of "
+
+
+def over_output_limit(limit: int) -> str:
+    """Return the reason for stopping a turn that wrote too much.
+
+    Args:
+        limit: how many bytes it was allowed.
+    """
+    return f"{_OUTPUT_LIMIT}{limit} bytes"
+
+
 class Seen(NamedTuple):
     """What was seen of a turn that is over.
 
@@ -63,6 +75,9 @@ def judge(seen: Seen) -> Verdict:
         return Verdict(Outcome.SUCCESS, None)
     if seen.stop == "time limit":
         return Verdict(Outcome.TIMED_OUT, "the turn ran into its time limit")
+    if seen.stop is not None and seen.stop.startswith(_OUTPUT_LIMIT):
+        said = f"the turn ran into its {seen.stop}, which is disk.turn_output of the configuration: raise it if it must"
+        return Verdict(Outcome.ERROR, f"{said} write so much")
     if seen.stop is not None:
         return Verdict(Outcome.INTERRUPTED, f"stopped: {seen.stop}")
     if seen.exit_code is None:

@@ -24,6 +24,7 @@ from substrat.daemon.registry import Registry
 from substrat.daemon.runner import TurnRunner
 from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor
+from substrat.daemon.sweeper import Sweeper
 from substrat.daemon.tools import ToolCalls
 from substrat.daemon.turnbook import TurnBook
 from substrat.daemon.watch import Watcher
@@ -80,9 +81,10 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
             calls = ToolCalls(supervisor)
+            sweeper = Sweeper(registry, places)
             runner = TurnRunner(
-                registry, book, places, user, watcher, nursery, AgentDoor(calls.perform, book.companion_called).serve,
-                settings.environ, now,
+                registry, book, places, user, watcher, nursery, sweeper,
+                AgentDoor(calls.perform, book.companion_called).serve, settings.environ, now,
             )  # fmt: skip
             chats = Chats(user.home, runner.find_bubblewrap)
             door = OperatorDoor(supervisor, runner, places, chats, nursery.cancel_scope.cancel)
@@ -90,6 +92,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
             book.attach(runner)
             runner.remove_mount_points()
+            nursery.start_soon(sweeper.run)
             await nursery.start(door.serve, os.path.join(places.runtime, "daemon.sock"))
             nursery.start_soon(notifier.feed_watchdog)
             notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")

@@ -201,6 +201,19 @@ def kill(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
+def kill_inner_of(outer: Process) -> None:
+    """Kill the first process of a recorded sandbox when bubblewrap's report of its pid can't be read.
+
+    Args:
+        outer: the sandbox's outer process, which is known to be alive.
+    """
+    inner = _first_child(outer.pid)
+    pidfd = open_inner(outer, inner) if inner is not None else None
+    if pidfd is not None:
+        kill(pidfd)
+        os.close(pidfd)
+
+
 def kill_sandbox_of(outer: int) -> None:
     """Kill the sandbox of an outer process that is our own child and hasn't been waited for."""
     inner = _first_child(outer)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from substrat.daemon.config import Config
     from substrat.daemon.places import Places, TurnPlace
     from substrat.daemon.registry import Registry
+    from substrat.daemon.sweeper import Sweeper
     from substrat.daemon.turnbook import TurnBook
     from substrat.daemon.watch import Watcher
     from substrat.daemon.workspace import User
@@ -65,6 +66,7 @@ class TurnRunner:
         user: who agents are.
         watcher: inotify.
         nursery: where the turns' tasks live.
+        sweeper: what deletes files.
         serve_door: serves an agent's socket until cancelled.
         environ: the daemon's own environment.
         now: the clock, in seconds since the epoch.
@@ -78,6 +80,7 @@ class TurnRunner:
         user: User,
         watcher: Watcher,
         nursery: trio.Nursery,
+        sweeper: Sweeper,
         serve_door: Callable[..., Awaitable[None]],
         environ: dict[str, str],
         now: Callable[[], float],
@@ -88,6 +91,7 @@ class TurnRunner:
         self._user = user
         self._watcher = watcher
         self._nursery = nursery
+        self._sweeper = sweeper
         self._serve_door = serve_door
         self._environ = environ
         self._now = now
@@ -156,7 +160,8 @@ class TurnRunner:
 
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files."""
-        self._places.agent(agent.id).remove()
+        self._places.agent(agent.id).remove_door()
+        self._sweeper.discard(self._places.agent(agent.id).root)
 
     # What a launch needs
 
@@ -236,6 +241,7 @@ class TurnRunner:
         try:
             seen, verdict = await self._run_to_its_end(agent, turn)
             await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
+            self._sweeper.wake()
             # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
             self._occupied[agent.workspace] -= 1
             await stored(self.remove_mount_points)
@@ -318,7 +324,7 @@ class TurnRunner:
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns
         left = turns.time_limit - (self._now() - turn.started_at) if turns.time_limit else None
-        return Pace(turns.stop_grace, turns.result_grace, left)
+        return Pace(turns.stop_grace, turns.result_grace, left, self.config.disk.turn_output)
 
     def _make_mount_point(self, directory: str) -> None:
         store = self._registry.store

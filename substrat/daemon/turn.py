@@ -52,11 +52,12 @@ class Launch(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How long things may take, in seconds; `time_left` None means no limit."""
+    """How long things may take, in seconds, and how many bytes the output may have; `time_left` None, 0 bytes: no limit."""
 
     stop_grace: float
     result_grace: float
     time_left: float | None
+    output: int = 0
 
 
 async def stored(write: Callable[[], None]) -> None:
@@ -92,6 +93,9 @@ class Books(Protocol):
 
     def turn_time_is_up(self, turn: str) -> None:
         """The time limit has passed."""
+
+    def turn_output_too_long(self, turn: str, limit: int) -> None:
+        """The agent has written more bytes than it may."""
 
 
 class RunningTurn:
@@ -183,6 +187,7 @@ class RunningTurn:
                 nursery.start_soon(self._climb_the_ladder)
                 nursery.start_soon(self._end_after_result)
                 nursery.start_soon(self._keep_time)
+                nursery.start_soon(self._keep_output)
                 followed = trio.Event()
                 nursery.start_soon(self._follow, change, followed)
                 await self._wait_exit(pidfd)
@@ -227,10 +232,15 @@ class RunningTurn:
             with trio.move_on_after(self._pace.stop_grace):
                 await self._signal_program(number)
                 await trio.sleep_forever()
+        self._kill()
+
+    def _kill(self) -> None:
         inner = self._find_inner()
         if inner is not None:
             process.kill(inner)
         elif self._process is not None and (outer := process.open_pidfd(self._process)) is not None:
+            # Its status file may be gone, and the outer process alone wouldn't take the tree with it.
+            process.kill_inner_of(self._process)
             process.kill(outer)
             os.close(outer)
 
@@ -251,6 +261,19 @@ class RunningTurn:
         if self._pace.time_left is not None:
             await trio.sleep(max(0.0, self._pace.time_left))
             await stored(lambda: self._books.turn_time_is_up(self.turn))
+
+    async def _keep_output(self) -> None:
+        """Notice a turn that writes too much, to standard error too, whether its lines are read as fast or not."""
+        if not self._pace.output:
+            return
+        with self._watcher.watching(self._place.root) as change:
+            while self._place.output_size() <= self._pace.output:
+                await change.wait()
+            await stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
+            # It is being stopped gently; one that goes on flooding the disk meanwhile is not.
+            while self._place.output_size() <= 2 * self._pace.output:
+                await change.wait()
+            self._kill()
 
     # The output
 

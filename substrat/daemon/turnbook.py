@@ -28,6 +28,7 @@ from substrat.core.records import (
     Turn,
     left_unfinished,
 )
+from substrat.core.verdict import over_output_limit
 from substrat.daemon.journal import Told
 from substrat.errors import StorageFailed
 
@@ -171,12 +172,20 @@ class TurnBook:
 
     def turn_time_is_up(self, turn: str) -> None:
         """Stop a turn that has run into its time limit."""
+        self._stop(turn, "time limit")
+
+    def turn_output_too_long(self, turn: str, limit: int) -> None:
+        """Stop a turn that has written more bytes than it may."""
+        self._stop(turn, over_output_limit(limit))
+
+    def _stop(self, turn: str, reason: str) -> None:
+        """Stop a turn for a reason of the daemon's; one that a person had before stays what it is."""
         runner, agent = self._registry.runner, self._agent_of(turn)
         if runner is None or agent is None or agent.turn is None:
             return
         if agent.turn.stop is None:
-            self._update(turn, stop="time limit")
-        runner.stop(turn, "time limit")
+            self._update(turn, stop=reason)
+        runner.stop(turn, reason)
 
     def companion_called(self, turn: str) -> None:
         """Note that the agent program has called its companion in this turn."""
@@ -267,7 +276,8 @@ class TurnBook:
             text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
             if len(text) > limits.message_bytes:
                 text = f"{text[: limits.message_bytes]}… [cut: {len(text)} characters]"
-            self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
+            report = self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
+            self._store.note_report(report, turn.id)
             self._registry.step(replace(asker, waiting=asker.waiting + 1), Event.MAIL)
             self._journal.tell(Told(asker.id, None, "message:received", f"from Substrat: {text}"))
 

@@ -34,6 +34,7 @@ class Books:
         self.offset = 0
         self.truncated = []
         self.time_is_up = 0
+        self.too_long = []
         self.failures = 0
         self.news = trio.Event()
 
@@ -64,6 +65,10 @@ class Books:
         self._write()
         self.time_is_up += 1
 
+    def turn_output_too_long(self, _turn, limit):
+        self._write()
+        self.too_long.append(limit)
+
     @property
     def texts(self):
         return [line.data.decode() for line in self.lines]
@@ -85,8 +90,9 @@ class Bench:
         self.gate = str(directory / "gate")
         os.mkfifo(self.gate)
 
-    def turn(self, offset=0, stop_grace=5.0, result_grace=10.0, time_left=None):
-        return RunningTurn("t", self.place, offset, self.books, self.watcher, Pace(stop_grace, result_grace, time_left))
+    def turn(self, offset=0, stop_grace=5.0, result_grace=10.0, time_left=None, output=0):
+        pace = Pace(stop_grace, result_grace, time_left, output)
+        return RunningTurn("t", self.place, offset, self.books, self.watcher, pace)
 
     def launch(self, script, *, sandboxed=False):
         """Say how a script is started; `$GATE` is a pipe that it can wait at."""
@@ -417,6 +423,35 @@ async def test_the_time_limit_is_reported_once(bench, mock_clock):
         assert bench.books.time_is_up == 1
         descriptor = bench.open_gate()
     os.close(descriptor)
+
+
+@pytest.mark.parametrize("where", ["1", "2"])
+@pytest.mark.parametrize("failures", [0, 2])
+async def test_too_much_output_is_told_once(bench, autojump_clock, where, failures):
+    async def say_when(books):
+        while not books.too_long:
+            await books.news.wait()
+        os.close(bench.open_gate())
+
+    bench.books.failures = failures
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say_when, bench.books)
+        with trio.fail_after(PATIENCE):
+            await bench.run(f"printf 12345678 >&{where}; printf 90 >&{where}; read x < $GATE; echo", output=9)
+    assert bench.books.too_long == [9]
+
+
+async def test_output_up_to_the_limit_is_fine(bench):
+    await bench.run("printf 12345678; printf 9 >&2", output=9)
+    assert bench.books.too_long == []
+
+
+async def test_a_program_that_goes_on_flooding_is_killed(bench, real_bwrap):
+    script = "trap '' INT TERM; while :; do echo 0123456789; done"
+    with trio.fail_after(PATIENCE):
+        seen = await bench.run(script, sandboxed=True, output=1000)
+    assert bench.books.too_long == [1000]
+    assert seen.result is None
 
 
 @pytest.mark.parametrize("left", [0.0, -5.0])
