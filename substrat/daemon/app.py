@@ -17,6 +17,7 @@ from substrat.daemon import config as configuration
 from substrat.daemon import process
 from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.chats import Chats
+from substrat.daemon.gate import Gate
 from substrat.daemon.journal import Journal
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
@@ -75,6 +76,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
     with _locked(places.state), _locked(places.runtime), _opened_store(places.state) as store, _opened_watcher() as watcher:
         journal = Journal(store, _stdout_finder(store, places), now)
         registry = Registry(store, journal, settings.config, now)
+        registry.gate = Gate(registry, places.state)
         book = TurnBook(registry)
         supervisor = Supervisor(registry, book)
         notifier = Notifier(settings.environ)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from substrat.daemon.config import Config
+    from substrat.daemon.gate import Gate
     from substrat.daemon.journal import Journal
     from substrat.daemon.store import Store
 
@@ -80,6 +81,7 @@ class Registry:
         self.now = now
         self.runner: Runner | None = None
         self.admit: Callable[[], None] | None = None
+        self.gate: Gate | None = None
         self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
         self._change: _Change | None = None

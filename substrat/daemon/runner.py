@@ -5,6 +5,7 @@ A task that breaks fails its own agent and nothing else: there is exactly one ou
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shlex
@@ -16,7 +17,7 @@ import trio
 
 import mcp_server.relay
 from sandbox import host, launch
-from substrat.core import cursor
+from substrat.core import cursor, failures
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import blueprint, process, program, workspace
@@ -27,6 +28,7 @@ from substrat.errors import (
     NamespacesForbidden,
     SandboxFailed,
     SessionMissing,
+    StorageFailed,
     SubstratError,
     WorkspaceUnusable,
 )
@@ -256,7 +258,8 @@ class TurnRunner:
             seen = await self._run_turn(agent, turn)
         except SubstratError as problem:
             log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
-            return NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message)
+            failure = failures.DISK_FULL if isinstance(problem, StorageFailed) else None
+            return NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message, failure)
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
@@ -269,7 +272,8 @@ class TurnRunner:
         turn_place = place.turn(turn.number)
         started = turn.process
         if started is None and (started := process.find_unrecorded(turn_place.read_status(), turn_place.stdout)):
-            self._book.turn_spawned(turn.id, started)
+            found = started  # it runs, so it has to get into the books, however long that takes
+            await stored(lambda: self._book.turn_spawned(turn.id, found))
         running = RunningTurn(turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn))
         self._running[turn.id] = running
         if turn.id in self._stopping:
@@ -297,7 +301,10 @@ class TurnRunner:
             return problem
         except OSError as problem:
             what = f" {problem.filename}" if problem.filename else ""
-            return SandboxFailed(f"the turn's files can't be made:{what} {problem.strerror}; is the disk full?")
+            said = f"the turn's files can't be made:{what} {problem.strerror}"
+            if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+                return StorageFailed(f"{said}; make room")
+            return SandboxFailed(f"{said}; look at what is in its place")
 
     async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace) -> Launch:
         """Make everything a turn's sandbox shows, and say what starts it."""

@@ -384,6 +384,10 @@ class Store:
         """Note that a removed agent's files are gone too."""
         self._db.execute("DELETE FROM removed_agents WHERE id = ?", (agent_id,))
 
+    def damaged_agents(self) -> int:
+        """Return how many agents have rows that couldn't be read and were set aside."""
+        return int(self._db.execute("SELECT count(DISTINCT agent) FROM damaged").fetchone()[0])
+
     # Tool calls and mount points
 
     def add_call(self, agent_id: str, turn_id: str, call: str, answer: str) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from substrat.core import prompts, retry, stream
 from substrat.core.cursor import DISPENSABLE, is_session_id
+from substrat.core.failures import DISK_FULL
 from substrat.core.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.ndjson import Line
 from substrat.core.records import (
@@ -83,16 +84,22 @@ class TurnBook:
         room = self._registry.config.turns.max_running - self._registry.running
         first = self._store.first_waiting()
         queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED]
+        gate = self._registry.gate
+        may_start = gate is None or gate.look(needed=bool(queued) and room > 0)
         for agent in sorted(queued, key=lambda agent: first.get(agent.id, 0)):
             if agent.retry_at is not None and agent.retry_at > now:
                 runner.admit_at(agent.retry_at)
+            elif gate is not None and not may_start:
+                gate.hold(agent)
             elif room > 0:
                 room -= 1
                 try:
                     self._start_turn(agent)
                 except StorageFailed as problem:
-                    # What was accepted stays queued; the next change tries again.
+                    # What was accepted stays queued, and is tried again: nobody tells when there is room.
                     log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+                    if gate is not None:
+                        gate.look_again()
                     return
 
     def _start_turn(self, agent: Agent) -> None:
@@ -246,6 +253,8 @@ class TurnBook:
             return None
         if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.what):
             return 0.0
+        if verdict.failure is DISK_FULL:
+            return retry.DELAYS[min(agent.attempts, len(retry.DELAYS) - 1)]  # for as long as it takes
         acted = self._store.turn_has_event(agent.id, turn.id, "tool-call-started")
         return retry.delay(verdict.failure, agent.attempts, acted=acted)
 

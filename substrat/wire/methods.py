@@ -135,7 +135,10 @@ METHODS = (
         Param("subscription", "integer", "the number `events.subscribe` gave", required=True),
     )),
     Method("inbox.list", "messages that agents sent to the operator", "a list of `{id, from, time, text}`"),
-    Method("daemon.status", "the daemon itself", "`{version, pid, state_dir, runtime_dir, agents, running, network}`"),
+    Method(
+        "daemon.status", "the daemon itself",
+        "`{version, pid, state_dir, runtime_dir, agents, running, network, waiting_for, damaged}`",
+    ),
     Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
         Param("suspend", "boolean", "suspend every agent before"),
     ), waits=True),

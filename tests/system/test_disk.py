@@ -1,5 +1,7 @@
 """What agents write stays within limits, and old output stays readable until it goes."""
 
+import signal
+
 import pytest
 
 # Writes for ever, to the descriptor that its prompt names.
@@ -70,3 +72,25 @@ def test_a_removed_agents_files_are_gone_with_the_answer(house, until):
     assert house.ctl("rm", "anna").code == 0
     assert not directory.exists()
     until(lambda: not any((house.state / "trash").iterdir()), "the emptying of the trash")
+
+
+def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(house, until):
+    house.start(config=f"[disk]\nfree = {1 << 60}\n")
+    house.ok("spawn", "anna", "-w", house.workspace(), "hello")
+    listed = house.ctl("ls")
+    assert "queued" in listed.out
+    assert "disk.free" in listed.error
+    (event,) = house.events("anna", "turn:waiting")
+    assert "disk.free" in event["text"]
+    assert house.log.count("no turn starts") == 1
+    with house.wire() as wire:
+        assert "disk.free" in wire.call("daemon.status")["waiting_for"]
+    house.stop()
+    house.start()  # the next daemon says it as well
+    assert len(house.events("anna", "turn:waiting")) == 2
+    house.config.write_text("")
+    house.daemon.send_signal(signal.SIGHUP)
+    assert house.wait("anna")["turn"]["result"] == "hello"
+    with house.wire() as wire:
+        assert wire.call("daemon.status")["waiting_for"] is None
+    assert house.ctl("ls").err == ""
