@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -73,6 +75,15 @@ READ_IN_TOOL = "read"
 """What stands in an item's `turn` when `check_inbox` handed it out."""
 
 
+_QUICKLY_CHECKED = 64 * 1024 * 1024
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_ROW_DAMAGE = re.compile(r"[\w-]+ value in |CHECK constraint failed")
+
+
+class StateDamaged(StateUnusable):
+    """The database isn't one, or its structure is broken; `--set-aside-damaged-state` begins a new one."""
+
+
 class EventRow(NamedTuple):
     """An event as it is stored: where the agent's line is, or the daemon's own text."""
 
@@ -113,18 +124,35 @@ class Store:
         self._in_transaction = False
         try:
             _refuse_newer(path)
+            suspicious = _needs_check(path)
             # SQLite gives the mode of this file to those it makes beside it.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._migrate()
         except (sqlite3.Error, OSError) as problem:
             raise _unusable(path, problem) from None
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            if suspicious:
+                self._check()
+            self._migrate()
+        except sqlite3.Error as problem:
+            self._db.close()
+            raise _unusable(path, problem) from None
+        except StateUnusable:
+            self._db.close()
+            raise
 
     def close(self) -> None:
         """Close the database; the last writer folds the write-ahead log in."""
         self._db.close()
+
+    def _check(self) -> None:
+        """Look for damage in the file's structure; rows with values nobody knows are `quarantine`'s business."""
+        found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
+        damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
+        if damage:
+            raise _damaged(self._path, damage[0].replace("\n", " "))
 
     def _migrate(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -384,6 +412,11 @@ class Store:
         """Note that a removed agent's files are gone too."""
         self._db.execute("DELETE FROM removed_agents WHERE id = ?", (agent_id,))
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The database itself, for `quarantine`, which has to read what can't be read."""
+        return self._db
+
     def damaged_agents(self) -> int:
         """Return how many agents have rows that couldn't be read and were set aside."""
         return int(self._db.execute("SELECT count(DISTINCT agent) FROM damaged").fetchone()[0])
@@ -415,18 +448,48 @@ class Store:
 
 
 def _unusable(path: str, problem: Exception) -> StateUnusable:
+    code = getattr(problem, "sqlite_errorcode", None)
+    if isinstance(problem, IsADirectoryError) or os.path.isdir(path) or (code is not None and code & 0xFF in _DAMAGE_CODES):
+        return _damaged(path, str(problem))
     return StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away")
 
 
+def _damaged(path: str, what: str) -> StateDamaged:
+    state = shlex.quote(os.path.dirname(path))
+    return StateDamaged(
+        f"the state in {path} is damaged ({what}); restore it, or begin anew with "
+        f"`substratd --set-aside-damaged-state --state-dir {state}`, which keeps it in {state}/damaged"
+    )
+
+
+def _needs_check(path: str) -> bool:
+    """Say whether a database's structure is looked at: a big one costs seconds, so only after a daemon that died."""
+    try:
+        return os.path.getsize(path) <= _QUICKLY_CHECKED or os.path.exists(path + "-wal")
+    except FileNotFoundError:
+        return False
+
+
 def _refuse_newer(path: str) -> None:
-    """Look at the schema's version without writing a byte, because a newer one must stay as it is."""
+    """Look at the schema's version without writing a byte, because a newer one must stay as it is.
+
+    SQLite makes files beside a database even for reading, unless it is told that nobody writes to it; that is only true
+    where no log is waiting to be read, and what it makes beside a log is removed again.
+    """
     if not os.path.exists(path):
         return
-    db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
+    beside = [path + suffix for suffix in ("-wal", "-shm")]
+    before = [os.path.exists(name) for name in beside]
+    how = "mode=ro" if before[0] else "mode=ro&immutable=1"
+    db = sqlite3.connect(f"file:{quote(path)}?{how}", uri=True)
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
     finally:
         db.close()
+        for name, was_there in zip(beside, before, strict=True):
+            if not was_there:
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
     if version > SCHEMA_VERSION:
         raise StateUnusable(
             f"the state in {path} was written by a newer Substrat (schema {version}, this one knows "

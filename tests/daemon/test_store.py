@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Session, Turn
-from substrat.daemon.store import READ_IN_TOOL, SCHEMA_VERSION, EventRow, Store
+from substrat.daemon.store import READ_IN_TOOL, SCHEMA_VERSION, EventRow, StateDamaged, Store
 from substrat.errors import StateUnusable, StorageFailed
 
 TURN = Turn("t-1", "a", 1, 1.0)
@@ -375,6 +375,30 @@ def test_a_newer_schema_is_refused_and_stays_byte_for_byte(tmp_path, mode):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("leave", [(), ("-wal",), ("-wal", "-shm")])
+def test_a_newer_schema_is_refused_and_nothing_is_left_beside_it(tmp_path, leave):
+    path = tmp_path / "there" / "substrat.db"
+    path.parent.mkdir()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("CREATE TABLE agents (future TEXT)")
+    db.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    db.commit()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for suffix in ("", *leave):  # as after a daemon that died, when the newest version is only in the log
+        (copy / f"substrat.db{suffix}").write_bytes((tmp_path / "there" / f"substrat.db{suffix}").read_bytes())
+    db.close()
+    if not leave:
+        (copy / "substrat.db").write_bytes(path.read_bytes())
+    before = {name: (copy / name).read_bytes() for name in os.listdir(copy) if not name.endswith("-shm")}
+    names = sorted(os.listdir(copy))
+    with pytest.raises(StateUnusable, match="newer"):
+        Store(str(copy / "substrat.db"))
+    assert sorted(os.listdir(copy)) == names
+    assert {name: (copy / name).read_bytes() for name in before} == before
+
+
 GARBAGE = [b"this is no database, it is a text of some length" * 100, b"SQLite format 3\0" + b"\xff" * 5000, b"\xaa" * 4096]
 
 
@@ -382,10 +406,12 @@ GARBAGE = [b"this is no database, it is a text of some length" * 100, b"SQLite f
 def test_a_file_that_is_no_database_is_refused_and_stays(tmp_path, content):
     path = tmp_path / "substrat.db"
     path.write_bytes(content)
-    with pytest.raises(StateUnusable) as refusal:
+    with pytest.raises(StateDamaged) as refusal:
         Store(str(path)).agents()
     assert str(path) in refusal.value.message
+    assert f"`substratd --set-aside-damaged-state --state-dir {tmp_path}`" in refusal.value.message
     assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["substrat.db"]
 
 
 def test_a_database_damaged_in_the_middle_is_told(store, new_agent, tmp_path):
@@ -397,8 +423,19 @@ def test_a_database_damaged_in_the_middle_is_told(store, new_agent, tmp_path):
     data = bytearray(path.read_bytes())
     data[8192:-4096] = b"\xaa" * (len(data) - 12288)
     path.write_bytes(data)
-    with pytest.raises(StateUnusable):
-        Store(str(path)).agents()
+    with pytest.raises(StateDamaged):
+        Store(str(path))
+
+
+def test_a_database_that_was_cut_is_damaged(store, new_agent, tmp_path):
+    with store.transaction():
+        for _ in range(500):
+            store.save_agent(new_agent(status="x" * 1000))
+    store.close()
+    path = tmp_path / "substrat.db"
+    os.truncate(path, path.stat().st_size // 2 // 4096 * 4096)
+    with pytest.raises(StateDamaged):
+        Store(str(path))
 
 
 def test_a_database_of_somebody_else_is_refused(tmp_path):
