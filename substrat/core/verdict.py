@@ -33,6 +33,7 @@ class Seen(NamedTuple):
         stop: why the daemon was stopping it, if it was.
         errors: the end of its standard error.
         anything: whether it wrote anything to standard output.
+        damage: what was wrong with its files, if anything was.
     """
 
     result: Result | None
@@ -40,6 +41,7 @@ class Seen(NamedTuple):
     stop: str | None
     errors: str
     anything: bool
+    damage: str | None = None
 
 
 NOTHING_SEEN = Seen(None, None, None, "", anything=False)
@@ -80,6 +82,9 @@ def judge(seen: Seen) -> Verdict:
         return Verdict(Outcome.ERROR, f"{said} write so much")
     if seen.stop is not None:
         return Verdict(Outcome.INTERRUPTED, f"stopped: {seen.stop}")
+    if seen.damage is not None:
+        outcome = Outcome.LOST if seen.exit_code is None else Outcome.ERROR
+        return Verdict(outcome, f"what became of the turn can't be told: {seen.damage}")
     if seen.exit_code is None:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
     if (failure := failures.recognise(seen.errors)) is not None:

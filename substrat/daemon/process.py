@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _FIRST_FREE_FD = 3
 _ENOUGH_FDS = 16 * 1024
+MAX_PID = 4 * 1024 * 1024
+"""The most that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
+_MAX_EXIT_CODE = 255
 
 
 def boot_id() -> str:
@@ -129,8 +132,11 @@ def read_status(text: bytes) -> tuple[int | None, int | None]:
     for line in text.splitlines():
         with suppress(msgspec.MsgspecError):  # the last line of a killed bubblewrap may be half a line
             status = msgspec.json.decode(line, type=dict[str, int])
-            inner = status.get("child-pid", inner)
-            code = status.get("exit-code", code)
+            # A damaged file may hold anything, also numbers that the kernel would choke on.
+            if 0 < (pid := status.get("child-pid", 0)) <= MAX_PID:
+                inner = pid
+            if 0 <= (exit_code := status.get("exit-code", -1)) <= _MAX_EXIT_CODE:
+                code = exit_code
     return inner, code
 
 
@@ -201,17 +207,18 @@ def kill(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
-def kill_inner_of(outer: Process) -> None:
-    """Kill the first process of a recorded sandbox when bubblewrap's report of its pid can't be read.
-
-    Args:
-        outer: the sandbox's outer process, which is known to be alive.
-    """
+def kill_recorded(outer: Process) -> None:
+    """Kill a recorded sandbox whose inner process bubblewrap hasn't reported, or not legibly; one that is gone is fine."""
+    pidfd = open_pidfd(outer)
+    if pidfd is None:
+        return
+    # The outer process alone wouldn't take the tree with it.
     inner = _first_child(outer.pid)
-    pidfd = open_inner(outer, inner) if inner is not None else None
-    if pidfd is not None:
-        kill(pidfd)
-        os.close(pidfd)
+    inner_pidfd = open_inner(outer, inner) if inner is not None else None
+    for descriptor in (inner_pidfd, pidfd):
+        if descriptor is not None:
+            kill(descriptor)
+            os.close(descriptor)
 
 
 def kill_sandbox_of(outer: int) -> None:

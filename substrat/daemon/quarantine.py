@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandbox.spec import Network
 from substrat.core.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.records import ItemKind, Outcome, Process
+from substrat.daemon.process import MAX_PID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +35,7 @@ def _one_of(column: str, values: Iterable[Enum]) -> str:
 _HAS_ITS_TURN = f"""
     NOT {_one_of("phase", sorted(RUNNING_PHASES))}
     OR (SELECT outcome IS NULL FROM turns WHERE agent = agents.id ORDER BY number DESC LIMIT 1)
-"""
+"""  # noqa: S608 - constants
 _USAGE = """
     usage IS NULL OR CASE WHEN json_valid(usage) THEN json_type(usage) = 'object'
     AND NOT EXISTS (SELECT 1 FROM json_each(usage) WHERE json_each.type != 'integer') ELSE 0 END
@@ -59,7 +60,7 @@ _SOUND = {
         ("started_at", f"started_at {_MOMENT}"),
         ("ended_at", f"ended_at IS NULL OR ended_at {_MOMENT}"),
         ("reported, contacted", "reported IN (0, 1) AND contacted IN (0, 1)"),
-        ("pid", "pid IS NULL OR (pid > 0 AND start_time >= 0 AND boot_id NOT NULL)"),
+        ("pid", f"pid IS NULL OR (pid BETWEEN 1 AND {MAX_PID} AND start_time >= 0 AND boot_id NOT NULL)"),
         ("outcome", f"outcome IS NULL OR {_one_of('outcome', Outcome)}"),
         ("usage", _USAGE),
     ),
@@ -176,7 +177,7 @@ def _raw_rows(db: sqlite3.Connection, query: str, values: tuple[object, ...]) ->
 
 def _process(row: dict[str, object]) -> Process | None:
     match row:
-        case {"pid": int(pid), "start_time": int(start_time), "boot_id": str(boot_id)} if pid > 0:
+        case {"pid": int(pid), "start_time": int(start_time), "boot_id": str(boot_id)} if 0 < pid <= MAX_PID:
             return Process(pid, start_time, boot_id)
     return None
 

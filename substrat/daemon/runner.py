@@ -10,6 +10,7 @@ import os
 import secrets
 import shlex
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -20,7 +21,7 @@ from sandbox import host, launch
 from substrat.core import cursor, failures
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.daemon import blueprint, process, program, workspace
+from substrat.daemon import blueprint, damage, process, program, workspace
 from substrat.daemon.git import Git
 from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
 from substrat.errors import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Process, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.config import Config
-    from substrat.daemon.places import Places, TurnPlace
+    from substrat.daemon.places import AgentPlace, Places, TurnPlace
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
     from substrat.daemon.turnbook import TurnBook
@@ -270,6 +271,7 @@ class TurnRunner:
     async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:
         place = self._places.agent(agent.id)
         turn_place = place.turn(turn.number)
+        damages = await self._examine(agent, turn, place)
         started = turn.process
         if started is None and (started := process.find_unrecorded(turn_place.read_status(), turn_place.stdout)):
             found = started  # it runs, so it has to get into the books, however long that takes
@@ -287,7 +289,18 @@ class TurnRunner:
             del self._running[turn.id]
         if isinstance(outcome, SubstratError):
             raise outcome
-        return outcome
+        told = "; ".join(found.sentence for found in damages if found.matters)
+        return outcome._replace(damage=told or None)
+
+    async def _examine(self, agent: Agent, turn: Turn, place: AgentPlace) -> list[damage.Damage]:
+        """Report what is wrong with a turn's files; a sandbox whose output can't be followed any more is killed."""
+        found = damage.examine(turn, place, self._places, self._now())
+        for one in found:
+            log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
+            await stored(partial(self._book.turn_note, turn.id, "state:damaged", one.sentence))
+        if turn.process is not None and any(one.blind for one in found):
+            process.kill_recorded(turn.process)
+        return found
 
     async def _launch_or_adopt(
         self, running: RunningTurn, started: Process | None, agent: Agent, turn: Turn, place: TurnPlace

@@ -152,7 +152,7 @@ class Store:
         found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
         damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
         if damage:
-            raise _damaged(self._path, damage[0].replace("\n", " "))
+            raise damaged_state(self._path, damage[0].replace("\n", " "))
 
     def _migrate(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -417,6 +417,10 @@ class Store:
         """The database itself, for `quarantine`, which has to read what can't be read."""
         return self._db
 
+    def is_empty(self) -> bool:
+        """Say whether there are no agents, and none was set aside."""
+        return self._db.execute("SELECT 1 FROM agents UNION ALL SELECT 1 FROM damaged LIMIT 1").fetchone() is None
+
     def damaged_agents(self) -> int:
         """Return how many agents have rows that couldn't be read and were set aside."""
         return int(self._db.execute("SELECT count(DISTINCT agent) FROM damaged").fetchone()[0])
@@ -450,11 +454,12 @@ class Store:
 def _unusable(path: str, problem: Exception) -> StateUnusable:
     code = getattr(problem, "sqlite_errorcode", None)
     if isinstance(problem, IsADirectoryError) or os.path.isdir(path) or (code is not None and code & 0xFF in _DAMAGE_CODES):
-        return _damaged(path, str(problem))
+        return damaged_state(path, str(problem))
     return StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away")
 
 
-def _damaged(path: str, what: str) -> StateDamaged:
+def damaged_state(path: str, what: str) -> StateDamaged:
+    """Return the failure that a damaged database is, with the command that begins anew."""
     state = shlex.quote(os.path.dirname(path))
     return StateDamaged(
         f"the state in {path} is damaged ({what}); restore it, or begin anew with "

@@ -238,11 +238,8 @@ class RunningTurn:
         inner = self._find_inner()
         if inner is not None:
             process.kill(inner)
-        elif self._process is not None and (outer := process.open_pidfd(self._process)) is not None:
-            # Its status file may be gone, and the outer process alone wouldn't take the tree with it.
-            process.kill_inner_of(self._process)
-            process.kill(outer)
-            os.close(outer)
+        elif self._process is not None:
+            process.kill_recorded(self._process)
 
     async def _signal_program(self, number: signal.Signals) -> None:
         """Signal the agent program; when bubblewrap hasn't started it yet there is nothing to be gentle with."""

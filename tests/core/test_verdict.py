@@ -59,6 +59,15 @@ def test_a_turn_that_wrote_too_much(exit_code):
     assert judge(seen(GOOD, 0, over_output_limit(4096))).outcome is Outcome.SUCCESS
 
 
+@pytest.mark.parametrize(("exit_code", "outcome"), [(None, Outcome.LOST), (0, Outcome.ERROR)])
+def test_damage_is_the_reason_where_nothing_else_is_known(exit_code, outcome):
+    damaged = seen(None, exit_code)._replace(damage="stdout is gone")
+    assert judge(damaged).outcome is outcome
+    assert "stdout is gone" in judge(damaged).error
+    assert judge(damaged._replace(stop="suspended")).outcome is Outcome.INTERRUPTED
+    assert judge(damaged._replace(result=GOOD)).outcome is Outcome.SUCCESS
+
+
 def test_a_sandbox_that_left_no_exit_code_is_lost():
     assert judge(seen(None, None)).outcome is Outcome.LOST
 
