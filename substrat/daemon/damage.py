@@ -156,9 +156,8 @@ def _makes_sense(status: bytes, turn: Turn) -> bool:
     _, code = process.read_status(status)
     if code is not None or not status:
         return True
-    if turn.process is not None and (pidfd := process.open_pidfd(turn.process)) is not None:
-        os.close(pidfd)  # it will write its exit code there yet
-        return True
+    if turn.process is not None and process.is_running(turn.process):
+        return True  # it will write its exit code there yet
     *complete, rest = status.split(b"\n")
     return all(process.read_status(line) != (None, None) or line.startswith(b"{") for line in complete) and (
         not rest or rest.startswith(b"{")

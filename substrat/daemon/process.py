@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -116,6 +117,19 @@ def open_pidfd(process: Process) -> int | None:
         os.close(pidfd)
         return None
     return pidfd
+
+
+def is_running(process: Process) -> bool:
+    """Say whether a recorded process is there and hasn't ended; one that nobody has waited for yet has."""
+    pidfd = open_pidfd(process)
+    if pidfd is None:
+        return False
+    try:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(pidfd)
 
 
 async def wait_exit(process: Process, pidfd: int) -> None:

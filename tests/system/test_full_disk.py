@@ -1,0 +1,192 @@
+"""A full disk: what is refused changed nothing, what was accepted is done once, and the daemon lives on.
+
+The state is a small file system of its own in a mount namespace of its own, so nothing is left on the machine.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+
+SIZE = 6 * 1024 * 1024
+# Writes a line whenever the workspace has a further file `step-N`, and ends with `go`.
+STEPS = """
+begin()
+number = 0
+while not os.path.exists("go"):
+    if os.path.exists(f"step-{number}"):
+        say(f"line {number}")
+        mark(f"said-{number}")
+        number += 1
+    time.sleep(0.005)
+finish(f"{number} lines")
+"""
+
+
+class SmallDisk:
+    """A house whose state directory is a small file system."""
+
+    def __init__(self, house):
+        self.house = house
+        house.state.mkdir()
+        script = f"mount -t tmpfs -o size={SIZE},mode=0700 tmpfs '{house.state}' && echo ready && exec sleep 100000"
+        self._holder = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        if self._holder.stdout.readline() != b"ready\n":
+            self.close()
+            pytest.skip("no file system can be mounted here")
+        self.state = Path(f"/proc/{self._holder.pid}/root{house.state}")
+
+    def close(self):
+        self._holder.kill()
+        self._holder.wait()
+        self._holder.stdout.close()
+        self._holder.stderr.close()
+
+    def start(self, config="[disk]\nfree = 0\n", **how):
+        """Start a daemon that sees the small file system."""
+        self.house.start(config=config, prefix=("nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt"), **how)
+
+    def fill(self, leave=0):
+        """Use up all the room but some bytes."""
+        with (self.state / "ballast").open("ab", buffering=0) as file:
+            for size in (1 << 16, 1 << 12, 1):
+                try:
+                    while self.free() > leave:
+                        file.write(b"x" * min(size, max(1, self.free() - leave)))
+                except OSError:
+                    continue
+
+    def free(self):
+        found = os.statvfs(self.state)
+        return found.f_bavail * found.f_frsize
+
+    def make_room(self):
+        (self.state / "ballast").unlink()
+
+    def count(self, kind):
+        with self.house.wire() as wire:
+            events, cursor = [], 0
+            while page := wire.call("events.read", since=cursor)["events"]:
+                events += page
+                cursor = page[-1]["cursor"]
+        return [event for event in events if event["kind"] == kind]
+
+
+@pytest.fixture
+def disk(house):
+    small = SmallDisk(house)
+    yield small
+    small.close()
+
+
+def test_what_is_accepted_on_a_full_disk_is_done_once_when_there_is_room(disk, until):
+    house = disk.house
+    disk.start()
+    work = house.workspace()
+    house.spawn("anna", work, "/say before")
+    disk.fill()
+    accepted = refused = 0
+    with house.wire() as wire:
+        for number in range(300):
+            text = f"/shell echo {number} >> done\n" + "x" * 2000
+            answer = wire.answer(wire.ask("agent.send", agent="anna", prompt=text))
+            if "error" in answer:
+                assert answer["error"]["data"]["type"] == "StorageFailed", answer
+                refused += 1
+            else:
+                accepted += 1
+    assert refused, "the disk was full"
+    assert house.daemon.poll() is None
+    assert house.ok("ls")[0]["name"] == "anna"
+    disk.make_room()
+    until(lambda: house.show("anna")["unread"] == 0 and house.show("anna")["state"] == "idle", "the work", patience=60)
+    done = (work / "done").read_text().split() if accepted else []
+    assert len(done) == len(set(done)) == accepted
+    assert house.spawn("bert", work, "/say after")["turn"]["outcome"] == "success"
+
+
+def test_a_running_turns_events_are_complete_after_a_full_disk(disk, until):
+    house = disk.house
+    disk.start(agent=house.program(STEPS))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    (work / "step-0").touch()
+    until((work / "said-0").exists, "the first line")
+    disk.fill(leave=4096)  # enough for the agent's own lines, not for the database's
+    for number in range(1, 10):
+        (work / f"step-{number}").touch()
+        until((work / f"said-{number}").exists, f"line {number}")
+    until(lambda: "waiting to write the state" in house.log, "the daemon's notice")
+    disk.make_room()
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["result"] == "10 lines"
+    stdout = next(disk.state.glob("agents/*/turns/1/stdout")).read_bytes()
+    assert house.ctl("logs", "anna", "--raw").raw == stdout
+    assert stdout.count(b'"line ') == 10
+    assert len(disk.count("turn:ended")) == 1
+
+
+def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until):
+    house = disk.house
+    disk.start()
+    work = house.workspace()
+    house.spawn("anna", work, "/say before")
+    before = house.show("anna")["turn"]["number"]
+    disk.fill(leave=3 * 4096)  # room for a commit, hardly for a prompt of this length
+    with house.wire() as wire:
+        answer = wire.answer(wire.ask("agent.send", agent="anna", prompt="/shell echo once >> done\n" + "y" * 5000))
+    if "error" in answer:
+        assert answer["error"]["data"]["type"] == "StorageFailed", answer
+    else:
+        until(lambda: "turn not started" in house.log or house.show("anna")["turn"]["number"] > before, "a try")
+    disk.make_room()
+    if "error" in answer:
+        house.ok("send", "anna", "/shell echo once >> done", "--wait")
+    until(lambda: house.show("anna")["state"] == "idle", "the work", patience=60)
+    assert (work / "done").read_text() == "once\n"
+    assert house.daemon.poll() is None
+
+
+def test_with_a_watermark_turns_wait_before_the_disk_is_full(disk, until):
+    house = disk.house
+    disk.start(config="[disk]\nfree = 1000000\n")
+    work = house.workspace()
+    house.spawn("anna", work, "/say before")
+    disk.fill(leave=900_000)
+    house.ok("send", "anna", "/shell echo once >> done")
+    assert house.show("anna")["state"] == "queued"
+    (told,) = disk.count("turn:waiting")
+    assert "disk.free" in told["text"]
+    disk.make_room()
+    until((work / "done").exists, "the start")  # nobody tells the daemon: it looks by itself
+    assert house.wait("anna")["turn"]["outcome"] == "success"
+    assert (work / "done").read_text() == "once\n"
+    assert json.loads(json.dumps(disk.count("turn:waiting"))) == [told]
+
+
+def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
+    house = disk.house
+    disk.start(agent=house.program(STEPS))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    (work / "step-0").touch()
+    until((work / "said-0").exists, "the first line")
+    disk.fill(leave=4096)
+    (work / "step-1").touch()
+    until((work / "said-1").exists, "the second line")
+    house.kill()
+    (work / "step-2").touch()
+    until((work / "said-2").exists, "the third line")
+    disk.make_room()
+    disk.start()
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["result"] == "3 lines"
+    stdout = next(disk.state.glob("agents/*/turns/1/stdout")).read_bytes()
+    assert house.ctl("logs", "anna", "--raw").raw == stdout
