@@ -3,8 +3,9 @@
 The state is a small file system of its own in a mount namespace of its own, so nothing is left on the machine.
 """
 
-import json
+import contextlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -33,7 +34,8 @@ class SmallDisk:
     def __init__(self, house):
         self.house = house
         house.state.mkdir()
-        script = f"mount -t tmpfs -o size={SIZE},mode=0700 tmpfs '{house.state}' && echo ready && exec sleep 100000"
+        options = f"size={SIZE},nr_inodes=300,mode=0700"
+        script = f"mount -t tmpfs -o {options} tmpfs '{house.state}' && echo ready && exec sleep 100000"
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -51,7 +53,11 @@ class SmallDisk:
 
     def start(self, config="[disk]\nfree = 0\n", **how):
         """Start a daemon that sees the small file system."""
-        self.house.start(config=config, prefix=("nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt"), **how)
+        self.house.start(config=config, prefix=self.prefix, **how)
+
+    @property
+    def prefix(self):
+        return ("nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt")
 
     def fill(self, leave=0):
         """Use up all the room but some bytes."""
@@ -69,6 +75,15 @@ class SmallDisk:
 
     def make_room(self):
         (self.state / "ballast").unlink()
+
+    def use_up_files(self):
+        (self.state / "files").mkdir()
+        with contextlib.suppress(OSError):
+            for number in range(10_000):
+                (self.state / "files" / str(number)).touch()
+
+    def give_back_files(self):
+        shutil.rmtree(self.state / "files")
 
     def count(self, kind):
         with self.house.wire() as wire:
@@ -134,24 +149,21 @@ def test_a_running_turns_events_are_complete_after_a_full_disk(disk, until):
 
 
 def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until):
+    """The database still has room, so the work is accepted, and not one more file can be made."""
     house = disk.house
     disk.start()
     work = house.workspace()
     house.spawn("anna", work, "/say before")
-    before = house.show("anna")["turn"]["number"]
-    disk.fill(leave=3 * 4096)  # room for a commit, hardly for a prompt of this length
-    with house.wire() as wire:
-        answer = wire.answer(wire.ask("agent.send", agent="anna", prompt="/shell echo once >> done\n" + "y" * 5000))
-    if "error" in answer:
-        assert answer["error"]["data"]["type"] == "StorageFailed", answer
-    else:
-        until(lambda: "turn not started" in house.log or house.show("anna")["turn"]["number"] > before, "a try")
-    disk.make_room()
-    if "error" in answer:
-        house.ok("send", "anna", "/shell echo once >> done", "--wait")
-    until(lambda: house.show("anna")["state"] == "idle", "the work", patience=60)
+    disk.use_up_files()
+    house.ok("send", "anna", "/shell echo once >> done")
+    until(lambda: disk.count("turn:retry"), "a try")
+    agent = house.show("anna")
+    assert (agent["state"], agent["unread"]) == ("queued", 1)
+    assert "No space left" in agent["turn"]["error"]
+    disk.give_back_files()
+    until((work / "done").exists, "the work", patience=60)
+    assert house.wait("anna")["turn"]["outcome"] == "success"
     assert (work / "done").read_text() == "once\n"
-    assert house.daemon.poll() is None
 
 
 def test_with_a_watermark_turns_wait_before_the_disk_is_full(disk, until):
@@ -168,7 +180,7 @@ def test_with_a_watermark_turns_wait_before_the_disk_is_full(disk, until):
     until((work / "done").exists, "the start")  # nobody tells the daemon: it looks by itself
     assert house.wait("anna")["turn"]["outcome"] == "success"
     assert (work / "done").read_text() == "once\n"
-    assert json.loads(json.dumps(disk.count("turn:waiting"))) == [told]
+    assert disk.count("turn:waiting") == [told]
 
 
 def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
@@ -184,9 +196,37 @@ def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
     house.kill()
     (work / "step-2").touch()
     until((work / "said-2").exists, "the third line")
-    disk.make_room()
+    disk.fill()
     disk.start()
+    assert house.show("anna")["state"] == "running"
+    disk.make_room()
     (work / "go").touch()
     assert house.wait("anna")["turn"]["result"] == "3 lines"
     stdout = next(disk.state.glob("agents/*/turns/1/stdout")).read_bytes()
     assert house.ctl("logs", "anna", "--raw").raw == stdout
+
+
+def test_a_daemon_that_finds_no_room_to_begin_says_so_and_loses_nothing(disk, until):
+    house = disk.house
+    disk.start()
+    work = house.workspace()
+    house.spawn("anna", work, "/say before")
+    house.stop()
+    disk.fill()
+    process = house.launch(prefix=disk.prefix)
+
+    def ended_or_answers():
+        return process.poll() is not None or house.socket.exists()
+
+    until(ended_or_answers, "an end or a start")
+    if process.poll() is not None:
+        assert process.poll() == 1
+        (said,) = process.log.read_text().splitlines()
+        assert "can't be used" in said
+        assert "set-aside" not in said
+    else:
+        process.terminate()
+        process.wait(20)
+    disk.make_room()
+    disk.start()
+    assert house.show("anna")["turn"]["result"] == "before"
