@@ -67,7 +67,8 @@ class Gate:
     def look_again(self) -> None:
         """See to it that agents are admitted again in a while, once however often this is asked."""
         now, runner = self._registry.now(), self._registry.runner
-        if runner is not None and not now <= self._next_look <= now + PAUSE:
+        # A look that is about to be taken may be the one under way: a timer can go off a little early, or the clock be set.
+        if runner is not None and not now + PAUSE / 2 <= self._next_look <= now + PAUSE:
             self._next_look = now + PAUSE
             runner.admit_at(self._next_look)
 

@@ -82,6 +82,18 @@ def test_a_turns_damage_is_its_own(house, until, what, ended):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [0, 10])
+def test_output_that_was_cut_is_told(house, until, size):
+    work, directory = held_and_killed(house, before="/say before\n")
+    os.truncate(directory / "stdout", size)
+    house.start()
+    (work / "go").touch()
+    house.wait("anna")
+    assert house.wait("bert")["turn"]["result"] == "freed"
+    (event,) = house.events("anna", "turn:output-truncated")
+    assert f"to {size} bytes" in event["text"]
+
+
 ROWS = [
     "UPDATE agents SET phase = 'asleep' WHERE name = 'anna'",
     "UPDATE turns SET usage = '{oops' WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
