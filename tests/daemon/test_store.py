@@ -427,6 +427,26 @@ def test_a_database_damaged_in_the_middle_is_told(store, new_agent, tmp_path):
         Store(str(path))
 
 
+@pytest.mark.parametrize("log", [b"garbage" * 1000, b"\x37\x7f\x06\x82"])
+def test_a_log_that_is_none_is_damage(store, tmp_path, log):
+    store.close()
+    (tmp_path / "substrat.db-wal").write_bytes(log)
+    with pytest.raises(StateDamaged, match="-wal"):
+        Store(str(tmp_path / "substrat.db"))
+    assert (tmp_path / "substrat.db-wal").read_bytes() == log
+
+
+@pytest.mark.parametrize("log", [b"", b"\0" * 5000])
+def test_what_a_power_failure_leaves_of_a_log_is_none(store, new_agent, tmp_path, log):
+    with store.transaction():
+        store.save_agent(new_agent("bob"))
+    store.close()
+    (tmp_path / "substrat.db-wal").write_bytes(log)
+    opened = Store(str(tmp_path / "substrat.db"))
+    assert [agent.name for agent in opened.agents()] == ["bob"]
+    opened.close()
+
+
 def test_a_database_that_was_cut_is_damaged(store, new_agent, tmp_path):
     with store.transaction():
         for _ in range(500):

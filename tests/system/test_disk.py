@@ -94,3 +94,27 @@ def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(house
     with house.wire() as wire:
         assert wire.call("daemon.status")["waiting_for"] is None
     assert house.ctl("ls").err == ""
+
+
+def test_a_daemon_killed_while_it_sweeps_loses_nothing(house, until):
+    """Whatever instant it is killed at, every turn's output is there whole, as it was or compressed."""
+    house.start(config="[disk]\ncompress_after = 1000000\n")
+    work = house.workspace()
+    house.spawn("anna", work, "/emit 300 5000")
+    for _ in range(4):
+        house.ok("send", "anna", "/emit 300 5000", "--wait")
+    before = house.ctl("logs", "anna", "--raw").raw
+    turns = house.agents_directory(house.show("anna")) / "turns"
+    house.kill()
+    house.config.write_text("[disk]\ncompress_after = 0\n")
+    for done in range(1, 5):
+        house.launch()
+        until(lambda done=done: len(list(turns.glob("*/stdout.z*"))) >= done, "a compression")
+        house.daemon = house._started[-1]
+        house.kill()
+    house.start()
+    assert house.ctl("logs", "anna", "--raw").raw == before
+    until(lambda: len(list(turns.glob("*/stdout.z"))) == 4, "the compression of all but the newest")
+    until(lambda: not list(turns.glob("*/*.part")), "the removal of what was left over")
+    assert sorted(path.parent.name for path in turns.glob("*/stdout")) == ["5"]
+    assert house.ctl("logs", "anna", "--raw").raw == before
