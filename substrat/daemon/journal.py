@@ -264,6 +264,14 @@ def _stored_text(event: stream.Event) -> str | None:
     return event.text if event.kind == "tool-call-completed" else None
 
 
+def _moment(seconds: float) -> str:
+    """Write a time; a damaged row's that is none must not keep anybody from reading the others."""
+    try:
+        return timestamp(seconds)
+    except (ValueError, OverflowError, OSError):
+        return timestamp(0.0)
+
+
 def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Encoded:
     text = row.text if row.text is not None or event is None else event.text
     raw: object = None
@@ -275,7 +283,7 @@ def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Enc
         "cursor": row.cursor,
         "agent": row.agent,
         "turn": row.turn,
-        "time": timestamp(row.time),
+        "time": _moment(row.time),
         "kind": row.kind,
         "text": text,
         "raw": raw,

@@ -179,7 +179,9 @@ class Store:
             yield
             self._db.execute("COMMIT")
         except sqlite3.Error as problem:
-            raise StorageFailed(f"the state in {self._path} can't be written: {problem}; is the disk full?") from problem
+            damaged = _code(problem) in _DAMAGE_CODES - {sqlite3.SQLITE_ERROR}
+            hint = "it is damaged: start substratd again, which says what to do" if damaged else "is the disk full?"
+            raise StorageFailed(f"the state in {self._path} can't be written: {problem}; {hint}") from problem
         finally:
             self._in_transaction = False
             if self._db.in_transaction:
@@ -456,10 +458,15 @@ class Store:
 
 
 def _unusable(path: str, problem: Exception) -> StateUnusable:
-    code = getattr(problem, "sqlite_errorcode", None)
-    if isinstance(problem, IsADirectoryError) or os.path.isdir(path) or (code is not None and code & 0xFF in _DAMAGE_CODES):
+    if isinstance(problem, IsADirectoryError) or os.path.isdir(path) or _code(problem) in _DAMAGE_CODES:
         return damaged_state(path, str(problem))
     return StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away")
+
+
+def _code(problem: Exception) -> int | None:
+    """Return SQLite's primary error code, if it is an error of SQLite's own."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    return code & 0xFF if code is not None else None
 
 
 def damaged_state(path: str, what: str) -> StateDamaged:
