@@ -5,7 +5,6 @@ A task that breaks fails its own agent and nothing else: there is exactly one ou
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import shlex
@@ -23,7 +22,7 @@ from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import blueprint, damage, process, program, workspace
 from substrat.daemon.git import Git
-from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
+from substrat.daemon.turn import Launch, Pace, RunningTurn, disk_is_full, stored
 from substrat.errors import (
     BubblewrapMissing,
     NamespacesForbidden,
@@ -315,7 +314,8 @@ class TurnRunner:
         except OSError as problem:
             what = f" {problem.filename}" if problem.filename else ""
             said = f"the turn's files can't be made:{what} {problem.strerror}"
-            if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+            # For inotify the same number means something else, and what runs already must not be tried again.
+            if started is None and disk_is_full(problem) and not (problem.strerror or "").startswith("inotify"):
                 return StorageFailed(f"{said}; make room")
             return SandboxFailed(f"{said}; look at what is in its place")
 

@@ -5,6 +5,7 @@ What is seen goes to the supervisor, which commits it. The task owns the turn's 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -76,6 +77,11 @@ async def stored(write: Callable[[], None]) -> None:
             return
 
 
+def disk_is_full(problem: OSError) -> bool:
+    """Say whether something failed for want of room, on the disk or in a quota."""
+    return problem.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
 class Books(Protocol):
     """What a turn tells whoever keeps the books; each call commits before it returns."""
 
@@ -141,6 +147,7 @@ class RunningTurn:
                 meanwhile.
 
         Raises:
+            StorageFailed: there is no room for its files; nothing is running, and it can be tried again.
             SubstratError: the launch failed; nothing is running.
         """
         prepared = await launch()
@@ -171,6 +178,8 @@ class RunningTurn:
             files.append(process.readable(launch.options))
             self._process = process.start(launch.command, launch.environment, files)
         except OSError as problem:
+            if disk_is_full(problem):
+                raise StorageFailed(f"the turn's files can't be made: {problem.strerror}; make room") from None
             raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
         finally:
             for descriptor in files:

@@ -425,6 +425,20 @@ async def test_the_time_limit_is_reported_once(bench, mock_clock):
     os.close(descriptor)
 
 
+async def test_no_room_for_its_files_is_told_apart_from_a_launch_that_fails(bench, monkeypatch):
+    real = os.open
+
+    def full(path, *arguments, **more):
+        if path == bench.place.stderr:
+            raise OSError(28, "No space left on device")
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(StorageFailed, match="make room"):
+        await bench.run("true")
+    assert bench.books.spawned == []
+
+
 @pytest.mark.parametrize("where", ["1", "2"])
 @pytest.mark.parametrize("failures", [0, 2])
 async def test_too_much_output_is_told_once(bench, autojump_clock, where, failures):

@@ -76,11 +76,13 @@ class SmallDisk:
     def make_room(self):
         (self.state / "ballast").unlink()
 
-    def use_up_files(self):
+    def use_up_files(self, leave):
         (self.state / "files").mkdir()
         with contextlib.suppress(OSError):
             for number in range(10_000):
                 (self.state / "files" / str(number)).touch()
+        for number in range(leave):
+            (self.state / "files" / str(number)).unlink()
 
     def give_back_files(self):
         shutil.rmtree(self.state / "files")
@@ -148,13 +150,14 @@ def test_a_running_turns_events_are_complete_after_a_full_disk(disk, until):
     assert len(disk.count("turn:ended")) == 1
 
 
-def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until):
+@pytest.mark.parametrize("left", [0, 1, 2, 3, 4])
+def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until, left):
     """The database still has room, so the work is accepted, and not one more file can be made."""
     house = disk.house
     disk.start()
     work = house.workspace()
     house.spawn("anna", work, "/say before")
-    disk.use_up_files()
+    disk.use_up_files(left)
     house.ok("send", "anna", "/shell echo once >> done")
     until(lambda: disk.count("turn:retry"), "a try")
     agent = house.show("anna")
