@@ -29,6 +29,10 @@ class Failure(NamedTuple):
     what: str = ""
 
 
+DISK_FULL = Failure("disk-full", "the turn's files can't be made, because the disk is full: make room", passes=True)
+"""The daemon's own: a turn that wasn't started for want of room."""
+
+
 class _Known(NamedTuple):
     failure: Failure
     text: re.Pattern[str]

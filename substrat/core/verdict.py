@@ -19,6 +19,16 @@ LIMITS = {
     SILENCE_LIMIT: "the turn printed nothing for longer than it may (turns.silence_limit)",
 }
 """What a turn is stopped by that takes too long, and what is said then."""
+_OUTPUT_LIMIT = "output limit of "
+
+
+def over_output_limit(limit: int) -> str:
+    """Return the reason for stopping a turn that wrote too much.
+
+    Args:
+        limit: how many bytes it was allowed.
+    """
+    return f"{_OUTPUT_LIMIT}{limit} bytes"
 
 
 class Seen(NamedTuple):
@@ -30,6 +40,7 @@ class Seen(NamedTuple):
         stop: why the daemon was stopping it, if it was.
         errors: the end of its standard error.
         anything: whether it wrote anything to standard output.
+        damage: what was wrong with its files, if anything was.
     """
 
     result: Result | None
@@ -37,6 +48,7 @@ class Seen(NamedTuple):
     stop: str | None
     errors: str
     anything: bool
+    damage: str | None = None
 
 
 NOTHING_SEEN = Seen(None, None, None, "", anything=False)
@@ -74,8 +86,14 @@ def judge(seen: Seen) -> Verdict:
         return Verdict(Outcome.SUCCESS, None)
     if seen.stop in LIMITS:
         return Verdict(Outcome.TIMED_OUT, LIMITS[seen.stop])
+    if seen.stop is not None and seen.stop.startswith(_OUTPUT_LIMIT):
+        said = f"the turn ran into its {seen.stop}, which is disk.turn_output of the configuration: raise it if it must"
+        return Verdict(Outcome.ERROR, f"{said} write so much")
     if seen.stop is not None:
         return Verdict(Outcome.INTERRUPTED, f"stopped: {seen.stop}")
+    if seen.damage is not None:
+        outcome = Outcome.LOST if seen.exit_code is None else Outcome.ERROR
+        return Verdict(outcome, f"what became of the turn can't be told: {seen.damage}")
     if seen.exit_code is None:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
     if (failure := failures.recognise(seen.errors)) is not None:

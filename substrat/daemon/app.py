@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -14,10 +14,11 @@ import trio
 
 from substrat import __version__
 from substrat.daemon import config as configuration
-from substrat.daemon import process, sockets
+from substrat.daemon import damage, process, quarantine, sockets
 from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.alarm import Alarm
 from substrat.daemon.chats import Chats
+from substrat.daemon.gate import Gate
 from substrat.daemon.journal import Journal
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
@@ -26,8 +27,9 @@ from substrat.daemon.questions import Questions
 from substrat.daemon.registry import Registry
 from substrat.daemon.reminders import Reminders
 from substrat.daemon.runner import TurnRunner
-from substrat.daemon.store import Store
+from substrat.daemon.store import StateDamaged, Store, damaged_state
 from substrat.daemon.supervisor import Supervisor
+from substrat.daemon.sweeper import Sweeper
 from substrat.daemon.tools import ToolCalls
 from substrat.daemon.turnbook import TurnBook
 from substrat.daemon.watch import Watcher
@@ -51,12 +53,14 @@ class Settings(NamedTuple):
         config_path: its configuration file.
         config: what the file said.
         environ: its environment.
+        begin_anew: whether a damaged database is set aside and a new one begun.
     """
 
     places: Places
     config_path: str
     config: Config
     environ: dict[str, str]
+    begin_anew: bool = False
 
 
 async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
@@ -75,11 +79,17 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
     process.allow_many_descriptors()
     _make_private(places.state)
     _make_private(places.runtime)
-    with _locked(places.state), _locked(places.runtime), _opened_store(places.state) as store, _opened_watcher() as watcher:
+    with (
+        _locked(places.state),
+        _locked(places.runtime),
+        _opened_store(settings, now) as store,
+        _opened_watcher() as watcher,
+    ):
         journal = Journal(store, _stdout_finder(store, places), now)
         alarm = Alarm(now)
         points = Points(settings.environ)
         registry = Registry(store, journal, settings.config, now, points, alarm.ring_at)
+        registry.gate = Gate(registry, places.state)
         book = TurnBook(registry)
         supervisor = Supervisor(registry, book)
         reminders, questions = Reminders(registry), Questions(registry)
@@ -88,14 +98,17 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         async with trio.open_nursery() as nursery:
             calls = ToolCalls(supervisor, reminders, questions)
             agent_door = AgentDoor(points, calls.perform, book.companion_called)
-            runner = TurnRunner(registry, book, places, user, watcher, nursery, agent_door.serve, settings.environ, now)
+            sweeper = Sweeper(registry, places)
+            runner = TurnRunner(
+                registry, book, places, user, watcher, nursery, sweeper, agent_door.serve, settings.environ, now
+            )
             chats = Chats(user.home, runner.find_bubblewrap)
             door = OperatorDoor(supervisor, runner, places, chats, questions, nursery.cancel_scope.cancel)
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
             book.attach(runner)
             runner.remove_mount_points()
-            runner.forget_removed()
+            nursery.start_soon(sweeper.run)
             reminders.tell_due()
 
             def ring() -> None:
@@ -165,20 +178,58 @@ def _locked(state: str) -> Iterator[None]:
             raise DaemonAlreadyRunning(
                 f"another substratd (pid {holder}) holds {state}: use it, or stop it with `substratctl shutdown`"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # on a full disk: it only says who holds the lock
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _opened_store(state: str) -> Iterator[Store]:
-    store = Store(os.path.join(state, "substrat.db"))
+def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Store]:
+    path = os.path.join(settings.places.state, "substrat.db")
     try:
+        store = _checked_store(path, settings.places)
+    except StateDamaged as problem:
+        if not settings.begin_anew:
+            raise
+        try:
+            kept = damage.set_aside_database(path, settings.places, now())
+        except OSError as obstacle:
+            raise StateUnusable(f"the damaged state in {path} can't be moved: {obstacle}; move it away") from None
+        log.error("damaged state set aside", reason=problem.message, kept=kept)  # noqa: TRY400 - the sentence says it all
+        store = Store(path)
+    try:
+        _set_aside_damaged_agents(store, settings.places, now())
         yield store
     finally:
         store.close()
+
+
+def _checked_store(path: str, places: Places) -> Store:
+    """Open the database; an empty one where there are agents is one that was cut to nothing."""
+    if os.path.isfile(path) and os.path.getsize(path) == 0 and damage.agents_without_records(places):
+        raise damaged_state(path, "it is empty, and there are files of agents")
+    return Store(path)
+
+
+def _set_aside_damaged_agents(store: Store, places: Places, now: float) -> None:
+    """Start without the agents whose records can't be read, and say which; where none are, say whose files there are."""
+    for found in quarantine.set_aside(store, now):
+        log.error("agent set aside", agent=found.agent, name=found.name, reason=found.reason, kept="table 'damaged'")
+        for started in found.processes:
+            process.kill_recorded(started)  # nobody would look after it
+    if store.is_empty():
+        removed = store.removed_agents()
+        for agent in damage.agents_without_records(places):
+            if agent.id not in removed:
+                how = (
+                    f"substratctl spawn {agent.name} -w {agent.workspace} --adopt {agent.session}"
+                    if agent.session
+                    else None
+                )
+                log.warning("agent without records", **agent._asdict(), continue_with=how)
 
 
 @contextmanager

@@ -75,6 +75,30 @@ class LimitKeys(msgspec.Struct, frozen=True):
     agents: Annotated[int, Meta(ge=1, description="how many agents there may be")] = 10_000
 
 
+class DiskKeys(msgspec.Struct, frozen=True):
+    """`[disk]`: what agents' output may take of the disk."""
+
+    turn_output: Annotated[
+        int,
+        Meta(ge=0, description="bytes a turn may write to its standard output and error before it is stopped; 0: no limit"),
+    ] = 1024 * MIB
+    agent: Annotated[
+        int, Meta(ge=0, description="bytes on disk that one agent's turns may have; older ones are dropped; 0: no limit")
+    ] = 4096 * MIB
+    state: Annotated[
+        int, Meta(ge=0, description="bytes on disk that all turns may have; older ones are dropped; 0: no limit")
+    ] = 32768 * MIB
+    compress_after: Annotated[
+        float, Meta(ge=0, description="seconds after its end until a turn's output is compressed")
+    ] = 86400.0
+    keep: Annotated[float, Meta(ge=0, description="seconds after its end until a turn is dropped; 0: kept for ever")] = (
+        90 * 86400.0
+    )
+    free: Annotated[
+        int, Meta(ge=0, description="bytes that must be free where the state is for a turn to start; 0: it isn't looked at")
+    ] = 512 * MIB
+
+
 class LogKeys(msgspec.Struct, frozen=True):
     """`[log]`: the daemon's own log."""
 
@@ -93,6 +117,7 @@ class Config(msgspec.Struct, frozen=True):
     sandbox: SandboxKeys = SandboxKeys()
     turns: TurnKeys = TurnKeys()
     limits: LimitKeys = LimitKeys()
+    disk: DiskKeys = DiskKeys()
     log: LogKeys = LogKeys()
 
 

@@ -20,10 +20,11 @@ import trio
 from substrat.core import stream
 from substrat.core.ndjson import Line
 from substrat.core.prompts import timestamp
+from substrat.daemon.archive import SUFFIX, ArchiveDamaged, Archives
 from substrat.daemon.store import EventRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from substrat.daemon.store import Store
 
@@ -72,6 +73,7 @@ class Journal:
         self._forgotten = store.last_cursor()
         self._open = False
         self._followers: dict[str | None, set[trio.Event]] = {}
+        self._archives = Archives()
 
     @property
     def last_cursor(self) -> int:
@@ -122,7 +124,17 @@ class Journal:
 
     def forget(self, agent: str) -> None:
         """Drop an agent's events from memory, after they were deleted from the store."""
-        kept = [event for event in self._recent if event.agent != agent]
+        self._keep_only(lambda event: event.agent != agent)
+
+    def delete(self, cursors: Collection[int]) -> None:
+        """Delete events, of an agent that stays; a transaction of its own."""
+        with self._store.transaction():
+            self._store.delete_events(cursors)
+        gone = frozenset(cursors)
+        self._keep_only(lambda event: event.cursor not in gone)
+
+    def _keep_only(self, wanted: Callable[[Encoded], bool]) -> None:
+        kept = [event for event in self._recent if wanted(event)]
         if kept:
             self._recent = deque(kept)
         elif self._recent:
@@ -185,7 +197,7 @@ class Journal:
         return "".join(texts)
 
     def line_of(self, row: EventRow) -> bytes | None:
-        """Read an event's line from the turn's stdout file, with its newline if it has one, cut at `_MAX_RAW` bytes.
+        """Read an event's line from the turn's output, with its newline if it has one, cut at `_MAX_RAW` bytes.
 
         Returns:
             The bytes, or None when they aren't there or aren't the same any more.
@@ -195,16 +207,25 @@ class Journal:
         path = self._stdout_of(row.agent, row.turn)
         if path is None:
             return None
+        if row.offset < 0 or row.length < 0:
+            return None
         kept = min(row.length, _MAX_RAW)
-        with suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                data = os.pread(descriptor, kept + 1, row.offset)
-            finally:
-                os.close(descriptor)
+        with suppress(OSError, ArchiveDamaged):
+            data = self._bytes_at(path, row.offset, kept + 1)
             if zlib.crc32(data[:kept]) == row.checksum:
                 return data if kept == row.length else data[:kept]
         return None
+
+    def _bytes_at(self, path: str, offset: int, length: int) -> bytes:
+        """Read from a turn's stdout file, or from the archive that has taken its place."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return self._archives.read(path + SUFFIX, offset, length)
+        try:
+            return os.pread(descriptor, length, offset)
+        finally:
+            os.close(descriptor)
 
     def _from_disk(self, rows: list[EventRow]) -> list[Encoded]:
         encoded: list[Encoded] = []
@@ -254,6 +275,14 @@ def _stored_text(event: stream.Event) -> str | None:
     return event.text if event.kind == "tool-call-completed" else None
 
 
+def _moment(seconds: float) -> str:
+    """Write a time; a damaged row's that is none must not keep anybody from reading the others."""
+    try:
+        return timestamp(seconds)
+    except (ValueError, OverflowError, OSError):
+        return timestamp(0.0)
+
+
 def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Encoded:
     text = row.text if row.text is not None or event is None else event.text
     raw: object = None
@@ -265,7 +294,7 @@ def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Enc
         "cursor": row.cursor,
         "agent": row.agent,
         "turn": row.turn,
-        "time": timestamp(row.time),
+        "time": _moment(row.time),
         "kind": row.kind,
         "text": text,
         "raw": raw,

@@ -29,6 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runtime-dir", help="where sockets are (default: SUBSTRAT_RUNTIME_DIR, or the user's runtime)")
     parser.add_argument("--config", help="the configuration file (default: SUBSTRAT_CONFIG, or the user's config.toml)")
     parser.add_argument("--points", action="store_true", help="list the instants at which a kill is tested, and exit")
+    parser.add_argument(
+        "--set-aside-damaged-state",
+        action="store_true",
+        help="begin anew if the database is damaged, and keep the damaged one",
+    )
     parser.add_argument("--version", action="version", version=f"substratd {__version__}")
     given = parser.parse_args(arguments)
     if given.points:
@@ -44,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise errors.ConfigInvalid(f"{given.config}: no such file")
         loaded = config.load(config_path, environ)
         logs.configure(loaded.log.level, loaded.log.format, under_systemd="NOTIFY_SOCKET" in environ)
-        trio.run(app.run, app.Settings(places, config_path, loaded, environ))
+        trio.run(app.run, app.Settings(places, config_path, loaded, environ, given.set_aside_damaged_state))
     except errors.SubstratError as problem:
         print(f"substratd: {problem.message}", file=sys.stderr)
         return problem.exit_status

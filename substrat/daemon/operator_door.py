@@ -361,6 +361,8 @@ class OperatorDoor:
             "agents": len(self._registry.agents),
             "running": self._registry.running,
             "network": self._registry.config.sandbox.network.value,
+            "waiting_for": self._registry.gate.reason if self._registry.gate is not None else None,
+            "damaged": self._registry.store.damaged_agents(),
         }
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:

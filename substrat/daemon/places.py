@@ -28,9 +28,24 @@ class Places(NamedTuple):
     state: str
     runtime: str
 
+    @property
+    def agents(self) -> str:
+        """Where the agents' directories are."""
+        return os.path.join(self.state, "agents")
+
+    @property
+    def trash(self) -> str:
+        """What is to be deleted."""
+        return os.path.join(self.state, "trash")
+
+    @property
+    def damaged(self) -> str:
+        """What couldn't be read and was set aside."""
+        return os.path.join(self.state, "damaged")
+
     def agent(self, agent_id: str) -> AgentPlace:
         """Return an agent's directories."""
-        return AgentPlace(os.path.join(self.state, "agents", agent_id), os.path.join(self.runtime, "agents", agent_id))
+        return AgentPlace(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
 
 
 class TurnPlace(NamedTuple):
@@ -112,6 +127,14 @@ class TurnPlace(NamedTuple):
             with suppress(FileNotFoundError):
                 times.append(os.stat(path).st_mtime)
         return max(times)
+
+    def output_size(self) -> int:
+        """Return how many bytes the program has written to standard output and error."""
+        size = 0
+        for path in (self.stdout, self.stderr):
+            with suppress(OSError):
+                size += os.stat(path, follow_symlinks=False).st_size
+        return size
 
     def read_errors(self) -> str:
         """Return the end of what the program complained about."""
@@ -253,9 +276,8 @@ class AgentPlace(NamedTuple):
             os.path.join(self.etc, "hosts"), f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n"
         )
 
-    def remove(self) -> None:
-        """Delete everything of the agent."""
-        shutil.rmtree(self.root, ignore_errors=True)
+    def remove_door(self) -> None:
+        """Delete the agent's socket and its directory."""
         shutil.rmtree(self.door, ignore_errors=True)
 
 

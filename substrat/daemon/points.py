@@ -20,11 +20,13 @@ KILL_AT = "SUBSTRAT_KILL_AT"
 TRACE = "SUBSTRAT_TRACE_POINTS"
 """The environment variable that names a file to which every point that is passed is written, a line each."""
 
+SWEPT = ("turn dropped", "events dropped", "files forgotten")
+"""What is committed when old output and removed agents go."""
 CHANGES = (
     "agent spawned", "prompt queued", "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed",
     "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
     "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "mount point noted",
-    "mount point forgotten", "files forgotten", *(f"tool called: {name_of(tool)}" for tool in TOOLS),
+    "mount point forgotten", "wait told", *SWEPT, *(f"tool called: {name_of(tool)}" for tool in TOOLS),
 )  # fmt: skip
 """What is committed."""
 WITHIN_A_TOOL = (

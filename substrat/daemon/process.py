@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _FIRST_FREE_FD = 3
 _ENOUGH_FDS = 16 * 1024
+MAX_PID = 4 * 1024 * 1024
+"""The most that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
+_MAX_EXIT_CODE = 255
 
 
 def boot_id() -> str:
@@ -115,6 +119,19 @@ def open_pidfd(process: Process) -> int | None:
     return pidfd
 
 
+def is_running(process: Process) -> bool:
+    """Say whether a recorded process is there and hasn't ended; one that nobody has waited for yet has."""
+    pidfd = open_pidfd(process)
+    if pidfd is None:
+        return False
+    try:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(pidfd)
+
+
 async def wait_exit(process: Process, pidfd: int) -> None:
     """Wait until the process of a pidfd has ended, and reap it if it is our child."""
     await trio.lowlevel.wait_readable(pidfd)
@@ -129,8 +146,11 @@ def read_status(text: bytes) -> tuple[int | None, int | None]:
     for line in text.splitlines():
         with suppress(msgspec.MsgspecError):  # the last line of a killed bubblewrap may be half a line
             status = msgspec.json.decode(line, type=dict[str, int])
-            inner = status.get("child-pid", inner)
-            code = status.get("exit-code", code)
+            # A damaged file may hold anything, also numbers that the kernel would choke on.
+            if 0 < (pid := status.get("child-pid", 0)) <= MAX_PID:
+                inner = pid
+            if 0 <= (exit_code := status.get("exit-code", -1)) <= _MAX_EXIT_CODE:
+                code = exit_code
     return inner, code
 
 
@@ -238,6 +258,20 @@ def kill(pidfd: int) -> None:
     """Kill what a pidfd stands for; that it has ended already is fine."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def kill_recorded(outer: Process) -> None:
+    """Kill a recorded sandbox whose inner process bubblewrap hasn't reported, or not legibly; one that is gone is fine."""
+    pidfd = open_pidfd(outer)
+    if pidfd is None:
+        return
+    # The outer process alone wouldn't take the tree with it.
+    inner = _first_child(outer.pid)
+    inner_pidfd = open_inner(outer, inner) if inner is not None else None
+    for descriptor in (inner_pidfd, pidfd):
+        if descriptor is not None:
+            kill(descriptor)
+            os.close(descriptor)
 
 
 def kill_sandbox_of(outer: int) -> None:

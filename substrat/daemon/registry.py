@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from substrat.daemon.config import Config
+    from substrat.daemon.gate import Gate
     from substrat.daemon.journal import Journal
     from substrat.daemon.points import Points
     from substrat.daemon.store import Store
@@ -53,8 +54,8 @@ class Runner(Protocol):
     def leave_out(self, option: str) -> bool:
         """Start the agent program without an option from now on; return whether that is news."""
 
-    def forget_removed(self) -> None:
-        """Delete the files of agents that were removed."""
+    def forget(self, agent: Agent) -> None:
+        """Delete an agent's files."""
 
 
 class _Change:
@@ -96,6 +97,7 @@ class Registry:
         self.wake_at = wake_at
         self.runner: Runner | None = None
         self.admit: Callable[[], None] | None = None
+        self.gate: Gate | None = None
         self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
         self._change: _Change | None = None
@@ -206,7 +208,6 @@ class Registry:
         """Delete an agent as part of the change under way."""
         assert self._change is not None
         self.store.forget_agent(agent.id)
-        self.store.note_removed(agent.id)
         for child in [other for other in self._agents.values() if other.parent == agent.id]:
             self.put(replace(child, parent=None))
         self._change.removed.add(agent.id)

@@ -9,6 +9,7 @@ import os
 import secrets
 import shlex
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -16,18 +17,19 @@ import trio
 
 import mcp_server.relay
 from sandbox import host, launch
-from substrat.core import cursor
+from substrat.core import cursor, failures
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.daemon import blueprint, process, program, workspace
+from substrat.daemon import blueprint, damage, process, program, workspace
 from substrat.daemon.git import Git
-from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
+from substrat.daemon.turn import Launch, Pace, RunningTurn, disk_is_full, stored
 from substrat.errors import (
     BubblewrapMissing,
     NamespacesForbidden,
     SandboxFailed,
     SessionMissing,
+    StorageFailed,
     SubstratError,
     WorkspaceUnusable,
 )
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Process, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.config import Config
-    from substrat.daemon.places import Places, TurnPlace
+    from substrat.daemon.places import AgentPlace, Places, TurnPlace
     from substrat.daemon.registry import Registry
+    from substrat.daemon.sweeper import Sweeper
     from substrat.daemon.turnbook import TurnBook
     from substrat.daemon.watch import Watcher
     from substrat.daemon.workspace import User
@@ -69,6 +72,7 @@ class TurnRunner:
         user: who agents are.
         watcher: inotify.
         nursery: where the turns' tasks live.
+        sweeper: what deletes files.
         serve_door: serves an agent's socket until cancelled.
         environ: the daemon's own environment.
         now: the clock, in seconds since the epoch.
@@ -82,6 +86,7 @@ class TurnRunner:
         user: User,
         watcher: Watcher,
         nursery: trio.Nursery,
+        sweeper: Sweeper,
         serve_door: Callable[..., Awaitable[None]],
         environ: dict[str, str],
         now: Callable[[], float],
@@ -92,6 +97,7 @@ class TurnRunner:
         self._user = user
         self._watcher = watcher
         self._nursery = nursery
+        self._sweeper = sweeper
         self._serve_door = serve_door
         self._environ = environ
         self._now = now
@@ -165,14 +171,12 @@ class TurnRunner:
         self._left_out = {agent_program: known | {option}}
         return option not in known
 
-    def forget_removed(self) -> None:
-        """Delete the files of agents that were removed."""
-        for agent_id in self._registry.store.removed():
-            self._registry.points.before("files removed")
-            self._places.agent(agent_id).remove()
-            self._registry.points.after("files removed")
-            with self._registry.change("files forgotten"):
-                self._registry.store.forget_removed(agent_id)
+    def forget(self, agent: Agent) -> None:
+        """Delete an agent's files; a sweep does what is cut short here."""
+        self._registry.points.before("files removed")
+        self._places.agent(agent.id).remove_door()
+        self._sweeper.discard(self._places.agent(agent.id).root)
+        self._registry.points.after("files removed")
 
     # What a launch needs
 
@@ -252,6 +256,7 @@ class TurnRunner:
         try:
             seen, verdict = await self._run_to_its_end(agent, turn)
             await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
+            self._sweeper.wake()
             # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
             self._occupied[agent.workspace] -= 1
             await stored(self.remove_mount_points)
@@ -266,7 +271,8 @@ class TurnRunner:
             seen = await self._run_turn(agent, turn)
         except SubstratError as problem:
             log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
-            return NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message)
+            failure = failures.DISK_FULL if isinstance(problem, StorageFailed) else None
+            return NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message, failure)
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
@@ -277,9 +283,11 @@ class TurnRunner:
     async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:
         place = self._places.agent(agent.id)
         turn_place = place.turn(turn.number)
+        damages = await self._examine(agent, turn, place)
         started = turn.process
         if started is None and (started := await self._find_unrecorded(turn_place)):
-            self._book.turn_spawned(turn.id, started)
+            found = started  # it runs, so it has to get into the books, however long that takes
+            await stored(lambda: self._book.turn_spawned(turn.id, found))
         running = RunningTurn(
             turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn), self._registry.points, self._now,
             frozen=turn.frozen_at is not None,
@@ -296,7 +304,18 @@ class TurnRunner:
             del self._running[turn.id]
         if isinstance(outcome, SubstratError):
             raise outcome
-        return outcome
+        told = "; ".join(found.sentence for found in damages if found.matters)
+        return outcome._replace(damage=told or None)
+
+    async def _examine(self, agent: Agent, turn: Turn, place: AgentPlace) -> list[damage.Damage]:
+        """Report what is wrong with a turn's files; a sandbox whose output can't be followed any more is killed."""
+        found = damage.examine(turn, place, self._places, self._now())
+        for one in found:
+            log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
+            await stored(partial(self._book.turn_note, turn.id, "state:damaged", one.sentence))
+        if turn.process is not None and any(one.blind for one in found):
+            process.kill_recorded(turn.process)
+        return found
 
     async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.
@@ -322,7 +341,11 @@ class TurnRunner:
             return problem
         except OSError as problem:
             what = f" {problem.filename}" if problem.filename else ""
-            return SandboxFailed(f"the turn's files can't be made:{what} {problem.strerror}; is the disk full?")
+            said = f"the turn's files can't be made:{what} {problem.strerror}"
+            # For inotify the same number means something else, and what runs already must not be tried again.
+            if started is None and disk_is_full(problem) and not (problem.strerror or "").startswith("inotify"):
+                return StorageFailed(f"{said}; make room")
+            return SandboxFailed(f"{said}; look at what is in its place")
 
     async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace) -> Launch:
         """Make everything a turn's sandbox shows, and say what starts it."""
@@ -355,7 +378,8 @@ class TurnRunner:
         passed = (turn.frozen_at or self._now()) - turn.started_at - turn.paused
         left = turns.time_limit - passed if turns.time_limit else None
         heard_at = turn.thawed_at or turn.started_at
-        return Pace(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at)
+        output = self.config.disk.turn_output
+        return Pace(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
 
     def _make_mount_point(self, directory: str) -> None:
         store = self._registry.store

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -50,6 +52,17 @@ CREATE TABLE calls (
 CREATE TABLE mount_points (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 """
 
+_KEPT_AND_DAMAGED = """
+CREATE TABLE dropped_turns (turn TEXT PRIMARY KEY, agent TEXT NOT NULL, cleared INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE removed_agents (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+ALTER TABLE items ADD COLUMN about TEXT;
+CREATE INDEX items_about ON items (about) WHERE turn IS NULL AND about NOT NULL;
+CREATE TABLE damaged (
+    id INTEGER PRIMARY KEY, time REAL NOT NULL, agent TEXT, origin TEXT NOT NULL, reason TEXT NOT NULL, row TEXT NOT NULL
+) STRICT;
+"""
+"""What the sweeper has dropped, whose files are to go, which turn a message reports, and rows that can't be read."""
+
 _MIGRATIONS = (
     _FIRST_SCHEMA,
     "ALTER TABLE turns ADD COLUMN contacted INTEGER NOT NULL DEFAULT 0;",
@@ -59,11 +72,11 @@ _MIGRATIONS = (
     ALTER TABLE turns ADD COLUMN thawed_at REAL;
     ALTER TABLE agents ADD COLUMN restore TEXT NOT NULL DEFAULT 'hold';
     ALTER TABLE agents ADD COLUMN restored_at TEXT NOT NULL DEFAULT '[]';
-    CREATE TABLE removed (agent TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
     CREATE TABLE reminders (
         id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, due REAL NOT NULL, text TEXT NOT NULL
     ) STRICT;
     """,
+    _KEPT_AND_DAMAGED,
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""
 SCHEMA_VERSION = len(_MIGRATIONS)
@@ -72,6 +85,18 @@ READ_IN_TOOL = "read"
 """What stands in an item's `turn` when `check_inbox` handed it out."""
 SETTLED = "settled"
 """What stands in an item's `turn` when the operator has answered or dismissed it."""
+
+
+_QUICKLY_CHECKED = 256 * 1024 * 1024
+"""Bytes; looking at as many takes some 0.2 s."""
+_WAL_HEADER = 32
+_WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_ROW_DAMAGE = re.compile(r"[\w-]+ value in |CHECK constraint failed")
+
+
+class StateDamaged(StateUnusable):
+    """The database isn't one, or its structure is broken; `--set-aside-damaged-state` begins a new one."""
 
 
 class EventRow(NamedTuple):
@@ -86,6 +111,17 @@ class EventRow(NamedTuple):
     offset: int | None
     length: int | None
     checksum: int | None
+
+
+class KeptRow(NamedTuple):
+    """A turn as the sweeper sees it: `dropped` its files, `cleared` its events too, `unread` its report waits."""
+
+    turn: str
+    number: int
+    ended_at: float | None
+    dropped: bool
+    cleared: bool
+    unread: bool
 
 
 class Store:
@@ -103,18 +139,36 @@ class Store:
         self._in_transaction = False
         try:
             _refuse_newer(path)
+            _refuse_a_strange_log(path)
+            suspicious = _needs_check(path)
             # SQLite gives the mode of this file to those it makes beside it.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._migrate()
         except (sqlite3.Error, OSError) as problem:
             raise _unusable(path, problem) from None
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            if suspicious:
+                self._check()
+            self._migrate()
+        except sqlite3.Error as problem:
+            self._db.close()
+            raise _unusable(path, problem) from None
+        except StateUnusable:
+            self._db.close()
+            raise
 
     def close(self) -> None:
         """Close the database; the last writer folds the write-ahead log in."""
         self._db.close()
+
+    def _check(self) -> None:
+        """Look for damage in the file's structure; rows with values nobody knows are `quarantine`'s business."""
+        found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
+        damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
+        if damage:
+            raise damaged_state(self._path, damage[0].replace("\n", " "))
 
     def _migrate(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -137,7 +191,9 @@ class Store:
             yield
             self._db.execute("COMMIT")
         except sqlite3.Error as problem:
-            raise StorageFailed(f"the state in {self._path} can't be written: {problem}; is the disk full?") from problem
+            damaged = _code(problem) in _DAMAGE_CODES - {sqlite3.SQLITE_ERROR}
+            hint = "it is damaged: start substratd again, which says what to do" if damaged else "is the disk full?"
+            raise StorageFailed(f"the state in {self._path} can't be written: {problem}; {hint}") from problem
         finally:
             self._in_transaction = False
             if self._db.in_transaction:
@@ -219,22 +275,11 @@ class Store:
 
     def forget_agent(self, agent_id: str) -> None:
         """Delete everything about an agent; its children become nobody's."""
-        for table in ("turns", "items", "events", "calls", "reminders"):
+        for table in ("turns", "items", "events", "calls", "reminders", "dropped_turns"):
             self._db.execute(f"DELETE FROM {table} WHERE agent = ?", (agent_id,))  # noqa: S608 - the names stand above
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
-
-    def note_removed(self, agent_id: str) -> None:
-        """Note that an agent's files are to be deleted."""
-        self._db.execute("INSERT OR IGNORE INTO removed VALUES (?)", (agent_id,))
-
-    def removed(self) -> list[str]:
-        """Return the ids of removed agents whose files may still be there."""
-        return [row[0] for row in self._db.execute("SELECT agent FROM removed")]
-
-    def forget_removed(self, agent_id: str) -> None:
-        """Note that a removed agent's files are gone."""
-        self._db.execute("DELETE FROM removed WHERE agent = ?", (agent_id,))
+        self._db.execute("INSERT OR IGNORE INTO removed_agents VALUES (?)", (agent_id,))
 
     # Inbox items
 
@@ -378,6 +423,56 @@ class Store:
         row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         return row[0] if row else 0
 
+    # What is kept of old turns
+
+    def note_report(self, item_id: int, turn_id: str) -> None:
+        """Note that an inbox item reports the end of a turn: until it is delivered the turn counts as unread."""
+        self._db.execute("UPDATE items SET about = ? WHERE id = ?", (turn_id, item_id))
+
+    def turns_kept(self, agent_id: str) -> list[KeptRow]:
+        """Load what decides about keeping an agent's turns, the oldest first."""
+        rows = self._db.execute(
+            "SELECT id, number, ended_at, (SELECT cleared FROM dropped_turns WHERE turn = turns.id), "
+            "EXISTS (SELECT 1 FROM items WHERE about = turns.id AND items.turn IS NULL AND about NOT NULL) "
+            "FROM turns WHERE agent = ? ORDER BY number",
+            (agent_id,),
+        )
+        return [KeptRow(row[0], row[1], row[2], row[3] is not None, bool(row[3]), bool(row[4])) for row in rows]
+
+    def drop_turn(self, agent_id: str, turn_id: str) -> None:
+        """Note that a turn's files go, and forget its tool calls; its row stays. Its events go with `delete_events`."""
+        self._db.execute("INSERT OR IGNORE INTO dropped_turns VALUES (?,?,0)", (turn_id, agent_id))
+        self._db.execute("DELETE FROM calls WHERE agent = ? AND turn = ?", (agent_id, turn_id))
+
+    def turn_cleared(self, turn_id: str) -> None:
+        """Note that nothing is left of a dropped turn but its row."""
+        self._db.execute("UPDATE dropped_turns SET cleared = 1 WHERE turn = ?", (turn_id,))
+
+    def delete_events(self, cursors: Iterable[int]) -> None:
+        """Delete events; their cursors are never used again."""
+        self._db.executemany("DELETE FROM events WHERE cursor = ?", [(cursor,) for cursor in cursors])
+
+    def removed_agents(self) -> list[str]:
+        """Return the agents whose rows are gone and whose files may still be there."""
+        return [row[0] for row in self._db.execute("SELECT id FROM removed_agents")]
+
+    def forget_removed(self, agent_id: str) -> None:
+        """Note that a removed agent's files are gone too."""
+        self._db.execute("DELETE FROM removed_agents WHERE id = ?", (agent_id,))
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The database itself, for `quarantine`, which has to read what can't be read."""
+        return self._db
+
+    def is_empty(self) -> bool:
+        """Say whether there are no agents, and none was set aside."""
+        return self._db.execute("SELECT 1 FROM agents UNION ALL SELECT 1 FROM damaged LIMIT 1").fetchone() is None
+
+    def damaged_agents(self) -> int:
+        """Return how many agents have rows that couldn't be read and were set aside."""
+        return int(self._db.execute("SELECT count(DISTINCT agent) FROM damaged").fetchone()[0])
+
     # Tool calls and mount points
 
     def add_call(self, agent_id: str, turn_id: str, call: str, answer: str) -> None:
@@ -405,18 +500,68 @@ class Store:
 
 
 def _unusable(path: str, problem: Exception) -> StateUnusable:
+    if isinstance(problem, IsADirectoryError) or os.path.isdir(path) or _code(problem) in _DAMAGE_CODES:
+        return damaged_state(path, str(problem))
     return StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away")
 
 
+def _code(problem: Exception) -> int | None:
+    """Return SQLite's primary error code, if it is an error of SQLite's own."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    return code & 0xFF if code is not None else None
+
+
+def damaged_state(path: str, what: str) -> StateDamaged:
+    """Return the failure that a damaged database is, with the command that begins anew."""
+    state = shlex.quote(os.path.dirname(path))
+    return StateDamaged(
+        f"the state in {path} is damaged ({what}); restore it, or begin anew with "
+        f"`substratd --set-aside-damaged-state --state-dir {state}`, which keeps it in {state}/damaged"
+    )
+
+
+def _needs_check(path: str) -> bool:
+    """Say whether a database's structure is looked at: a big one costs seconds, so only after a daemon that died."""
+    try:
+        return os.path.getsize(path) <= _QUICKLY_CHECKED or os.path.exists(path + "-wal")
+    except FileNotFoundError:
+        return False
+
+
+def _refuse_a_strange_log(path: str) -> None:
+    """Notice a log that SQLite would take for an empty one, and with it the commits in it, without a word.
+
+    Zeros are what a power failure can leave, which may take the last commits back anyway.
+    """
+    try:
+        with open(path + "-wal", "rb") as file:
+            head = file.read(_WAL_HEADER)
+    except FileNotFoundError:
+        return
+    if any(head) and (len(head) < _WAL_HEADER or not head.startswith(_WAL_MAGIC)):
+        raise damaged_state(path, "the log beside it, substrat.db-wal, isn't one")
+
+
 def _refuse_newer(path: str) -> None:
-    """Look at the schema's version without writing a byte, because a newer one must stay as it is."""
+    """Look at the schema's version without writing a byte, because a newer one must stay as it is.
+
+    SQLite makes files beside a database even for reading, unless it is told that nobody writes to it; that is only true
+    where no log is waiting to be read, and what it makes beside a log is removed again.
+    """
     if not os.path.exists(path):
         return
-    db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
+    beside = [path + suffix for suffix in ("-wal", "-shm")]
+    before = [os.path.exists(name) for name in beside]
+    how = "mode=ro" if before[0] else "mode=ro&immutable=1"
+    db = sqlite3.connect(f"file:{quote(path)}?{how}", uri=True)
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
     finally:
         db.close()
+        for name, was_there in zip(beside, before, strict=True):
+            if not was_there:
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
     if version > SCHEMA_VERSION:
         raise StateUnusable(
             f"the state in {path} was written by a newer Substrat (schema {version}, this one knows "

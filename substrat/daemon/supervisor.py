@@ -268,7 +268,7 @@ class Supervisor:
         with self.registry.change("agent removed"):
             self.registry.remove(agent)
             if (runner := self.registry.runner) is not None:
-                self.registry.after(runner.forget_removed)
+                self.registry.after(lambda: runner.forget(agent))
 
     def _add(self, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
         """Put something into an agent's inbox and let its lifecycle know."""

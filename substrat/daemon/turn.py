@@ -5,6 +5,7 @@ What is seen goes to the supervisor, which commits it. The task owns the turn's 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -54,7 +55,7 @@ class Launch(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How long things may take, in seconds.
+    """How long things may take, in seconds, and how much a turn may write.
 
     Args:
         stop_grace: between the rungs of the ladder.
@@ -62,6 +63,7 @@ class Pace(NamedTuple):
         time_left: until the turn's time is up; None: it has no limit.
         silence: without any output; None: no limit.
         heard_at: when its silence begins at the earliest, in seconds since the epoch.
+        output: how many bytes it may write; 0: no limit.
     """
 
     stop_grace: float
@@ -69,6 +71,7 @@ class Pace(NamedTuple):
     time_left: float | None = None
     silence: float | None = None
     heard_at: float = 0.0
+    output: int = 0
 
 
 async def stored(write: Callable[[], None]) -> None:
@@ -85,6 +88,11 @@ async def stored(write: Callable[[], None]) -> None:
             await trio.sleep(_FULL_DISK_PAUSE)
         else:
             return
+
+
+def disk_is_full(problem: OSError) -> bool:
+    """Say whether something failed for want of room, on the disk or in a quota."""
+    return problem.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 class Books(Protocol):
@@ -104,6 +112,9 @@ class Books(Protocol):
 
     def turn_limit_reached(self, turn: str, limit: str) -> None:
         """The turn has run into one of `verdict.LIMITS`."""
+
+    def turn_output_too_long(self, turn: str, limit: int) -> None:
+        """The agent has written more bytes than it may."""
 
 
 class RunningTurn:
@@ -192,6 +203,7 @@ class RunningTurn:
                 meanwhile.
 
         Raises:
+            StorageFailed: there is no room for its files; nothing is running, and it can be tried again.
             SubstratError: the launch failed; nothing is running.
         """
         prepared = await launch()
@@ -226,6 +238,8 @@ class RunningTurn:
             self._process = process.start(launch.command, launch.environment, files)
             self._points.after("sandbox started")
         except OSError as problem:
+            if disk_is_full(problem):
+                raise StorageFailed(f"the turn's files can't be made: {problem.strerror}; make room") from None
             raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
         finally:
             for descriptor in files:
@@ -244,6 +258,7 @@ class RunningTurn:
                 nursery.start_soon(self._keep_time)
                 nursery.start_soon(self._keep_silence)
                 nursery.start_soon(self._keep_frozen)
+                nursery.start_soon(self._keep_output)
                 followed = trio.Event()
                 nursery.start_soon(self._follow, change, followed)
                 await self._wait_exit(pidfd)
@@ -288,13 +303,15 @@ class RunningTurn:
             with trio.move_on_after(self._pace.stop_grace):
                 await self._signal_program(number)
                 await trio.sleep_forever()
+        self._kill()
+
+    def _kill(self) -> None:
         inner = self._find_inner()
         self._points.before("sandbox killed")
         if inner is not None:
             process.kill(inner)
-        elif self._process is not None and (outer := process.open_pidfd(self._process)) is not None:
-            process.kill(outer)
-            os.close(outer)
+        elif self._process is not None:
+            process.kill_recorded(self._process)
         self._points.after("sandbox killed")
 
     async def _signal_program(self, number: signal.Signals) -> None:
@@ -348,6 +365,19 @@ class RunningTurn:
                 else:
                     await trio.sleep(_FREEZE_PAUSE)
             await self._thawing.wait()
+
+    async def _keep_output(self) -> None:
+        """Notice a turn that writes too much, to standard error too, whether its lines are read as fast or not."""
+        if not self._pace.output:
+            return
+        with self._watcher.watching(self._place.root) as change:
+            while self._place.output_size() <= self._pace.output:
+                await change.wait()
+            await stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
+            # It is being stopped gently; one that goes on flooding the disk meanwhile is not.
+            while self._place.output_size() <= 2 * self._pace.output:
+                await change.wait()
+            self._kill()
 
     # The output
 

@@ -14,6 +14,7 @@ import structlog
 
 from substrat.core import prompts, retry, stream
 from substrat.core.cursor import DISPENSABLE, is_session_id
+from substrat.core.failures import DISK_FULL
 from substrat.core.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.ndjson import Line
 from substrat.core.records import (
@@ -29,6 +30,7 @@ from substrat.core.records import (
     Turn,
     left_unfinished,
 )
+from substrat.core.verdict import over_output_limit
 from substrat.daemon.journal import Told
 from substrat.errors import StorageFailed
 
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.turnbook")
 
 _MAX_RESULT = 1024 * 1024
-_FULL_DISK_PAUSE = 1.0
 _NOT_CONTACTED = (
     "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
     "cursor-agent says nothing when it can't read its mcp.json or start a server"
@@ -84,17 +85,22 @@ class TurnBook:
         room = self._registry.config.turns.max_running - self._registry.running
         first = self._store.first_waiting()
         queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED]
+        gate = self._registry.gate
+        may_start = gate is None or gate.look(needed=bool(queued) and room > 0)
         for agent in sorted(queued, key=lambda agent: first.get(agent.id, 0)):
             if agent.retry_at is not None and agent.retry_at > now:
                 self._registry.wake_at(agent.retry_at)
+            elif gate is not None and not may_start:
+                gate.hold(agent)
             elif room > 0:
                 room -= 1
                 try:
                     self._start_turn(agent)
                 except StorageFailed as problem:
-                    # What was accepted stays queued. There may never be another change, so it is tried again by itself.
+                    # What was accepted stays queued, and is tried again: nobody tells when there is room.
                     log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
-                    self._registry.wake_at(now + _FULL_DISK_PAUSE)
+                    if gate is not None:
+                        gate.look_again()
                     return
 
     def _start_turn(self, agent: Agent) -> None:
@@ -179,12 +185,20 @@ class TurnBook:
 
     def turn_limit_reached(self, turn: str, limit: str) -> None:
         """Stop a turn that has run into a limit (`verdict.LIMITS`)."""
+        self._stop(turn, limit)
+
+    def turn_output_too_long(self, turn: str, limit: int) -> None:
+        """Stop a turn that has written more bytes than it may."""
+        self._stop(turn, over_output_limit(limit))
+
+    def _stop(self, turn: str, reason: str) -> None:
+        """Stop a turn for a reason of the daemon's; one that a person had before stays what it is."""
         runner, agent = self._registry.runner, self._agent_of(turn)
         if runner is None or agent is None or agent.turn is None:
             return
         if agent.turn.stop is None:
-            self._update(turn, "limit reached", stop=limit)
-        runner.stop(turn, limit)
+            self._update(turn, "limit reached", stop=reason)
+        runner.stop(turn, reason)
 
     def companion_called(self, turn: str) -> None:
         """Note that the agent program has called its companion in this turn."""
@@ -253,6 +267,8 @@ class TurnBook:
             return None
         if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.what):
             return 0.0
+        if verdict.failure is DISK_FULL:
+            return retry.DELAYS[min(agent.attempts, len(retry.DELAYS) - 1)]  # for as long as it takes
         acted = self._store.turn_has_event(agent.id, turn.id, "tool-call-started")
         return retry.delay(verdict.failure, agent.attempts, acted=acted)
 
@@ -305,7 +321,8 @@ class TurnBook:
             text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
             if len(text) > limits.message_bytes:
                 text = f"{text[: limits.message_bytes]}… [cut: {len(text)} characters]"
-            self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
+            report = self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
+            self._store.note_report(report, turn.id)
             self._registry.step(replace(asker, waiting=asker.waiting + 1), Event.MAIL)
             self._journal.tell(Told(asker.id, None, "message:received", f"from Substrat: {text}"))
 

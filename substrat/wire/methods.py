@@ -144,7 +144,10 @@ METHODS = (
     Method("inbox.dismiss", "takes a question or a message off the inbox", "null", (
         Param("id", "integer", "its number", required=True),
     )),
-    Method("daemon.status", "the daemon itself", "`{version, pid, state_dir, runtime_dir, agents, running, network}`"),
+    Method(
+        "daemon.status", "the daemon itself",
+        "`{version, pid, state_dir, runtime_dir, agents, running, network, waiting_for, damaged}`",
+    ),
     Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
         Param("suspend", "boolean", "suspend every agent before"),
     ), waits=True),

@@ -217,6 +217,18 @@ def test_json_and_the_exit_status(ctl, machine, fake):
     assert done.json["checks"][-1] == {"name": "daemon", "state": GOOD, "detail": "9.9, pid 7, 2 agents", "remedy": ""}
 
 
+@pytest.mark.parametrize(
+    ("more", "words"), [({"damaged": 2, "state_dir": "/s"}, "2 more were set aside"), ({"waiting_for": "5 MiB"}, "5 MiB")]
+)
+def test_a_daemon_with_a_worry_is_weaker(ctl, machine, fake, more, words):
+    fake({"daemon.status": {"version": "9.9", "pid": 7, "agents": 2, **more}})
+    done = ctl("doctor", "--json")
+    assert done.code == 0
+    assert done.json["checks"][-1]["state"] == WEAKER
+    assert words in done.json["checks"][-1]["detail"]
+    assert done.json["checks"][-1]["remedy"]
+
+
 def test_no_daemon_is_only_weaker(ctl, machine):
     done = ctl("doctor", "--json")
     assert done.code == 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from substrat.core.records import Outcome
 from substrat.core.stream import Result
-from substrat.core.verdict import NOTHING_SEEN, Seen, judge
+from substrat.core.verdict import NOTHING_SEEN, Seen, judge, over_output_limit
 
 GOOD = Result("done", is_error=False, usage=None)
 BAD = Result("quota", is_error=True, usage=None)
@@ -48,6 +48,24 @@ def test_a_stopped_turn(exit_code):
         verdict = judge(seen(None, exit_code, reason))
         assert verdict.outcome is Outcome.INTERRUPTED
         assert reason in verdict.error
+
+
+@pytest.mark.parametrize("exit_code", [0, 130, None])
+def test_a_turn_that_wrote_too_much(exit_code):
+    verdict = judge(seen(None, exit_code, over_output_limit(4096)))
+    assert verdict.outcome is Outcome.ERROR
+    assert "4096 bytes" in verdict.error
+    assert "disk.turn_output" in verdict.error
+    assert judge(seen(GOOD, 0, over_output_limit(4096))).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize(("exit_code", "outcome"), [(None, Outcome.LOST), (0, Outcome.ERROR)])
+def test_damage_is_the_reason_where_nothing_else_is_known(exit_code, outcome):
+    damaged = seen(None, exit_code)._replace(damage="stdout is gone")
+    assert judge(damaged).outcome is outcome
+    assert "stdout is gone" in judge(damaged).error
+    assert judge(damaged._replace(stop="suspended")).outcome is Outcome.INTERRUPTED
+    assert judge(damaged._replace(result=GOOD)).outcome is Outcome.SUCCESS
 
 
 def test_a_sandbox_that_left_no_exit_code_is_lost():
@@ -95,7 +113,7 @@ def test_a_known_failure_is_told_with_its_remedy(errors, word):
 
 def test_every_combination_has_an_outcome_and_all_but_success_a_sentence():
     results, codes = (None, GOOD, BAD, SILENT), (None, 0, 1, 255)
-    stops = (None, "suspended", "interrupted", "ended", "time limit")
+    stops = (None, "suspended", "interrupted", "ended", "time limit", over_output_limit(1))
     for result, code, stop, errors, anything in itertools.product(results, codes, stops, ("", "words"), (False, True)):
         verdict = judge(Seen(result, code, stop, errors, anything))
         assert verdict.outcome in Outcome

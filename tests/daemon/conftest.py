@@ -68,8 +68,7 @@ def new_agent():
 class FakeRunner:
     """Runs nothing: it notes what it is asked to do."""
 
-    def __init__(self, removed):
-        self.removed = removed
+    def __init__(self):
         self.started = []
         self.stopped = []
         self.admissions = []
@@ -108,8 +107,8 @@ class FakeRunner:
         self.left_out.append(option)
         return news
 
-    def forget_removed(self):
-        self.forgotten += self.removed()
+    def forget(self, agent):
+        self.forgotten.append(agent.id)
 
     @property
     def done(self):
@@ -139,7 +138,7 @@ class House:
         self.clock = clock
         self.store = FragileStore(path)
         self.config = config.parse(settings)
-        self.runner = FakeRunner(self.store.removed)
+        self.runner = FakeRunner()
         self.open()
 
     def open(self, *, attached=True):
@@ -153,7 +152,7 @@ class House:
 
     def restart(self, *, attached=True):
         """Begin anew with another runner."""
-        self.runner = FakeRunner(self.store.removed)
+        self.runner = FakeRunner()
         self.open(attached=attached)
 
     def agent(self, name):

@@ -60,6 +60,12 @@ GIVEN = [
     ("[limits]\nchildren = 0", "limits", "children", 0),
     ("[limits]\ndepth = 0", "limits", "depth", 0),
     ("[limits]\nagents = 7", "limits", "agents", 7),
+    ("[disk]\nturn_output = 0", "disk", "turn_output", 0),
+    ("[disk]\nagent = 5", "disk", "agent", 5),
+    ("[disk]\nstate = 6", "disk", "state", 6),
+    ("[disk]\ncompress_after = 0", "disk", "compress_after", 0.0),
+    ("[disk]\nkeep = 1.5", "disk", "keep", 1.5),
+    ("[disk]\nfree = 0", "disk", "free", 0),
     ('[log]\nlevel = "debug"', "log", "level", "debug"),
     ('[log]\nformat = "json"', "log", "format", "json"),
 ]

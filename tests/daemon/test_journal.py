@@ -357,3 +357,17 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
             bench.tell("the end", agent=agent or "a")
     assert [event.json for event in seen] == [event.json for event in read_all(bench.again(), start, agent)]
     assert b"never" not in b"".join(event.json for event in seen)
+
+
+@pytest.mark.parametrize(
+    "damage", ["time = 9e999", "time = -1e300", "offset = -5", "length = -5", "checksum = -1", "kind = ''"]
+)
+def test_a_damaged_row_keeps_nobody_from_the_others(bench, damage):
+    bench.write(OUTPUT[0])
+    bench.write(OUTPUT[1])
+    bench.tell("after")
+    with bench.store.transaction():
+        bench.store.connection.execute(f"UPDATE events SET {damage} WHERE cursor = 1")
+    events = shown(read_all(bench.again()))
+    assert len(events) == 3
+    assert [event["text"] for event in events[1:]] == ["héllo", "after"]

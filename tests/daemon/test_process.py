@@ -358,3 +358,15 @@ def test_a_sandbox_that_was_not_recorded_is_found_by_its_output(inner_and_outer,
     assert process.find_unrecorded(b"", str(tmp_path / "another")) is None
     mine = b'{ "child-pid": %d }' % os.getpid()
     assert process.find_unrecorded(mine, str(bench.files[1])) is None
+
+
+def test_a_process_that_has_ended_is_not_running_though_nobody_has_waited_for_it():
+    child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
+    recorded = process.Process(child.pid, process._start_time(child.pid), process.boot_id())
+    assert process.is_running(recorded)
+    assert not process.is_running(replace(recorded, boot_id="another"))
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not process.is_running(recorded)
+    child.wait()
+    assert not process.is_running(recorded)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Restore, Session, Turn
-from substrat.daemon.store import READ_IN_TOOL, SCHEMA_VERSION, EventRow, Store
+from substrat.daemon.store import READ_IN_TOOL, SCHEMA_VERSION, EventRow, StateDamaged, Store
 from substrat.errors import StateUnusable, StorageFailed
 
 TURN = Turn("t-1", "a", 1, 1.0)
@@ -33,15 +33,15 @@ CREATE TABLE agents (
     network TEXT NOT NULL, parent TEXT, created_at REAL NOT NULL, session_id TEXT, session_stored INTEGER NOT NULL,
     status TEXT NOT NULL, attempts INTEGER NOT NULL, retry_at REAL
 ) STRICT;
-CREATE TABLE items (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, kind TEXT NOT NULL, sender TEXT NOT NULL,
-    sender_name TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL, turn TEXT
-) STRICT;
 INSERT INTO agents VALUES ('a','bob','idle','/w','auto','host',NULL,1.0,NULL,0,'',0,NULL);
 CREATE TABLE turns (
     id TEXT PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL, started_at REAL NOT NULL, pid INTEGER,
     start_time INTEGER, boot_id TEXT, offset INTEGER NOT NULL, stop TEXT, reported INTEGER NOT NULL, outcome TEXT,
     ended_at REAL, exit_code INTEGER, result TEXT, usage TEXT, error TEXT, UNIQUE (agent, number)
+) STRICT;
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, kind TEXT NOT NULL, sender TEXT NOT NULL,
+    sender_name TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL, turn TEXT
 ) STRICT;
 INSERT INTO turns VALUES ('t-1','a',1,1.0,4242,99,'boot',7,NULL,1,'success',5.5,0,'done','{"inputTokens": 3}',NULL);
 PRAGMA user_version=1;
@@ -382,6 +382,30 @@ def test_a_newer_schema_is_refused_and_stays_byte_for_byte(tmp_path, mode):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("leave", [(), ("-wal",), ("-wal", "-shm")])
+def test_a_newer_schema_is_refused_and_nothing_is_left_beside_it(tmp_path, leave):
+    path = tmp_path / "there" / "substrat.db"
+    path.parent.mkdir()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("CREATE TABLE agents (future TEXT)")
+    db.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    db.commit()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for suffix in ("", *leave):  # as after a daemon that died, when the newest version is only in the log
+        (copy / f"substrat.db{suffix}").write_bytes((tmp_path / "there" / f"substrat.db{suffix}").read_bytes())
+    db.close()
+    if not leave:
+        (copy / "substrat.db").write_bytes(path.read_bytes())
+    before = {name: (copy / name).read_bytes() for name in os.listdir(copy) if not name.endswith("-shm")}
+    names = sorted(os.listdir(copy))
+    with pytest.raises(StateUnusable, match="newer"):
+        Store(str(copy / "substrat.db"))
+    assert sorted(os.listdir(copy)) == names
+    assert {name: (copy / name).read_bytes() for name in before} == before
+
+
 GARBAGE = [b"this is no database, it is a text of some length" * 100, b"SQLite format 3\0" + b"\xff" * 5000, b"\xaa" * 4096]
 
 
@@ -389,10 +413,12 @@ GARBAGE = [b"this is no database, it is a text of some length" * 100, b"SQLite f
 def test_a_file_that_is_no_database_is_refused_and_stays(tmp_path, content):
     path = tmp_path / "substrat.db"
     path.write_bytes(content)
-    with pytest.raises(StateUnusable) as refusal:
+    with pytest.raises(StateDamaged) as refusal:
         Store(str(path)).agents()
     assert str(path) in refusal.value.message
+    assert f"`substratd --set-aside-damaged-state --state-dir {tmp_path}`" in refusal.value.message
     assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["substrat.db"]
 
 
 def test_a_database_damaged_in_the_middle_is_told(store, new_agent, tmp_path):
@@ -404,8 +430,39 @@ def test_a_database_damaged_in_the_middle_is_told(store, new_agent, tmp_path):
     data = bytearray(path.read_bytes())
     data[8192:-4096] = b"\xaa" * (len(data) - 12288)
     path.write_bytes(data)
-    with pytest.raises(StateUnusable):
-        Store(str(path)).agents()
+    with pytest.raises(StateDamaged):
+        Store(str(path))
+
+
+@pytest.mark.parametrize("log", [b"garbage" * 1000, b"\x37\x7f\x06\x82"])
+def test_a_log_that_is_none_is_damage(store, tmp_path, log):
+    store.close()
+    (tmp_path / "substrat.db-wal").write_bytes(log)
+    with pytest.raises(StateDamaged, match="-wal"):
+        Store(str(tmp_path / "substrat.db"))
+    assert (tmp_path / "substrat.db-wal").read_bytes() == log
+
+
+@pytest.mark.parametrize("log", [b"", b"\0" * 5000])
+def test_what_a_power_failure_leaves_of_a_log_is_none(store, new_agent, tmp_path, log):
+    with store.transaction():
+        store.save_agent(new_agent("bob"))
+    store.close()
+    (tmp_path / "substrat.db-wal").write_bytes(log)
+    opened = Store(str(tmp_path / "substrat.db"))
+    assert [agent.name for agent in opened.agents()] == ["bob"]
+    opened.close()
+
+
+def test_a_database_that_was_cut_is_damaged(store, new_agent, tmp_path):
+    with store.transaction():
+        for _ in range(500):
+            store.save_agent(new_agent(status="x" * 1000))
+    store.close()
+    path = tmp_path / "substrat.db"
+    os.truncate(path, path.stat().st_size // 2 // 4096 * 4096)
+    with pytest.raises(StateDamaged):
+        Store(str(path))
 
 
 def test_a_database_of_somebody_else_is_refused(tmp_path):

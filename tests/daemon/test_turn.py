@@ -37,6 +37,7 @@ class Books:
         self.offset = 0
         self.truncated = []
         self.limits = []
+        self.too_long = []
         self.failures = 0
         self.news = trio.Event()
 
@@ -66,6 +67,10 @@ class Books:
     def turn_limit_reached(self, _turn, limit):
         self._write()
         self.limits.append(limit)
+
+    def turn_output_too_long(self, _turn, limit):
+        self._write()
+        self.too_long.append(limit)
 
     @property
     def texts(self):
@@ -421,6 +426,48 @@ async def test_the_time_limit_is_reported_once(bench, mock_clock):
         assert bench.books.limits == [TIME_LIMIT]
         descriptor = bench.open_gate()
     os.close(descriptor)
+
+
+async def test_no_room_for_its_files_is_told_apart_from_a_launch_that_fails(bench, monkeypatch):
+    real = os.open
+
+    def full(path, *arguments, **more):
+        if path == bench.place.stderr:
+            raise OSError(28, "No space left on device")
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(StorageFailed, match="make room"):
+        await bench.run("true")
+    assert bench.books.spawned == []
+
+
+@pytest.mark.parametrize("where", ["1", "2"])
+@pytest.mark.parametrize("failures", [0, 2])
+async def test_too_much_output_is_told_once(bench, autojump_clock, where, failures):
+    async def say_when(books):
+        while not books.too_long:
+            await books.news.wait()
+        os.close(bench.open_gate())
+
+    bench.books.failures = failures
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say_when, bench.books)
+        await bench.run(f"printf 12345678 >&{where}; printf 90 >&{where}; read x < $GATE; echo", output=9)
+    assert bench.books.too_long == [9]
+
+
+async def test_output_up_to_the_limit_is_fine(bench):
+    await bench.run("printf 12345678; printf 9 >&2", output=9)
+    assert bench.books.too_long == []
+
+
+async def test_a_program_that_goes_on_flooding_is_killed(bench, real_bwrap):
+    script = "trap '' INT TERM; while :; do echo 0123456789; done"
+    with trio.fail_after(PATIENCE):
+        seen = await bench.run(script, sandboxed=True, output=1000)
+    assert bench.books.too_long == [1000]
+    assert seen.result is None
 
 
 @pytest.mark.parametrize("left", [0.0, -5.0])

@@ -527,10 +527,8 @@ def test_a_turns_files(place):
     assert os.listdir(turn.root) == ["prompt"]
 
 
-def test_nothing_of_a_removed_agent_is_left(place, new_agent, user, work):
+def test_a_removed_agents_socket_is_gone(place, new_agent, user, work):
     prepare(place, new_agent(workspace=str(work)), user)
-    place.turn(1).make("x")
-    place.remove()
-    assert not os.path.exists(place.root)
+    place.remove_door()
     assert not os.path.exists(place.door)
-    place.remove()
+    place.remove_door()

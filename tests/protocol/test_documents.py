@@ -228,7 +228,7 @@ def test_every_key_of_the_configuration_document_is_one():
     known = [re.match(r"\| `([^`]+)`", row)[1] for rows in document.configuration_rows().values() for row in rows]
     assert documented == known
     mentioned = set(re.findall(r"`([a-z]+\.[a-z_]+)`", document.CONFIGURATION)) | set(
-        re.findall(r"`((?:agent|sandbox|turns|limits|log)\.[a-z_]+)` of the configuration", document.PROTOCOL)
+        re.findall(r"`((?:agent|sandbox|turns|limits|disk|log)\.[a-z_]+)` of the configuration", document.PROTOCOL)
     )
     assert mentioned <= set(known)
 

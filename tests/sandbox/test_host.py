@@ -192,7 +192,8 @@ def run(real, spec):
 
     with open(os.devnull) as nothing:
         done = subprocess.run(
-            launch.command(real.path, spec), stdin=nothing, capture_output=True, env=dict(spec.environment), timeout=30,
+            (real.path, "--json-status-fd", "3", *launch.command(real.path, spec)[1:]),
+            stdin=nothing, capture_output=True, env=dict(spec.environment), timeout=30,
             pass_fds=(3,) if write == 3 else (), preexec_fn=keep_status, close_fds=False, check=False,
         )  # fmt: skip
     os.close(write)

@@ -289,7 +289,7 @@ class House:
     def environment(self, **more):
         return {"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", **more}
 
-    def launch(self, *, config=None, agent=None, environment=None, arguments=()):
+    def launch(self, *, config=None, agent=None, environment=None, arguments=(), prefix=()):
         """Start a daemon without waiting for it."""
         if config is not None:
             self.config.write_text(config)
@@ -301,7 +301,7 @@ class House:
         log = self.directory / f"daemon-{len(self._started)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*command, *arguments],
+                [*prefix, *command, *arguments],
                 env=self.environment(**{name: value for name, value in more.items() if value}),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.directory,
             )  # fmt: skip

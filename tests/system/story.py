@@ -13,6 +13,7 @@ from collections import Counter
 from tests.system.conftest import PATIENCE, Wire, wait_until
 
 CONFIG = "[turns]\nstop_grace = 0.2\n"
+CROWDED = CONFIG + "[disk]\nfree = 1000000000000000\n"
 HUSH = CONFIG + "silence_limit = 0.3\n"
 
 MESSAGE = json.dumps({"to": "parent", "text": "/shell echo message >> log"})
@@ -32,7 +33,7 @@ ANNA = f"""/shell echo anna >> log
 HOLD = "/shell touch {mark}; while [ ! -e never ]; do sleep 0.02; done"
 # The agent program is the second process of its namespace; its standard output is the turn's file.
 CUT = "/shell : > /proc/2/fd/1; echo cut >> log"
-EFFECTS = ["anna", "answer", "child", "cut", "held", "message", "reminder", "sent"]
+EFFECTS = ["anna", "answer", "child", "cut", "held", "message", "reminder", "room", "sent"]
 """What stands in the file at the end, each once."""
 
 
@@ -144,6 +145,7 @@ class Story:
         self.one_that_does_not_listen()
         self.one_that_cuts_its_output()
         self.what_people_look_at()
+        self.one_that_finds_no_room()
         self.one_that_says_nothing()
         self.the_end()
 
@@ -225,12 +227,23 @@ class Story:
         self.call("daemon.status")
         self.ask("rm", "kid", done=lambda: "kid" not in self.agents())
 
-    def one_that_says_nothing(self):
-        self.house.config.write_text(HUSH)
+    def configure(self, config):
+        self.house.config.write_text(config)
         self.revive()
         told = self.house.log.count("configuration reloaded")
         self.house.daemon.send_signal(signal.SIGHUP)
         self.until(lambda: self._is_dead() or self.house.log.count("configuration reloaded") > told, "the reload")
+        self.revive()
+
+    def one_that_finds_no_room(self):
+        self.configure(CROWDED)
+        self.ask("send", "held", "/shell echo room >> log", done=lambda: self.accepted("echo room"))
+        self.until(lambda: self.call("daemon.status")["waiting_for"], "the wait")
+        self.configure(CONFIG)
+        self.until(lambda: "room" in self.effects() and self.state("held") == "idle", "room")
+
+    def one_that_says_nothing(self):
+        self.configure(HUSH)
         self.spawn("mute", self.work, "/sleep 1000")
         self.until(lambda: self.state("mute") == "failed", "the limit")
 
@@ -246,6 +259,7 @@ class Story:
     def check(self):
         house = self.house
         house.start(config=CONFIG)
+        wait_until(lambda: not list((house.state / "trash").glob("*")), "the sweep")
         assert self.effects() == EFFECTS
         agents = house.ok("ls")
         states = {agent["name"]: agent["state"] for agent in agents}
@@ -279,7 +293,8 @@ class Story:
 
     def check_leftovers(self, agents):
         state, runtime = self.house.state, self.house.runtime
-        assert {path.name for path in (state / "agents").iterdir()} == {agent["id"] for agent in agents}
+        ids = {agent["id"] for agent in agents}
+        wait_until(lambda: {path.name for path in (state / "agents").iterdir()} == ids, "the sweep")
         assert [path for path in runtime.rglob("*.sock") if path.name != "daemon.sock"] == []
         assert not (self.work / ".cursor").exists()
         assert sorted(os.listdir(self.other / ".cursor")) == ["link"]

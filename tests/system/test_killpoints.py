@@ -20,6 +20,8 @@ OFTEN = (
     "after commit: reminder due",
 )  # fmt: skip
 """The points that `make test` tries: those at which most could go wrong."""
+SWEEPING = tuple(f"{when} commit: {change}" for change in points.SWEPT for when in ("before", "after"))
+"""The points of a sweep, which the scenario is over too soon for."""
 
 
 def play(house, point):
@@ -37,7 +39,7 @@ def test_a_kill_at_a_point_loses_nothing_and_does_nothing_twice(house, point):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", [point for point in points.POINTS if point not in OFTEN])
+@pytest.mark.parametrize("point", [point for point in points.POINTS if point not in OFTEN + SWEEPING])
 def test_a_kill_at_any_other_point_loses_nothing_and_does_nothing_twice(house, point):
     play(house, point)
 
@@ -49,7 +51,42 @@ def test_the_scenario_passes_every_point_when_nothing_is_killed(house):
     story = Story(house, {points.TRACE: str(trace)})
     story.play()
     story.check()
-    assert set(points.POINTS) - set(trace.read_text().splitlines()) == set()
+    assert set(points.POINTS) - set(trace.read_text().splitlines()) <= set(SWEEPING)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("point", SWEEPING)
+def test_a_kill_while_old_output_goes_leaves_neither_half_of_it(house, until, point):
+    config = "[disk]\ncompress_after = 0\nkeep = 0.1\n"
+    house.start(config=config, environment={points.KILL_AT: point})
+    work = house.workspace()
+    asked = [
+        ("spawn", "anna", "-w", work, "/say one"),
+        ("spawn", "gone", "-w", work),
+        ("rm", "gone"),
+        ("send", "anna", "two"),
+    ]
+    for words in asked:
+        if house.ctl(*words, "--json").code == 3:
+            revive(house, until, config)
+            house.ctl(*words)
+    until(lambda: house.daemon.poll() is not None, "the kill")
+    revive(house, until, config)
+    anna = house.wait("anna", "idle")
+    until(lambda: house.events("anna", "history:dropped"), "the drop")
+    directory = house.agents_directory(anna) / "turns"
+    until(lambda: [path.name for path in directory.iterdir()] == ["2"], "the end of the first turn's files")
+    until(lambda: [path.name for path in (house.state / "agents").iterdir()] == [anna["id"]], "the end of the other's")
+    until(lambda: not list((house.state / "trash").glob("*")), "an empty trash")
+    turns = {event["turn"] for event in house.events("anna") if event["raw"] is not None}
+    assert turns == {anna["turn"]["id"]}
+    assert len(house.events("anna", "history:dropped")) == 1
+
+
+def revive(house, until, config):
+    until(lambda: house.daemon.poll() is not None, "the daemon's death")
+    house.start(config=config)
 
 
 def test_the_points_are_listed_by_a_command():
@@ -92,9 +129,9 @@ def test_every_change_and_every_act_in_the_code_is_a_point():
 
 @pytest.mark.parametrize("name", ["transaction"])
 def test_nothing_is_committed_past_the_points(name):
-    found = [(path.name, node.lineno) for path, node in calls_in_the_daemon() if node.func.attr == name]
-    assert {file for file, _ in found} == {"journal.py", "registry.py"}
-    assert len(found) == 2
+    found = [path.name for path, node in calls_in_the_daemon() if node.func.attr == name]
+    # Twice in the journal (one inside the other), and before there is a registry, what can't be read is set aside.
+    assert sorted(found) == ["journal.py", "journal.py", "quarantine.py", "registry.py"]
 
 
 def test_processes_signals_and_renames_are_touched_only_where_points_are():
@@ -102,4 +139,12 @@ def test_processes_signals_and_renames_are_touched_only_where_points_are():
     acting = {"posix_spawn", "pidfd_send_signal", "kill", "rename", "replace_file"}
     found = {(path.name, node.func.attr) for path, node in calls_in_the_daemon() if ast.unparse(node.func.value) in
              {"os", "signal"} and node.func.attr in acting}  # fmt: skip
-    assert {file for file, _ in found} <= {"process.py", "places.py", "workspace.py"}
+    # What archives, sweeps and sets aside is killed at each of its steps by tests of its own.
+    assert {file for file, _ in found} <= {
+        "process.py",
+        "places.py",
+        "workspace.py",
+        "archive.py",
+        "sweeper.py",
+        "damage.py",
+    }

@@ -53,4 +53,12 @@ def _daemon() -> Finding:
             status = connection.call_object("daemon.status")
     except errors.SubstratError as problem:
         return Finding("daemon", WEAKER, "no daemon answers", problem.message)
-    return Finding("daemon", GOOD, f"{status['version']}, pid {status['pid']}, {status['agents']} agents")
+    detail = f"{status['version']}, pid {status['pid']}, {status['agents']} agents"
+    if damaged := status.get("damaged"):
+        remedy = f"their records are in the table 'damaged' of substrat.db in {status.get('state_dir')}, its log says more"
+        return Finding(
+            "daemon", WEAKER, f"{detail}; {damaged} more were set aside, because their records are damaged", remedy
+        )
+    if reason := status.get("waiting_for"):
+        return Finding("daemon", WEAKER, f"{detail}; no turn starts: {reason}", "make room on the disk")
+    return Finding("daemon", GOOD, detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from substrat.cli import output
+from substrat.cli import output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
@@ -22,6 +22,7 @@ def run(arguments: Arguments) -> int:
     """Print all agents and return the exit status."""
     with Connection() as connection:
         agents = connection.call_list("agent.list")
+        waiting.explain(connection, agents)
     if arguments.json:
         output.put_json(agents)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from substrat.cli import output
+from substrat.cli import output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
@@ -24,6 +24,7 @@ def run(arguments: Arguments) -> int:
     """Print the agent and return the exit status."""
     with Connection() as connection:
         agent = connection.call_object("agent.show", agent=arguments.words[0])
+        waiting.explain(connection, [agent])
         parent = None if arguments.json else _parent(connection, agent)
     if arguments.json:
         output.put_json(agent)

@@ -1,0 +1,211 @@
+"""Files that aren't what the daemon wrote: each is told with what is wrong, and moved where it can be looked at."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from substrat.core.records import Process, Turn
+from substrat.daemon import archive, damage, process
+from substrat.daemon.places import Places
+
+GONE = Process(4_194_304, 1, "another boot")
+NOW = 1_700_000_000.0
+STATUS = b'{ "child-pid": 4242 }\n{ "exit-code": 0 }\n'
+
+
+@pytest.fixture
+def places(tmp_path):
+    return Places(str(tmp_path / "state"), str(tmp_path / "run"))
+
+
+class Case:
+    def __init__(self, places):
+        self.places = places
+        self.place = places.agent("a-1")
+        self.files = self.place.turn(1)
+        self.files.make("the prompt")
+        Path(self.files.stdout).write_bytes(b"line\n")
+        Path(self.files.stderr).write_bytes(b"")
+        Path(self.files.status).write_bytes(STATUS)
+
+    def examine(self, started=GONE, offset=5):
+        return damage.examine(Turn("t", "a-1", 1, 1.0, started, offset), self.place, self.places, NOW)
+
+    def kept(self):
+        return sorted(os.listdir(self.places.damaged)) if os.path.exists(self.places.damaged) else []
+
+
+@pytest.fixture
+def case(places):
+    return Case(places)
+
+
+def test_sound_files_are_left_alone(case):
+    assert case.examine() == []
+    assert case.kept() == []
+
+
+@pytest.mark.parametrize(
+    "status", [b"", STATUS, b'{ "child-pid": 4242 }\n', b'{ "child-pid": 4242 }\n{ "exit-c', STATUS[:7]]
+)
+def test_a_status_of_a_sandbox_that_was_killed_is_sound(case, status):
+    Path(case.files.status).write_bytes(status)
+    assert case.examine() == []
+
+
+GARBAGE = [b"\0" * 100, b"\xff\xfe\n", b"[1, 2]\n", b'{"child-pid": 1}\nwhat?\n', b"cut"]
+
+
+@pytest.mark.parametrize("status", GARBAGE)
+def test_a_status_that_makes_no_sense_is_set_aside(case, status):
+    Path(case.files.status).write_bytes(status)
+    (found,) = case.examine()
+    assert found.matters
+    assert not found.blind
+    assert case.files.status in found.sentence
+    (kept,) = case.kept()
+    assert Path(case.places.damaged, kept).read_bytes() == status
+    assert os.path.join(case.places.damaged, kept) in found.sentence
+    assert case.files.read_status() == b""
+
+
+def test_garbage_around_an_exit_code_is_no_harm(case):
+    Path(case.files.status).write_bytes(b"garbage\n" + STATUS)
+    assert case.examine() == []
+
+
+def test_the_status_of_a_sandbox_that_runs_stays_for_its_exit_code(case):
+    own = process.Process(os.getpid(), process._start_time(os.getpid()), process.boot_id())
+    Path(case.files.status).write_bytes(b"garbage\n")
+    assert case.examine(own) == []
+
+
+@pytest.mark.parametrize("name", ["prompt", "stdout", "stderr", "status"])
+@pytest.mark.parametrize("kind", ["directory", "link", "dangling link", "pipe"])
+def test_something_else_in_a_files_place_is_set_aside(case, name, kind):
+    path = Path(case.files.root, name)
+    path.unlink()
+    if kind == "directory":
+        (path / "inside").mkdir(parents=True)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/etc/passwd" if kind == "link" else "/nowhere")
+    (found,) = case.examine()
+    assert str(path) in found.sentence
+    assert (found.matters, found.blind) == (name != "prompt", name == "stdout")
+    assert len(case.kept()) == 1
+    assert not os.path.lexists(path)
+
+
+def test_missing_files_are_told_where_they_matter(case):
+    for name in ("prompt", "stderr"):
+        os.unlink(os.path.join(case.files.root, name))
+    assert case.examine() == []
+    os.unlink(case.files.stdout)
+    assert case.examine(offset=0) == []  # nothing was read of it, and nothing may have been written
+    (found,) = case.examine()
+    assert (found.blind, found.sentence) == (True, f"{case.files.stdout} is gone")
+    os.unlink(case.files.status)
+    assert len(case.examine()) == 2
+
+
+def test_compressed_output_is_not_missing(case):
+    archive.compress(case.files.stdout)
+    assert case.examine() == []
+
+
+def test_a_missing_directory_is_told_and_made(case):
+    shutil.rmtree(case.files.root)
+    (found,) = case.examine()
+    assert (found.blind, found.sentence) == (True, f"{case.files.root} is gone")
+    assert os.path.isdir(case.files.root)
+
+
+@pytest.mark.parametrize("which", ["agent", "turns", "turn"])
+@pytest.mark.parametrize("started", [GONE, None])
+def test_a_file_in_a_directorys_place_is_set_aside(case, which, started):
+    path = {"agent": case.place.root, "turns": os.path.dirname(case.files.root), "turn": case.files.root}[which]
+    shutil.rmtree(path)
+    Path(path).write_text("what is this?")
+    (found,) = case.examine(started)
+    assert path in found.sentence
+    assert found.blind
+    assert len(case.kept()) == 1
+    assert os.path.isdir(case.files.root) == (started is not None)
+
+
+def test_a_turn_that_never_started_has_no_files_to_miss(case):
+    os.unlink(case.files.status)
+    assert case.examine(None) == []
+    shutil.rmtree(case.files.root)
+    assert case.examine(None) == []
+    case.files.make("again")
+    os.mkdir(case.files.status)
+    (found,) = case.examine(None)
+    assert case.files.status in found.sentence
+
+
+def test_what_cannot_be_moved_is_said(case):
+    Path(case.places.damaged).parent.mkdir(exist_ok=True)
+    Path(case.places.damaged).write_text("in the way")
+    os.unlink(case.files.status)
+    os.mkdir(case.files.status)
+    (found,) = case.examine()
+    assert "can't be moved" in found.sentence
+
+
+NUMBERS = [
+    b'{"child-pid": 1e400}',
+    b'{"child-pid": -3}',
+    b'{"child-pid": 99999999999999999999}',
+    b'{"exit-code": -1}',
+    b"{}",
+]
+
+
+@pytest.mark.parametrize("line", NUMBERS)
+def test_numbers_that_cant_be_are_not_believed(line):
+    assert process.read_status(line) == (None, None)
+
+
+# A database
+
+
+def test_a_database_is_kept_with_all_that_belongs_to_it(places):
+    os.makedirs(places.state)
+    path = os.path.join(places.state, "substrat.db")
+    for suffix in ("", "-wal", "-shm"):
+        Path(path + suffix).write_text(suffix)
+    kept = damage.set_aside_database(path, places, NOW)
+    assert sorted(os.listdir(kept)) == ["substrat.db", "substrat.db-shm", "substrat.db-wal"]
+    assert os.listdir(places.state) == ["damaged"]
+    Path(path).write_text("another")
+    assert damage.set_aside_database(path, places, NOW) != kept
+
+
+def test_agents_are_found_by_their_files(places, new_agent, tmp_path):
+    assert damage.agents_without_records(places) == []
+    agent = new_agent("anna", workspace='/w/a "b"\\c')
+    place = places.agent(agent.id)
+    os.makedirs(place.etc)
+    os.makedirs(place.git)
+
+    class User:
+        uid, gid, name, home = 1000, 1000, "me", "/home/me"
+
+    place._write_etc(User, agent)
+    place._write_git(User, agent, "", None)
+    for number, session in ((1, "s-1"), (9, "s-9"), (10, "s-10"), (11, None)):
+        turn = place.turn(number)
+        turn.make("x")
+        line = f'{{"type":"system","subtype":"init","session_id":"{session}"}}\n' if session else "nothing\n"
+        Path(turn.stdout).write_text(line)
+        archive.compress(turn.stdout)
+    os.makedirs(places.agent("empty").root)
+    Path(places.agents, "a file").touch()
+    assert damage.agents_without_records(places) == [
+        damage.FoundAgent(agent.id, "anna", agent.workspace, "s-10"), damage.FoundAgent("empty", None, None, None)
+    ]  # fmt: skip

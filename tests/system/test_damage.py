@@ -1,0 +1,201 @@
+"""Damaged files and records are told and set aside; one agent's damage stops neither the daemon nor the others."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+
+import pytest
+
+from substrat.daemon.store import SCHEMA_VERSION
+
+
+def held_and_killed(house, before=""):
+    """Two agents with running turns, and a daemon that was killed meanwhile; returns the workspace and anna's turn."""
+    house.start()
+    work = house.workspace()
+    house.held("anna", work, before=before)
+    house.held("bert", work)
+    directory = house.agents_directory(house.show("anna")) / "turns" / "1"
+    house.kill()
+    return work, directory
+
+
+def replaced_by_a_directory(path):
+    path.unlink()
+    (path / "inside").mkdir(parents=True)
+
+
+def damage_status(directory):
+    (directory / "status").write_bytes(b"\0\xff" * 500)
+
+
+DAMAGE = {
+    "status is garbage": damage_status,
+    "status is a directory": lambda turn: replaced_by_a_directory(turn / "status"),
+    "status is gone": lambda turn: (turn / "status").unlink(),
+    "the directory is gone": shutil.rmtree,
+    "the directory is a file": lambda turn: (shutil.rmtree(turn), turn.write_text("x")),
+    "the turns are gone": lambda turn: shutil.rmtree(turn.parent),
+    "the agent's directory is a file": lambda turn: (shutil.rmtree(turn.parent.parent), turn.parent.parent.write_text("x")),
+    "stdout is gone": lambda turn: (turn / "stdout").unlink(),
+    "stdout is a directory": lambda turn: replaced_by_a_directory(turn / "stdout"),
+    "stderr is a pipe": lambda turn: ((turn / "stderr").unlink(), os.mkfifo(turn / "stderr")),
+    "the prompt is a directory": lambda turn: replaced_by_a_directory(turn / "prompt"),
+    "everything is a directory": lambda turn: [
+        replaced_by_a_directory(turn / name) for name in ("prompt", "stdout", "stderr", "status")
+    ],
+}
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_turns_damage_is_its_own(house, until, what, ended):
+    work, directory = held_and_killed(house, before="/say before\n")
+    if ended:
+        for pid in house.sandboxed():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not house.sandboxed(), "the end of the turns")
+    DAMAGE[what](directory)
+    house.start()
+    (work / "go").touch()
+    others = house.wait("bert")
+    assert others["turn"]["outcome"] in ({"lost", "error", "success"} if ended else {"success"})
+    agent = house.wait("anna")
+    assert agent["turn"]["outcome"] in {"lost", "error", "success"}
+    assert agent["turn"]["error"] or agent["turn"]["outcome"] == "success"
+    if not (what == "status is garbage" and not ended):  # which its running sandbox writes on
+        events = house.events("anna", "state:damaged")
+        assert events, "told"
+        assert any(str(directory.parent.parent) in event["text"] for event in events)
+        if "gone" not in what:
+            assert list((house.state / "damaged").iterdir())
+    until(lambda: not house.sandboxed(), "the end of all sandboxes")
+    # It goes on with a new turn, and a further daemon has nothing to say.
+    house.ok("resume", "anna", "/say again", "--wait")
+    assert house.show("anna")["turn"]["outcome"] == "success"
+    house.stop()
+    house.start()
+    assert {agent["name"]: agent["state"] for agent in house.ok("ls")} == {
+        "anna": "idle", "bert": others["state"]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_output_that_was_cut_is_told(house, until, size):
+    work, directory = held_and_killed(house, before="/say before\n")
+    os.truncate(directory / "stdout", size)
+    house.start()
+    (work / "go").touch()
+    house.wait("anna")
+    assert house.wait("bert")["turn"]["result"] == "freed"
+    (event,) = house.events("anna", "turn:output-truncated")
+    assert f"to {size} bytes" in event["text"]
+
+
+ROWS = [
+    "UPDATE agents SET phase = 'asleep' WHERE name = 'anna'",
+    "UPDATE turns SET usage = '{oops' WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
+    "UPDATE turns SET number = -7 WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
+    "UPDATE items SET kind = 'letter' WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
+]
+
+
+@pytest.mark.parametrize("command", ROWS)
+def test_an_agent_whose_records_are_damaged_is_set_aside(house, until, command):
+    work, directory = held_and_killed(house)
+    db = sqlite3.connect(house.state / "substrat.db")
+    db.execute(command)
+    db.commit()
+    db.close()
+    house.start()
+    (work / "go").touch()
+    assert house.wait("bert")["turn"]["result"] == "freed"
+    assert [agent["name"] for agent in house.ok("ls")] == ["bert"]
+    assert "agent set aside" in house.log
+    assert "anna" in house.log
+    until(lambda: not house.sandboxed(), "the end of its sandbox, which nobody looks after")
+    with house.wire() as wire:
+        assert wire.call("daemon.status")["damaged"] == 1
+    assert "1 more were set aside" in house.ctl("doctor").out
+    assert directory.exists()
+    house.spawn("anna", work, "another of that name")
+    house.stop()
+    house.start()
+    assert "agent set aside" not in house.log
+    with house.wire() as wire:
+        assert wire.call("daemon.status")["damaged"] == 1
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def scribble(path):
+    data = bytearray(path.read_bytes())
+    data[4096:] = os.urandom(len(data) - 4096)
+    path.write_bytes(data)
+
+
+DATABASES = {
+    "garbage": lambda path: path.write_bytes(b"this is no database" * 100),
+    "garbage header": lambda path: path.write_bytes(b"\xff" * 100 + path.read_bytes()[100:]),
+    "cut": cut,
+    "empty": lambda path: os.truncate(path, 0),
+    "scribbled over": scribble,
+    "a directory": replaced_by_a_directory,
+}
+
+
+@pytest.mark.parametrize("what", DATABASES)
+def test_a_damaged_database_is_refused_until_a_person_says_so(house, what):
+    house.start()
+    work = house.workspace()
+    session = house.spawn("anna", work, "/say remember me")["session_id"]
+    house.stop()
+    path = house.state / "substrat.db"
+    DATABASES[what](path)
+    before = path.read_bytes() if path.is_file() else None
+    code, said = house.refused()
+    assert code == 1
+    assert len(said.splitlines()) == 1
+    assert f"`substratd --set-aside-damaged-state --state-dir {house.state}`" in said
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert not (house.state / "damaged").exists()
+    house.start(arguments=["--set-aside-damaged-state"])
+    assert house.ok("ls") == []
+    (kept,) = (house.state / "damaged").iterdir()
+    assert "substrat.db" in {entry.name for entry in kept.iterdir()}
+    if before is not None:
+        assert (kept / "substrat.db").read_bytes() == before
+    # What its files tell is enough to go on with the chat.
+    for word in ("anna", session, str(work)):
+        assert word in house.log
+    house.ok("spawn", "anna", "-w", work, "--adopt", session)
+    done = house.ctl("send", "anna", "/recall", "--wait", "--json")
+    assert "remember me" in done.out
+
+
+def test_the_option_does_nothing_to_a_sound_database(house):
+    house.start()
+    house.spawn("anna", house.workspace(), "hello")
+    house.stop()
+    house.start(arguments=["--set-aside-damaged-state"])
+    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
+    assert not (house.state / "damaged").exists()
+
+
+def test_the_option_does_nothing_to_a_newer_database(house):
+    house.start()
+    house.stop()
+    path = house.state / "substrat.db"
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    db.close()
+    before = path.read_bytes()
+    code, said = house.refused(arguments=["--set-aside-damaged-state"])
+    assert (code, "newer" in said) == (1, True)
+    assert path.read_bytes() == before
+    assert not [entry.name for entry in house.state.iterdir() if entry.name.startswith("substrat.db-")]

@@ -1,0 +1,120 @@
+"""What agents write stays within limits, and old output stays readable until it goes."""
+
+import signal
+
+import pytest
+
+# Writes for ever, to the descriptor that its prompt names.
+FLOOD = """
+begin()
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+while True:
+    os.write(int(prompt), b'{"type":"thinking","subtype":"delta","text":"again"}\\n' * 10)
+"""
+LIMIT = "[disk]\nturn_output = 1000000\n[turns]\nstop_grace = 0.2\n"
+
+
+@pytest.mark.parametrize("where", ["1", "2"])
+def test_a_turn_that_writes_too_much_is_stopped_and_says_so(house, where):
+    house.start(agent=house.program(FLOOD), config=LIMIT)
+    done = house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", where)
+    assert done.code == 5
+    turn = house.show("anna")["turn"]
+    assert turn["outcome"] == "error"
+    assert "1000000 bytes" in turn["error"]
+    assert "disk.turn_output" in turn["error"]
+    assert not house.sandboxed()
+    assert house.show("anna")["state"] == "failed"
+
+
+def test_the_limit_holds_for_a_turn_that_the_daemon_found_running(house, until):
+    source = 'begin()\nmark("ready")\nwait_for("go")\nfor _ in range(200):\n    say("x" * 10000)\nsignal.pause()\n'
+    house.start(agent=house.program(source), config=LIMIT)
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    until((work / "ready").exists, "the start")
+    house.kill()
+    (work / "go").touch()
+    house.start()
+    agent = house.wait("anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+    assert "disk.turn_output" in agent["turn"]["error"]
+
+
+def test_compressed_output_is_byte_for_byte_what_it_was_and_goes_when_it_is_old(house, until):
+    house.start(config="[disk]\ncompress_after = 0\n")
+    work = house.workspace()
+    house.spawn("anna", work, "/emit 200 1000")
+    directory = house.agents_directory(house.show("anna")) / "turns" / "1"
+    before = house.ctl("logs", "anna", "--raw").raw
+    assert before == (directory / "stdout").read_bytes()
+    house.ok("send", "anna", "more", "--wait")
+    until((directory / "stdout.z").exists, "the compression")
+    assert not (directory / "stdout").exists()
+    assert house.ctl("logs", "anna", "--raw").raw.startswith(before)
+    house.stop()
+    house.start()
+    assert house.ctl("logs", "anna", "--raw").raw.startswith(before)
+    house.stop()
+    house.start(config="[disk]\nkeep = 0.001\n")
+    until(lambda: not directory.exists(), "the drop")
+    until(lambda: not house.ctl("logs", "anna", "--raw").raw.startswith(before), "the end of its events")
+    (dropped,) = house.events("anna", "history:dropped")
+    assert "turn 1 was dropped" in dropped["text"]
+    assert house.ok("show", "anna")["turn"]["number"] == 2
+    until(lambda: not any((house.state / "trash").iterdir()), "the emptying of the trash")
+
+
+def test_a_removed_agents_files_are_gone_with_the_answer(house, until):
+    house.start()
+    house.spawn("anna", house.workspace(), "hello")
+    directory = house.agents_directory(house.show("anna"))
+    assert house.ctl("rm", "anna").code == 0
+    assert not directory.exists()
+    until(lambda: not any((house.state / "trash").iterdir()), "the emptying of the trash")
+
+
+def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(house, until):
+    house.start(config=f"[disk]\nfree = {1 << 60}\n")
+    house.ok("spawn", "anna", "-w", house.workspace(), "hello")
+    listed = house.ctl("ls")
+    assert "queued" in listed.out
+    assert "disk.free" in listed.error
+    (event,) = house.events("anna", "turn:waiting")
+    assert "disk.free" in event["text"]
+    assert house.log.count("no turn starts") == 1
+    with house.wire() as wire:
+        assert "disk.free" in wire.call("daemon.status")["waiting_for"]
+    house.stop()
+    house.start()  # the next daemon says it as well
+    assert len(house.events("anna", "turn:waiting")) == 2
+    house.config.write_text("")
+    house.daemon.send_signal(signal.SIGHUP)
+    assert house.wait("anna")["turn"]["result"] == "hello"
+    with house.wire() as wire:
+        assert wire.call("daemon.status")["waiting_for"] is None
+    assert house.ctl("ls").err == ""
+
+
+def test_a_daemon_killed_while_it_sweeps_loses_nothing(house, until):
+    """Whatever instant it is killed at, every turn's output is there whole, as it was or compressed."""
+    house.start(config="[disk]\ncompress_after = 1000000\n")
+    work = house.workspace()
+    house.spawn("anna", work, "/emit 300 5000")
+    for _ in range(4):
+        house.ok("send", "anna", "/emit 300 5000", "--wait")
+    before = house.ctl("logs", "anna", "--raw").raw
+    turns = house.agents_directory(house.show("anna")) / "turns"
+    house.kill()
+    house.config.write_text("[disk]\ncompress_after = 0\n")
+    for done in range(1, 5):
+        house.launch()
+        until(lambda done=done: len(list(turns.glob("*/stdout.z*"))) >= done, "a compression")
+        house.daemon = house._started[-1]
+        house.kill()
+    house.start()
+    assert house.ctl("logs", "anna", "--raw").raw == before
+    until(lambda: len(list(turns.glob("*/stdout.z"))) == 4, "the compression of all but the newest")
+    until(lambda: not list(turns.glob("*/*.part")), "the removal of what was left over")
+    assert sorted(path.parent.name for path in turns.glob("*/stdout")) == ["5"]
+    assert house.ctl("logs", "anna", "--raw").raw == before
