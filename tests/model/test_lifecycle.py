@@ -294,7 +294,7 @@ def walks(count):
 class TestLifecycle(Lifecycle.TestCase):
     """A few thousand steps."""
 
-    settings = walks(100)
+    settings = walks(80)
 
 
 @pytest.mark.slow
