@@ -148,6 +148,8 @@ class Walk(RuleBasedStateMachine):
             self.take(model, answers.get(number), sure=sure)
         if kill is not None:
             before = len(self.events)
+            for world in self.worlds:
+                self.play(world)
             # Somewhere in what the requests have set going.
             self.wait(lambda: self.read() or len(self.events) >= before + kill["events"] or self.agrees())
             self.restart()
@@ -363,6 +365,7 @@ class Walk(RuleBasedStateMachine):
 
     # Steps
 
+    @precondition(lambda self: self.kill is None)
     @rule(events=st.integers(0, 9), answered=st.booleans())
     def the_daemon_is_killed_during_the_next_step(self, events, answered):
         """After so many events, or while the request is in flight."""
@@ -482,6 +485,7 @@ class Walk(RuleBasedStateMachine):
             self.start()
         self.settle()
 
+    @precondition(lambda self: self.log and self.log[-1] != "start")
     @rule(orderly=st.booleans())
     def the_daemon_is_restarted(self, orderly):
         self.restart(orderly=orderly)

@@ -294,7 +294,7 @@ def walks(count):
 class TestLifecycle(Lifecycle.TestCase):
     """A few thousand steps."""
 
-    settings = walks(80)
+    settings = walks(100)
 
 
 @pytest.mark.slow
