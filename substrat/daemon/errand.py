@@ -65,18 +65,23 @@ async def run(bubblewrap: str, command: tuple[str, ...], shows: tuple[Mount, ...
 async def _run(line: tuple[str, ...]) -> Done | OSError | None:
     """Run a command; a failure to start is returned, so that the nursery doesn't wrap it."""
     output, errors = bytearray(), bytearray()
+    running: trio.Process | None = None
+    failure: OSError | None = None
     async with trio.open_nursery() as nursery:
         start = partial(
             trio.run_process, line, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, check=False, deliver_cancel=_kill
         )
         try:
-            running: trio.Process = await nursery.start(start)
+            running = await nursery.start(start)
         except OSError as problem:
-            return problem
-        async with trio.open_nursery() as readers:
-            for stream, into in ((running.stdout, output), (running.stderr, errors)):
-                assert stream is not None
-                readers.start_soon(_collect, stream, into, nursery.cancel_scope)
+            failure = problem
+        if running is not None:
+            async with trio.open_nursery() as readers:
+                for stream, into in ((running.stdout, output), (running.stderr, errors)):
+                    assert stream is not None
+                    readers.start_soon(_collect, stream, into, nursery.cancel_scope)
+    if running is None:
+        return failure
     if running.returncode is None or max(len(output), len(errors)) > _MAX_OUTPUT:
         return None
     return Done(running.returncode, bytes(output), bytes(errors))
