@@ -24,7 +24,10 @@ def check_frozen(house):
 
 def pid_in_namespace(pid):
     """bubblewrap's outer process stays as it is; it only waits."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True  # it is gone, so it is not the one that waits
     (line,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
     return len(line.split()) > 2
 
