@@ -101,6 +101,8 @@ class TurnBook:
                     log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
                     if gate is not None:
                         gate.look_again()
+                    else:
+                        self._registry.wake_at(now + 1.0)
                     return
 
     def _start_turn(self, agent: Agent) -> None:
