@@ -94,9 +94,11 @@ class Walk(RuleBasedStateMachine):
             if script.kind == "hold":
                 self.free(token)
         self.settle()
-        for agent in sorted(self.world.agents):
-            if self.world.agents[agent].state in {"suspended", "failed"}:
-                self.ask("agent.resume", lambda world, agent=agent: world.resume(agent), agent=agent)
+        # What waits for a resumed agent may make it fail again, so once is not enough.
+        for _ in range(10):
+            for agent in sorted(self.world.agents):
+                if self.world.agents[agent].state in {"suspended", "failed"}:
+                    self.ask("agent.resume", lambda world, agent=agent: world.resume(agent), agent=agent)
         assert {agent.state for agent in self.world.agents.values()} <= {"idle", "ended"}
         stored, page = [], [None]
         while page:
