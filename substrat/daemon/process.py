@@ -242,7 +242,7 @@ def stop_all(inner: int) -> bool:
     """
     all_stopped = True
     for pid in _tree(inner):
-        if _state(pid) not in _STOPPED:
+        if not _is_stopped(pid):
             all_stopped = False
             _signal(pid, signal.SIGSTOP)
     return all_stopped
@@ -308,6 +308,8 @@ def _stat_field(pid: int, number: int) -> int | None:
 
 
 _STOPPED = frozenset({"T", "t", "Z", "X", None})
+_UNINTERRUPTIBLE = "D"
+_STOP_PENDING = 1 << (signal.SIGSTOP - 1)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -337,6 +339,24 @@ def _children(pid: int) -> list[int]:
     return children
 
 
+def _is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped, gone, or will stop before it executes anything more.
+
+    The last is true of one that waits in the kernel and can't be interrupted, with the signal pending: the parent in a
+    vfork(2) waits so for its child, and would for ever when that is stopped.
+    """
+    state = _state(pid)
+    return state in _STOPPED or (state == _UNINTERRUPTIBLE and _stop_is_pending(pid))
+
+
+def _stop_is_pending(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            return any(line.startswith("ShdPnd:") and int(line.split()[1], 16) & _STOP_PENDING for line in file)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _state(pid: int) -> str | None:
     """Return a process's state as one letter (proc(5), stat's third field), None when it is gone."""
     try:
@@ -360,5 +380,7 @@ def _leads_pid_namespace(pid: int) -> bool:
 
 
 def _first_child(pid: int) -> int | None:
-    # Orphans of the sandbox become children of its first process too; the program came before all of them.
-    return min(_children(pid), key=lambda child: _start_time(child) or 0, default=None)
+    # Orphans of the sandbox become children of its first process too; the program came before all of them. One that has
+    # ended since it was listed has no start time any more.
+    started = {child: time for child in _children(pid) if (time := _start_time(child)) is not None}
+    return min(started, key=lambda child: started[child], default=None)

@@ -50,7 +50,7 @@ def test_compressed_output_is_byte_for_byte_what_it_was_and_goes_when_it_is_old(
     assert before == (directory / "stdout").read_bytes()
     house.ok("send", "anna", "more", "--wait")
     until((directory / "stdout.z").exists, "the compression")
-    assert not (directory / "stdout").exists()
+    until(lambda: not (directory / "stdout").exists(), "the end of what was compressed")
     assert house.ctl("logs", "anna", "--raw").raw.startswith(before)
     house.stop()
     house.start()
