@@ -508,7 +508,7 @@ def walks(count):
 class TestWalk(Walk.TestCase):
     """A few short walks."""
 
-    settings = walks(3)
+    settings = walks(2)
 
 
 @pytest.mark.slow

@@ -438,6 +438,13 @@ class House:
         found |= {pid for pid in _processes() if _link(f"/proc/{pid}/ns/pid") in namespaces and _alive(pid)}
         return found
 
+    def kill_sandboxed(self):
+        """Kill every process of this house's sandboxes, and wait until they are gone."""
+        for pid in self.sandboxed():
+            with contextlib.suppress(ProcessLookupError):  # it went with one that was killed before it
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not self.sandboxed(), "the end of the sandboxes")
+
     def clear(self):
         """Remove all agents and files, so that the next test finds the daemon as if it were new."""
         if self.daemon is None or self.daemon.poll() is not None:

@@ -116,5 +116,5 @@ def test_a_daemon_killed_while_it_sweeps_loses_nothing(house, until):
     assert house.ctl("logs", "anna", "--raw").raw == before
     until(lambda: len(list(turns.glob("*/stdout.z"))) == 4, "the compression of all but the newest")
     until(lambda: not list(turns.glob("*/*.part")), "the removal of what was left over")
-    assert sorted(path.parent.name for path in turns.glob("*/stdout")) == ["5"]
+    until(lambda: [path.parent.name for path in turns.glob("*/stdout")] == ["5"], "the end of what was compressed")
     assert house.ctl("logs", "anna", "--raw").raw == before

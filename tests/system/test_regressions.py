@@ -1,8 +1,6 @@
 """Faults that were there once: each test is the shortest way to the fault."""
 
 import json
-import os
-import signal
 
 
 def test_a_child_that_ends_while_its_parent_is_being_ended_stops_nobody(house, until):
@@ -67,8 +65,7 @@ def test_an_agent_whose_chat_never_held_a_turn_can_be_resumed(house, until):
     house.start()
     work = house.workspace()
     house.held("anna", work)
-    for pid in house.sandboxed():
-        os.kill(pid, signal.SIGKILL)
+    house.kill_sandboxed()
     house.wait("anna", "failed")
     house.ok("send", "anna", "/shell touch again; sleep 100")
     until((work / "again").exists, "the second turn")

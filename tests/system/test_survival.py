@@ -105,9 +105,7 @@ def test_a_turn_that_ended_while_no_daemon_ran(house, until, code):
 def test_a_turn_that_was_killed_while_no_daemon_ran(house, until):
     counting(house, until)
     house.kill()
-    for pid in house.sandboxed():
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not house.sandboxed(), "the end of the sandbox")
+    house.kill_sandboxed()
     house.start()
     agent = house.wait("anna")
     assert agent["state"] in {"failed", "idle", "suspended"}
