@@ -82,7 +82,7 @@ def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemo
 def test_what_waits_for_a_stopped_child_counts_as_stopped(daemon):
     """The parent in a vfork can't be interrupted until its child goes on (vfork(2)), so it never is seen as stopped."""
     breeder = "from subprocess import run; [run(['true']) for _ in iter(int, 1)]"
-    before = f"/shell for i in 1 2 3; do python3 -c \"{breeder}\" >/dev/null 2>&1 & done\n"
+    before = f'/shell for i in 1 2 3; do python3 -c "{breeder}" >/dev/null 2>&1 & done\n'
     daemon.held("anna", daemon.workspace(), before=before)
     for _ in range(10):
         daemon.ok("suspend", "anna", "--freeze")
