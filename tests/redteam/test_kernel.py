@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import seccomp
+from sandbox import host, launch, seccomp
+from sandbox.spec import Devices, Processes, Spec
 from tests.redteam import attempts
 from tests.system.conftest import House
 
@@ -198,18 +199,39 @@ finish(json.dumps([held, len(children)]))
     assert 80 < processes < 100
 
 
+FORKS = """
+import os, subprocess, sys
+reading, writing = os.pipe()
+made = 0
+try:
+    while made < int(sys.argv[1]):
+        if os.fork() == 0:
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+        made += 1
+except BlockingIOError:
+    pass
+print(made, flush=True)
+sys.exit(subprocess.run(sys.argv[2:]).returncode if sys.argv[2:] else 0)
+"""
+
+
 def test_the_limit_of_processes_counts_the_sandbox_alone():
-    """As an ordinary user, who has more processes outside than the limit allows."""
+    """As an ordinary user, who has more processes outside than the limit allows inside."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root can become a user of its own for this (setpriv)")
-    user = "setpriv --reuid 42424 --regid 42424 --clear-groups"
-    isolated = "bwrap --unshare-user --unshare-pid --disable-userns --ro-bind / / --proc /proc --dev /dev"
-    forks = "for i in $(seq 90); do sleep 60 & done 2>/dev/null; ls -d /proc/[0-9]* | wc -l; kill -9 -1"
-    script = f"for i in $(seq 60); do sleep 60 & done; {isolated} prlimit --nproc=50 sh -c '{forks}'; kill -9 -1"
-    done = subprocess.run([*user.split(), "sh", "-c", script], cwd="/", capture_output=True, text=True, check=False)
+    user = ("setpriv", "--reuid", "42424", "--regid", "42424", "--clear-groups")
+    forks = ("/usr/bin/python3", "-I", "-S", "-c", FORKS)
+    mounts = (*host.system_mounts(), Processes(), Devices())
+    spec = Spec((*forks, "500"), (), mounts, "/", limits=(("nproc", 50),))
+    command = (*user, *forks, "60", *launch.command(shutil.which("bwrap"), spec))
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
     if "namespace" in done.stderr or "uid map" in done.stderr:
         pytest.skip(f"another user can't make a sandbox here: {done.stderr.strip()}")
-    assert "Cannot fork" in done.stderr or "Resource temporarily unavailable" in done.stderr, done
+    outside, inside = map(int, done.stdout.split())
+    assert outside == 60
+    assert 40 < inside < 50
 
 
 # What developers run
