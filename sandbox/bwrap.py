@@ -15,6 +15,10 @@ OPTIONS_FD = 4
 LOCK_FD = 5
 """The descriptor that both of its processes keep open, and nothing in the sandbox, for `--sync-fd`: whoever holds a lock
 through it learns when the sandbox is gone, however it ended."""
+SECCOMP_FD = 6
+"""The descriptor it finds the filter of `sandbox.seccomp` in. It applies it last, so it can still mount and unshare."""
+PRLIMIT = "/usr/bin/prlimit"
+"""What sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
 
 ISOLATION = (
     "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside
@@ -35,7 +39,13 @@ def arguments(spec: Spec) -> list[str]:
     Args:
         spec: the sandbox.
     """
-    return [*options(spec, watched=False), "--", *spec.command]
+    return [*options(spec, watched=False), "--", *program(spec)]
+
+
+def program(spec: Spec) -> tuple[str, ...]:
+    """Return what bubblewrap executes: the sandbox's command, behind what sets its limits and gives way to it."""
+    limits = (f"--{name}={value}" for name, value in spec.limits)
+    return (PRLIMIT, *limits, "--", *spec.command) if spec.limits else spec.command
 
 
 def options(spec: Spec, *, watched: bool = True) -> list[str]:
@@ -45,10 +55,10 @@ def options(spec: Spec, *, watched: bool = True) -> list[str]:
 
     Args:
         spec: the sandbox.
-        watched: whether bubblewrap finds `STATUS_FD`, to report to, and `LOCK_FD` open.
+        watched: whether bubblewrap finds `STATUS_FD`, to report to, `LOCK_FD` and `SECCOMP_FD` open.
     """
-    watch = ("--json-status-fd", str(STATUS_FD), "--sync-fd", str(LOCK_FD)) if watched else ()
-    args = [*watch, *ISOLATION, "--hostname", spec.hostname]
+    descriptors = ("--json-status-fd", STATUS_FD, "--sync-fd", LOCK_FD, "--seccomp", SECCOMP_FD)
+    args = [*(map(str, descriptors) if watched else ()), *ISOLATION, "--hostname", spec.hostname]
     if spec.network is Network.NONE:
         args.append("--unshare-net")
     for mount in ordered(spec.mounts):
@@ -98,7 +108,9 @@ def _mount(mount: Mount) -> list[str]:
             option = ("--bind" if writable else "--ro-bind") + ("-try" if optional else "")
             return [option, source, target]
         case Processes(target):
-            return ["--proc", target]
+            # What is root's there, root's agents could write without a capability, and /proc/sys/kernel/core_pattern says
+            # what the host runs; bubblewrap covers what a directory's mode shows to be writable, and misses the files.
+            return ["--proc", target, "--remount-ro", target]
         case Devices(target):
             return ["--dev", target]
         case Tmpfs(target, size, mode):

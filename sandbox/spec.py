@@ -102,6 +102,7 @@ class Spec:
         workdir: where the program starts.
         hostname: what it finds as the host's name.
         network: which network it has.
+        limits: what each of its processes may use, as prlimit(1) names it; none: what the daemon's own may.
     """
 
     command: tuple[str, ...]
@@ -110,3 +111,4 @@ class Spec:
     workdir: str
     hostname: str = "sandbox"
     network: Network = Network.NONE
+    limits: tuple[tuple[str, int], ...] = ()

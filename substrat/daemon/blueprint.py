@@ -34,6 +34,7 @@ class Surroundings(NamedTuple):
         memory_dir_bytes: the size of each in-memory directory.
         environ: the daemon's own environment.
         resolv_conf: the host's real resolver configuration.
+        limits: what each process may use.
     """
 
     user: User
@@ -46,6 +47,7 @@ class Surroundings(NamedTuple):
     memory_dir_bytes: int
     environ: dict[str, str]
     resolv_conf: str
+    limits: tuple[tuple[str, int], ...] = ()
 
 
 def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[str, ...], git_dir: tuple[str, ...]) -> Spec:
@@ -72,7 +74,9 @@ def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[s
         Bind(place.cursor, os.path.join(agent.workspace, ".cursor")),
         *(Bind(path, path) for path in git_dir),
     )
-    return Spec(command, environment(agent, around), mounts, agent.workspace, agent.name, agent.policy.network)
+    return Spec(
+        command, environment(agent, around), mounts, agent.workspace, agent.name, agent.policy.network, around.limits
+    )
 
 
 def environment(agent: Agent, around: Surroundings) -> tuple[tuple[str, str], ...]:

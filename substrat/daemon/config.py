@@ -43,6 +43,11 @@ class SandboxKeys(msgspec.Struct, frozen=True):
     memory_dir_bytes: Annotated[
         int, Meta(ge=MIB, description="how much each of the sandbox's in-memory directories (`/tmp`, home) may hold")
     ] = 1024 * MIB
+    open_files: Annotated[int, Meta(ge=256, description="how many files each process in a sandbox may have open")] = 16384
+    processes: Annotated[
+        int,
+        Meta(ge=64, description="how many processes and threads a sandbox may have (not for root, and from Linux 5.14)"),
+    ] = 4096
 
 
 class TurnKeys(msgspec.Struct, frozen=True):

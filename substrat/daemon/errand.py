@@ -1,11 +1,13 @@
 """A small program run in a sandbox of its own, for what agents left behind and the daemon has to read; never a turn.
 
 Whatever an agent wrote may be made to attack its reader, so it is read where a reader that was taken over can do nothing:
-no network, nothing writable but what is named, an end after some seconds, and no more output than asked for.
+no network, nothing writable but what is named, no system calls for attacks, an end after some seconds, and no more output
+than asked for.
 """
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from subprocess import PIPE
 from typing import NamedTuple
@@ -49,12 +51,15 @@ async def run(bubblewrap: str, command: tuple[str, ...], shows: tuple[Mount, ...
     """
     mounts = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"), *shows)  # noqa: S108 - the sandbox's own
     spec = Spec(command, tuple(sorted(_ENVIRONMENT.items())), mounts, workdir)
-    line = (bubblewrap, *bwrap.options(spec, watched=False), "--", *command)
+    call_filter = process.call_filter()
+    line = (bubblewrap, "--seccomp", str(call_filter), *bwrap.options(spec, watched=False), "--", *command)
     try:
         with trio.fail_after(_PATIENCE_S):
-            done = await _run(line)
+            done = await _run(line, call_filter)
     except trio.TooSlowError:
         raise SandboxFailed(f"{command[0]} didn't end within {_PATIENCE_S} s in its sandbox") from None
+    finally:
+        os.close(call_filter)
     if done is None:
         raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
     if isinstance(done, OSError):
@@ -62,15 +67,16 @@ async def run(bubblewrap: str, command: tuple[str, ...], shows: tuple[Mount, ...
     return done
 
 
-async def _run(line: tuple[str, ...]) -> Done | OSError | None:
-    """Run a command; a failure to start is returned, so that the nursery doesn't wrap it."""
+async def _run(line: tuple[str, ...], descriptor: int) -> Done | OSError | None:
+    """Run a command that needs a descriptor; a failure to start is returned, so that the nursery doesn't wrap it."""
     output, errors = bytearray(), bytearray()
     running: trio.Process | None = None
     failure: OSError | None = None
     async with trio.open_nursery() as nursery:
         start = partial(
-            trio.run_process, line, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, check=False, deliver_cancel=_kill
-        )
+            trio.run_process, line, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, check=False, deliver_cancel=_kill,
+            pass_fds=(descriptor,),
+        )  # fmt: skip
         try:
             running = await nursery.start(start)
         except OSError as problem:

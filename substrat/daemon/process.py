@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from sandbox import seccomp
 from substrat.core.records import Process
 from substrat.errors import SandboxFailed
 
@@ -59,6 +60,18 @@ def readable(data: bytes) -> int:
         file.write(data)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+def call_filter() -> int:
+    """Return a descriptor that gives out the system call filter of a sandbox; the caller closes it.
+
+    Raises:
+        SandboxFailed: there is none for this kind of machine.
+    """
+    try:
+        return readable(seccomp.program(os.uname().machine))
+    except seccomp.UnknownArchitecture as problem:
+        raise SandboxFailed(f"the system call filter can't be made: {problem}; run substratd on one of those") from None
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Process:

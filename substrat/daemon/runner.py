@@ -16,7 +16,7 @@ import structlog
 import trio
 
 import mcp_server.relay
-from sandbox import host, launch
+from sandbox import bwrap, host, launch
 from substrat.core import cursor, failures
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
@@ -244,11 +244,17 @@ class TurnRunner:
             memory_dir_bytes=self.config.sandbox.memory_dir_bytes,
             environ=self._environ,
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
+            limits=self._limits(),
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
         command = cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
         return blueprint.spec(agent, self._places.agent(agent.id), around, command, workspace.git_files(agent.workspace))
+
+    def _limits(self) -> tuple[tuple[str, int], ...]:
+        if not os.access(bwrap.PRLIMIT, os.X_OK):
+            raise SandboxFailed(f"a sandbox's limits can't be set: there is no {bwrap.PRLIMIT}: apt install util-linux")
+        return host.limits(self.config.sandbox.open_files, self.config.sandbox.processes)
 
     # A turn's task
 

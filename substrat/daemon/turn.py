@@ -234,6 +234,7 @@ class RunningTurn:
             files.extend(os.open(path, appending, 0o600) for path in outputs)
             files.append(process.readable(launch.options))
             files.append(self._place.take_lock())
+            files.append(process.call_filter())
             self._points.before("sandbox started")
             self._process = process.start(launch.command, launch.environment, files)
             self._points.after("sandbox started")

@@ -68,3 +68,16 @@ def test_one_that_prints_without_end_is_killed(bubblewrap, monkeypatch):
 def test_one_that_cannot_be_started():
     with pytest.raises(SandboxFailed, match="can't be started"):
         run("/nonexistent/bwrap", "true")
+
+
+def test_it_runs_under_the_filter(bubblewrap):
+    done = run(bubblewrap, "grep Seccomp: /proc/1/status /proc/self/status; unshare -U true; ls /proc/self/fd | wc -l")
+    assert done.output.split()[1::2][:2] == [b"2", b"2"]
+    assert b"not permitted" in done.errors
+    assert done.output.split()[-1] == b"4", "standard streams and the directory, no descriptor of the filter"
+
+
+def test_it_does_not_run_on_a_machine_whose_calls_are_unknown(bubblewrap, monkeypatch):
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "riscv64")))
+    with pytest.raises(SandboxFailed, match="filter can't be made: there is no table of system calls for riscv64"):
+        run(bubblewrap, "true")

@@ -520,3 +520,23 @@ async def test_a_sandbox_holds_its_turns_lock_to_its_end(bench, real_bwrap):
         assert not any(bench.place.lock in line for line in bench.books.texts)
         os.kill(bench.books.spawned[0].pid, signal.SIGKILL)
     assert not bench.place.is_held()
+
+
+# Its system call filter
+
+
+async def test_a_turn_runs_under_the_filter(bench):
+    options = ("--seccomp", "6")
+    seen = await bench.turn().run(
+        bench.launch("grep Seccomp: /proc/self/status; echo ran", sandboxed=True, options=options)
+    )
+    assert seen.exit_code == 0
+    assert [text.split() for text in bench.books.texts] == [["Seccomp:", "2"], ["ran"]]
+
+
+async def test_a_turn_does_not_start_on_a_machine_whose_calls_are_unknown(bench, monkeypatch):
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "riscv64")))
+    with pytest.raises(SandboxFailed, match="riscv64, only for x86_64 and aarch64; run substratd on one of those"):
+        await bench.turn().run(bench.launch("echo ran"))
+    assert bench.books.spawned == []
+    assert not bench.place.is_held()

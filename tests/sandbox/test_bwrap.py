@@ -81,8 +81,9 @@ def test_every_sandbox_is_isolated(spec):
 @given(specs)
 def test_a_sandbox_that_is_watched_reports_and_holds_its_lock(spec):
     watched, bare = bwrap.options(spec), bwrap.options(spec, watched=False)
-    assert watched == ["--json-status-fd", str(bwrap.STATUS_FD), "--sync-fd", str(bwrap.LOCK_FD), *bare]
-    assert (bwrap.STATUS_FD, bwrap.OPTIONS_FD, bwrap.LOCK_FD) == (3, 4, 5)
+    watch = ["--json-status-fd", str(bwrap.STATUS_FD), "--sync-fd", str(bwrap.LOCK_FD), "--seccomp", str(bwrap.SECCOMP_FD)]
+    assert watched == [*watch, *bare]
+    assert (bwrap.STATUS_FD, bwrap.OPTIONS_FD, bwrap.LOCK_FD, bwrap.SECCOMP_FD) == (3, 4, 5, 6)
 
 
 @given(specs)
@@ -120,7 +121,7 @@ MOUNTS = [
     (Tmpfs("/t", 4096, 0o1777), ["--perms", "1777", "--size", "4096", "--tmpfs", "/t"]),
     (Symlink("/bin", "usr/bin"), ["--symlink", "usr/bin", "/bin"]),
     (Directory("/d", 0o700), ["--perms", "700", "--dir", "/d"]),
-    (Processes(), ["--proc", "/proc"]),
+    (Processes(), ["--proc", "/proc", "--remount-ro", "/proc"]),
     (Devices(), ["--dev", "/dev"]),
     (ReadOnly("/r"), ["--remount-ro", "/r"]),
 ]
@@ -183,6 +184,13 @@ def test_what_is_started_is_the_same_with_its_options_apart(spec):
 def test_options_in_no_encoding_are_passed_on():
     spec = Spec(("x",), (), (Bind("/w/\udcff", "/w/\udcff"),), "/")
     assert b"\0/w/\xff\0/w/\xff\0" in launch.start("bwrap", spec).options
+
+
+def test_limits_stand_before_the_command_and_give_way_to_it():
+    spec = Spec(("-x", "y"), (), (), "/", limits=(("core", 1), ("nofile", 256)))
+    limited = ("/usr/bin/prlimit", "--core=1", "--nofile=256", "--", "-x", "y")
+    assert tuple(bwrap.arguments(spec)[-7:]) == ("--", *limited)
+    assert launch.start("bwrap", spec).command[-7:] == ("--", *limited)
 
 
 def test_networks_are_ordered_by_what_they_reach():

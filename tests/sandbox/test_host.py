@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 
@@ -248,3 +249,18 @@ def test_an_optional_source_may_be_missing_and_another_not(real, tmp_path):
     done, _ = run(real, Spec(("/bin/true",), (), (*mounts, Bind(gone, "/x")), "/"))
     assert done.returncode != 0
     assert gone.encode() in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("release", "counted"), [("5.13.9", False), ("5.14.0-427.el9", True), ("6.18.44", True), ("4.19", False)]
+)
+def test_processes_are_limited_where_the_kernel_counts_them_for_each_sandbox(monkeypatch, release, counted):
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", release, "v", "x86_64")))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10, resource.RLIM_INFINITY))
+    assert host.limits(1000, 100) == (("core", 1), ("nofile", 1000), *([("nproc", 100)] if counted else []))
+
+
+def test_no_limit_is_above_the_daemons_own(monkeypatch):
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "x86_64")))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (0, {resource.RLIMIT_CORE: 0}.get(kind, 64)))
+    assert host.limits(1000, 100) == (("core", 0), ("nofile", 64), ("nproc", 64))

@@ -1,0 +1,313 @@
+"""What a hostile agent tries on the kernel, from a real sandbox: in a fresh one, and after suspend and a new daemon.
+
+Each attempt is made outside as well. What this user or this kernel refuses there in the same way proves nothing about the
+sandbox and is skipped; run as root, few are.
+"""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import host, launch, seccomp
+from sandbox.spec import Devices, Processes, Spec
+from tests.redteam import attempts
+from tests.system.conftest import House
+
+MACHINE = os.uname().machine
+SCRIPT = Path(attempts.__file__)
+RUN_ATTEMPTS = """
+begin()
+done = subprocess.run([sys.executable, "-I", "-S", "attempts.py", "numbers.json"], capture_output=True, text=True)
+finish(done.stdout or done.stderr)
+"""
+SHELL = """
+begin()
+done = subprocess.run(["/bin/sh", "-c", prompt], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+finish(done.stdout)
+"""
+REFUSALS = {
+    "namespaces": {"EPERM", "ENOSYS"},
+    "processes": {"EPERM"},
+    "the kernel": {"EPERM", "ENOSYS"},
+    "other architectures": {"SIGSYS", "ENOSYS"},
+    "terminals": {"EPERM"},
+    "sockets": {"EPERM", "EAFNOSUPPORT", "EPROTONOSUPPORT"},
+    "files of the kernel": {"EROFS", "EACCES", "ENOENT"},
+}
+
+pytestmark = pytest.mark.skipif(MACHINE not in seccomp.ARCHITECTURES, reason=f"there is no table for {MACHINE}")
+
+
+def prepare(directory):
+    numbers = {rule.name: getattr(rule, MACHINE) for rule in seccomp.TABLE}
+    (directory / "numbers.json").write_text(json.dumps(numbers))
+    shutil.copy(SCRIPT, directory / "attempts.py")
+
+
+def said(agent):
+    assert agent["turn"]["outcome"] == "success", agent["turn"]
+    return json.loads(agent["turn"]["result"])
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    """What comes of the attempts without a sandbox: the control."""
+    directory = tmp_path_factory.mktemp("outside")
+    prepare(directory)
+    command = ["/usr/bin/python3", "-I", "-S", "attempts.py", "numbers.json"]
+    return json.loads(subprocess.run(command, cwd=directory, capture_output=True, check=True).stdout)
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory):
+    """What comes of them in a fresh sandbox, and in one of the same agent after suspend, with another daemon."""
+    with House(tmp_path_factory.mktemp("inside")) as house:
+        work = house.workspace()
+        prepare(work)
+        house.start(agent=house.program(RUN_ATTEMPTS))
+        fresh = said(house.spawn("anna", work, "go"))
+        house.ok("suspend", "anna")
+        house.kill()
+        house.start(agent=house.agent)
+        house.ok("resume", "anna", "again", "--wait")
+        resumed = said(house.show("anna"))
+        yield {"fresh": fresh, "resumed": resumed}
+
+
+@pytest.mark.parametrize("when", ["fresh", "resumed"])
+@pytest.mark.parametrize(("item", "name"), [(item, name) for item in REFUSALS for name in attempts.ATTEMPTS[item]])
+def test_an_attempt_on_the_kernel_is_refused(inside, outside, when, item, name):
+    answer, control = inside[when][item][name], outside[item][name]
+    if answer == "no such call":
+        pytest.skip(f"{MACHINE} has no such call")
+    assert answer in REFUSALS[item]
+    if control == answer:
+        pytest.skip(f"outside of a sandbox it ends in the same way here ({control})")
+
+
+@pytest.mark.parametrize("when", ["fresh", "resumed"])
+@pytest.mark.parametrize("name", attempts.ATTEMPTS["everyday sockets"])
+def test_an_everyday_socket_is_there(inside, outside, when, name):
+    assert inside[when]["everyday sockets"][name] == outside["everyday sockets"][name]
+
+
+@pytest.mark.parametrize("when", ["fresh", "resumed"])
+def test_no_capability_and_no_way_to_more(inside, outside, when):
+    status = inside[when]["status"]
+    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+    assert outside["status"]["CapBnd"].strip("0") or outside["status"]["NoNewPrivs"] == "1", "the control"
+
+
+def test_a_setuid_program_gives_nothing(house):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a program to another user")
+    work = house.workspace()
+    program = work / "other"
+    shutil.copy("/usr/bin/id", program)
+    os.chown(program, 65534, 65534)
+    program.chmod(0o4755)
+    assert program.stat().st_mode & stat.S_ISUID
+    control = subprocess.run([program, "-u"], capture_output=True, text=True, check=True).stdout
+    if control.strip() != "65534":
+        pytest.skip(f"{work} is mounted without setuid")
+    house.start(agent=house.program(SHELL))
+    agent = house.spawn("anna", work, "./other -u; sudo -n id -u; newuidmap $$ 0 0 1; grep NoNewPrivs /proc/self/status")
+    first, *rest = agent["turn"]["result"].splitlines()
+    assert first == "0"
+    assert rest[-1].split() == ["NoNewPrivs:", "1"]
+
+
+def test_a_sandbox_whose_first_process_is_attacked_still_ends(house, until):
+    """Item 12: bubblewrap's process in the namespace is the one that says how it ended."""
+    work = house.workspace()
+    prepare(work)
+    attack = """
+import ctypes, json
+numbers = json.load(open("numbers.json"))
+libc = ctypes.CDLL(None, use_errno=True)
+begin()
+ATTACH, SEIZE = 16, 0x4206
+answers = [libc.syscall(numbers["ptrace"], how, 1, 0, 0) or "ok" for how in (ATTACH, SEIZE)]
+answers += [libc.syscall(numbers[name], 1, 0, 0, 0, 0, 0) for name in ("process_vm_readv", "process_vm_writev")]
+for number in range(1, 65):
+    if number not in (signal.SIGCHLD,):
+        os.kill(1, number)
+mark("attacked", json.dumps(answers))
+wait_for("never")
+"""
+    house.start(agent=house.program(attack))
+    house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=b"go")
+    until((work / "attacked").exists, "the attack")
+    assert json.loads((work / "attacked").read_text()) == [-1, -1, -1, -1]
+    assert house.sandboxed()
+    house.ok("suspend", "anna")
+    until(lambda: house.show("anna")["state"] == "suspended", "the end")
+    until(lambda: not house.sandboxed(), "the end of all its processes")
+
+
+# Limits
+
+
+def test_its_own_limits_hold(inside):
+    for when in ("fresh", "resumed"):
+        limits = inside[when]["limits"]
+        assert limits["CORE"] == [1, 1]
+        soft, hard = limits["NOFILE"]
+        assert soft == hard <= 16384
+
+
+def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(house):
+    greedy = """
+begin()
+files, children = [], []
+try:
+    while len(files) < 10_000:
+        files.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+held = len(files)
+for descriptor in files:
+    os.close(descriptor)
+reading, writing = os.pipe()
+try:
+    while len(children) < 500:
+        child = os.fork()
+        if child == 0:
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+        children.append(child)
+except OSError:
+    pass
+os.close(writing)
+finish(json.dumps([held, len(children)]))
+"""
+    house.start(agent=house.program(greedy), config="[sandbox]\nopen_files = 300\nprocesses = 100\n")
+    files, processes = said(house.spawn("anna", house.workspace(), "go"))
+    assert 250 < files < 300
+    assert house.ok("ls")[0]["name"] == "anna"
+    if os.geteuid() == 0:
+        pytest.skip("the kernel exempts root from the limit of processes; files were limited")
+    assert 80 < processes < 100
+
+
+FORKS = """
+import os, subprocess, sys
+reading, writing = os.pipe()
+made = 0
+try:
+    while made < int(sys.argv[1]):
+        if os.fork() == 0:
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+        made += 1
+except BlockingIOError:
+    pass
+print(made, flush=True)
+sys.exit(subprocess.run(sys.argv[2:]).returncode if sys.argv[2:] else 0)
+"""
+
+
+def test_the_limit_of_processes_counts_the_sandbox_alone():
+    """As an ordinary user, who has more processes outside than the limit allows inside."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can become a user of its own for this (setpriv)")
+    user = ("setpriv", "--reuid", "42424", "--regid", "42424", "--clear-groups")
+    forks = ("/usr/bin/python3", "-I", "-S", "-c", FORKS)
+    mounts = (*host.system_mounts(), Processes(), Devices())
+    spec = Spec((*forks, "500"), (), mounts, "/", limits=(("nproc", 50),))
+    command = (*user, *forks, "60", *launch.command(shutil.which("bwrap"), spec))
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    if "namespace" in done.stderr or "uid map" in done.stderr:
+        pytest.skip(f"another user can't make a sandbox here: {done.stderr.strip()}")
+    outside, inside = map(int, done.stdout.split())
+    assert outside == 60
+    assert 40 < inside < 50
+
+
+# What developers run
+
+
+def tool(house, name, script, expected, **how):
+    if shutil.which(name, path="/usr/local/bin:/usr/bin:/bin") is None:
+        pytest.skip(f"there is no {name} in /usr/bin")
+    house.start(agent=house.program(SHELL), **how)
+    agent = house.spawn("anna", house.workspace(), script)
+    assert agent["turn"]["result"].split() == expected.split(), agent["turn"]["result"]
+
+
+NODE = """
+const { Worker } = require("worker_threads");
+const { execFileSync } = require("child_process");
+const net = require("net"), fs = require("fs"), os = require("os");
+new WebAssembly.Memory({ initial: 1, maximum: 1000 });
+const watcher = fs.watch(".");
+const server = net.createServer((peer) => peer.end("tcp")).listen(0, "127.0.0.1", () => {
+  net.connect(server.address().port, "127.0.0.1").on("data", (data) => {
+    new Worker("require('worker_threads').parentPort.postMessage('thread')", { eval: true }).on("message", (word) => {
+      fs.promises.readFile("/proc/self/status").then(() => {
+        console.log(String(data), word, String(execFileSync("echo", ["child"])).trim(), typeof os.networkInterfaces());
+        watcher.close(); server.close();
+      });
+    });
+  });
+});
+"""
+
+
+def test_node_runs(house):
+    tool(house, "node", f"cat > x.js <<'END'\n{NODE}\nEND\nnode x.js", "tcp thread child object")
+
+
+def test_git_runs(house):
+    identity = "-c user.name=A -c user.email=a@b.c"
+    script = (
+        f"git init -q a && cd a && echo x > x && git add . && git {identity} commit -qm one && git gc -q"
+        " && git clone -q . ../b && cd ../b && git worktree add -q ../c && git fsck --no-progress && git log --format=%s"
+    )
+    tool(house, "git", script, "one")
+
+
+def test_gcc_and_make_run(house):
+    source = '#include <stdio.h>\\n#include <pthread.h>\\nvoid *f(void *x) { puts("compiled"); return x; }\\n'
+    main = "int main(void) { pthread_t t; pthread_create(&t, 0, f, 0); return pthread_join(t, 0); }\\n"
+    script = f"printf '{source}{main}' > x.c && gcc -O2 -pthread -fsanitize=undefined -o x x.c && ./x"
+    tool(house, "gcc", script, "compiled")
+
+
+PYTHON = """
+import asyncio, multiprocessing, os, socket, sqlite3, subprocess, tempfile, threading, time
+assert subprocess.run(["echo"], capture_output=True).returncode == 0
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(abs, [-1, -2]) == [1, 2]
+asyncio.run(asyncio.sleep(0))
+socket.getaddrinfo("localhost", 80)
+assert socket.if_nameindex()
+a, b = socket.socketpair()
+os.memfd_create("x"); os.pidfd_open(os.getpid()); time.clock_gettime(time.CLOCK_REALTIME)
+sqlite3.connect("x.db").execute("PRAGMA journal_mode=WAL")
+print("ran")
+"""
+
+
+def test_python_runs(house):
+    tool(house, "python3", f"cat > x.py <<'END'\n{PYTHON}\nEND\npython3 x.py", "ran")
+
+
+def test_pytest_runs(house):
+    places = json.dumps(sorted({sys.prefix, sys.base_prefix}))
+    tests = "def test(tmp_path, capfd):\\n    import subprocess; subprocess.run(['true'], check=True)\\n"
+    script = (
+        f'printf "{tests}" > test_x.py; {sys.executable} -m pytest -q -n 2 -p no:cacheprovider test_x.py'
+        " | grep -o '1 passed'"
+    )
+    tool(house, "python3", script, "1 passed", config=f"[agent]\nbind_ro = {places}\n")
