@@ -10,19 +10,12 @@ Every connection made inside then arrives at one of the listeners, whatever its 
 by the kernel. The listeners go to the descriptor CHANNEL, a Unix socket, in one message (unix(7), SCM_RIGHTS); CHANNEL `-`
 means that nobody wants them.
 
-It stands before each turn's start, so it imports only small C modules: netlink(7) by hand is cheaper than any library.
+It stands before each turn's start, so it imports only small C modules; netlink(7) by hand is cheaper than any library.
 """
 
+import _socket
 import os
 import sys
-
-import _socket
-
-try:
-    # The C half of ctypes costs a millisecond, ctypes itself several. Python 3.12 has both calls in `os`.
-    import _ctypes
-except ImportError:
-    _ctypes = None
 
 NAMESERVER = "198.18.0.1"
 """Where DNS is answered: the pool of the addresses given to names begins behind it (RFC 2544's range, never routed)."""
@@ -52,7 +45,7 @@ IFF_UP = 1
 LOOPBACK = 1  # the first interface of every network namespace is its lo
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Do what the arguments say; on failure print one line to stderr and return `REFUSED`."""
     what, channel, ports, *rest = arguments
     numbers = [int(port) for port in ports.split(",") if port]
@@ -69,11 +62,11 @@ def main(arguments):
     hand_over(channel, listeners)
     if what == "launch":
         # Every descriptor opened here is closed by this: Python makes them so (PEP 446).
-        os.execv(rest[0], rest)
+        os.execv(rest[0], rest)  # noqa: S606
     return 0
 
 
-def isolate():
+def isolate() -> None:
     """Enter a network namespace that nobody else is in, as oneself."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
@@ -86,7 +79,7 @@ def isolate():
     _write("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
-def enter(pid):
+def enter(pid: int) -> None:
     """Enter the namespaces of a process; the user namespace first, because it owns the other (setns(2))."""
     for name, kind in (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET)):
         path = f"/proc/{pid}/ns/{name}"
@@ -101,7 +94,7 @@ def enter(pid):
             os.close(descriptor)
 
 
-def bring_up():
+def bring_up() -> None:
     """Make every address of both families local to this namespace."""
     netlink = _socket.socket(AF_NETLINK, _socket.SOCK_RAW, NETLINK_ROUTE)
     netlink.bind((0, 0))
@@ -118,7 +111,7 @@ def bring_up():
     netlink.close()
 
 
-def has_ipv6():
+def has_ipv6() -> bool:
     """Say whether this namespace has IPv6 at all; where it hasn't, nothing can be reached through it."""
     try:
         with open("/proc/sys/net/ipv6/conf/all/disable_ipv6", "rb", buffering=0) as file:
@@ -127,7 +120,7 @@ def has_ipv6():
         return False
 
 
-def listen(ports):
+def listen(ports: list[int]) -> list[_socket.socket]:
     """Open the listeners: DNS over UDP and TCP at `NAMESERVER`, and each port at every address of both families."""
     resolver = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
     resolver.bind((NAMESERVER, DNS_PORT))
@@ -139,7 +132,7 @@ def listen(ports):
     return listeners
 
 
-def _listener(family, address, port):
+def _listener(family: int, address: str, port: int) -> _socket.socket:
     listener = _socket.socket(family, _socket.SOCK_STREAM)
     try:
         listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -152,20 +145,20 @@ def _listener(family, address, port):
     return listener
 
 
-def hand_over(channel, listeners):
+def hand_over(channel: str, listeners: list[_socket.socket]) -> None:
     """Send the listeners; a daemon that has gone meanwhile is no reason to stop: the next one opens them again."""
     if channel == "-":
         return
     rights = b"".join(listener.fileno().to_bytes(4, sys.byteorder) for listener in listeners)
     sender = _socket.socket(fileno=int(channel))
-    try:
+    try:  # noqa: SIM105 - contextlib takes a while to import
         sender.sendmsg([b"listeners"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)], _socket.MSG_NOSIGNAL)
-    except (BrokenPipeError, ConnectionError):
+    except ConnectionError:
         pass
     sender.close()
 
 
-def _request(netlink, kind, body, what):
+def _request(netlink: _socket.socket, kind: int, body: bytes, what: str) -> None:
     """Send one request of rtnetlink(7) and wait for its acknowledgement; that it was so already is fine."""
     flags = NLM_F_REQUEST | NLM_F_ACK | (NLM_F_CREATE if kind == RTM_NEWROUTE else 0)
     order = sys.byteorder
@@ -179,22 +172,37 @@ def _request(netlink, kind, body, what):
         raise OSError(code, os.strerror(code), what)
 
 
-def _call(name, *arguments):
-    """Call a function of the C library that returns -1 when it failed."""
-    if hasattr(os, name):
-        try:
-            getattr(os, name)(*arguments)
-        except OSError as problem:
-            raise OSError(problem.errno, problem.strerror, name) from None
-    elif _ctypes is None:
-        raise OSError(0, "this Python has neither os.unshare nor _ctypes: use another, or Python 3.12", name)
-    else:
-        library = _ctypes.dlopen(None, 0)
-        if _ctypes.call_function(_ctypes.dlsym(library, name), arguments) != 0:
-            raise OSError(1, "not permitted", name)
+def _call(name: str, *arguments: int) -> None:
+    """Call a function of the C library that returns -1 when it fails; Python has these two in `os` from 3.12 on."""
+    known = getattr(os, name, None)
+    try:
+        if known is not None:
+            known(*arguments)
+        elif not _called(name, arguments):
+            _call_slowly(name, arguments)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, name) from None
 
 
-def _write(path, text):
+def _called(name: str, arguments: tuple[int, ...]) -> bool:
+    """Call it through the C half of ctypes, which loads in a fraction of the time of the whole, but knows no `errno`."""
+    try:
+        import _ctypes
+    except ImportError:
+        raise OSError(0, "this Python has no ctypes: use another, or Python 3.12", name) from None
+    function = _ctypes.dlsym(_ctypes.dlopen("libc.so.6", 0), name)
+    return bool(_ctypes.call_function(function, arguments) == 0)
+
+
+def _call_slowly(name: str, arguments: tuple[int, ...]) -> None:
+    """Call what has just failed again, to learn why."""
+    import ctypes
+
+    if ctypes.CDLL(None, use_errno=True)[name](*arguments) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _write(path: str, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())
