@@ -15,6 +15,8 @@ OPTIONS_FD = 4
 LOCK_FD = 5
 """The descriptor that both of its processes keep open, and nothing in the sandbox, for `--sync-fd`: whoever holds a lock
 through it learns when the sandbox is gone, however it ended."""
+NETWORK_FD = 7
+"""The descriptor that the `filtered` network's launcher hands the listeners over on; closed before bubblewrap runs."""
 
 ISOLATION = (
     "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside

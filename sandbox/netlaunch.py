@@ -19,6 +19,7 @@ import sys
 
 NAMESERVER = "198.18.0.1"
 """Where DNS is answered: the pool of the addresses given to names begins behind it (RFC 2544's range, never routed)."""
+OWN_V6 = "fd53:7562:7374::1"
 DNS_PORT = 53
 BACKLOG = 128
 REFUSED = 125
@@ -35,7 +36,10 @@ NLM_F_ACK = 0x4
 NLM_F_CREATE = 0x400
 NLMSG_ERROR = 2
 RTM_NEWLINK = 16
+RTM_NEWADDR = 20
 RTM_NEWROUTE = 24
+IFA_ADDRESS = 1
+IFA_LOCAL = 2
 RTA_OIF = 4
 RT_TABLE_LOCAL = 255
 RTPROT_BOOT = 3
@@ -100,15 +104,21 @@ def bring_up() -> None:
     netlink.bind((0, 0))
     up = bytes(4) + LOOPBACK.to_bytes(4, sys.byteorder) + IFF_UP.to_bytes(4, sys.byteorder) * 2
     _request(netlink, RTM_NEWLINK, up, "lo")
-    device = b"\x08\x00" + RTA_OIF.to_bytes(2, sys.byteorder) + LOOPBACK.to_bytes(4, sys.byteorder)
-    if sys.byteorder == "big":
-        device = b"\x00\x08" + device[2:]
-    for family in (_socket.AF_INET, _socket.AF_INET6):
+    device = _attribute(RTA_OIF, LOOPBACK.to_bytes(4, sys.byteorder))
+    for family, address in ((_socket.AF_INET, NAMESERVER), (_socket.AF_INET6, OWN_V6)):
         if family == _socket.AF_INET6 and not has_ipv6():
             continue
+        # With nothing but 127.0.0.1, programs that ask for usable families only (AI_ADDRCONFIG) would find none.
+        packed = _socket.inet_pton(family, address)
+        own = bytes((family, 8 * len(packed), 0, 0)) + LOOPBACK.to_bytes(4, sys.byteorder)
+        _request(netlink, RTM_NEWADDR, own + _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed), "address")
         route = bytes((family, 0, 0, 0, RT_TABLE_LOCAL, RTPROT_BOOT, RT_SCOPE_HOST, RTN_LOCAL)) + bytes(4)
         _request(netlink, RTM_NEWROUTE, route + device, "route")
     netlink.close()
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    return (4 + len(value)).to_bytes(2, sys.byteorder) + kind.to_bytes(2, sys.byteorder) + value
 
 
 def has_ipv6() -> bool:
@@ -160,7 +170,7 @@ def hand_over(channel: str, listeners: list[_socket.socket]) -> None:
 
 def _request(netlink: _socket.socket, kind: int, body: bytes, what: str) -> None:
     """Send one request of rtnetlink(7) and wait for its acknowledgement; that it was so already is fine."""
-    flags = NLM_F_REQUEST | NLM_F_ACK | (NLM_F_CREATE if kind == RTM_NEWROUTE else 0)
+    flags = NLM_F_REQUEST | NLM_F_ACK | (0 if kind == RTM_NEWLINK else NLM_F_CREATE)
     order = sys.byteorder
     head = (16 + len(body)).to_bytes(4, order) + kind.to_bytes(2, order) + flags.to_bytes(2, order)
     netlink.send(head + (1).to_bytes(4, order) + bytes(4) + body)

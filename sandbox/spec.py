@@ -102,6 +102,7 @@ class Spec:
         workdir: where the program starts.
         hostname: what it finds as the host's name.
         network: which network it has.
+        ports: which TCP ports of others the `filtered` network offers.
     """
 
     command: tuple[str, ...]
@@ -110,3 +111,4 @@ class Spec:
     workdir: str
     hostname: str = "sandbox"
     network: Network = Network.NONE
+    ports: tuple[int, ...] = ()

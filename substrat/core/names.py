@@ -15,6 +15,8 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LONGEST_NAME = 253  # RFC 1035, 2.3.4: 255 octets with the length bytes
 _DEFAULT_PORTS = (443, 80)
+_MOST_PORTS = 64
+"""How many ports a list may name: each costs its sandbox two listeners."""
 _LOCALHOST = ("127.0.0.1", "::1")  # RFC 6761, 6.3: the name stands for nothing else
 
 
@@ -145,7 +147,10 @@ class AllowList:
                 patterns.append(pattern(text))
             except NoName as problem:
                 raise NoName(f"{text!r} can't be allowed: {problem}") from None
-        return cls(tuple(dict.fromkeys(patterns)))
+        made = cls(tuple(dict.fromkeys(patterns)))
+        if len(made.ports) > _MOST_PORTS:
+            raise NoName(f"{len(made.ports)} ports can't be allowed: {_MOST_PORTS} is the most")
+        return made
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-LARGEST = 64 * 1024
+LARGEST = 16 * 1024
 """A ClientHello with all its records may have this many bytes; with post-quantum key shares it has some 2,000."""
 
 _HANDSHAKE = 22

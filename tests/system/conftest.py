@@ -226,6 +226,7 @@ class House:
         self.daemon = None
         self._started = []
         self._namespaces = set()
+        self.prefix = ()
 
     def __enter__(self):
         return self
@@ -296,7 +297,7 @@ class House:
             self.config.write_text(config)
         self.agent = agent or self.agent
         more = {"SUBSTRAT_AGENT_BINARY": str(self.agent), **(environment or {})}
-        command = [PROGRAMS / "substratd", "--state-dir", self.state, "--runtime-dir", self.runtime]
+        command = [*self.prefix, PROGRAMS / "substratd", "--state-dir", self.state, "--runtime-dir", self.runtime]
         if self.config.exists():
             command += ["--config", self.config]
         log = self.directory / f"daemon-{len(self._started)}.log"
