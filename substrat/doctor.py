@@ -130,8 +130,8 @@ def _chats(environ: Mapping[str, str]) -> Finding:
 
 def _network() -> Finding:
     return Finding(
-        "network", WEAKER, "agents have this machine's network; the filtered network isn't in this version",
-        "spawn with --network none where no network is needed",
+        "network", WEAKER, "agents have this machine's network; unless they are given another",
+        "spawn with --network filtered, or set sandbox.network",
     )  # fmt: skip
 
 

@@ -323,7 +323,8 @@ class TurnRunner:
 
         def tell(decision: Decision) -> None:
             try:
-                self._book.turn_note(turn.id, f"network:{'allowed' if decision.allowed else 'denied'}", decision.text)
+                kind = "network:allowed" if decision.allowed else "network:denied"
+                self._book.turn_note(turn.id, kind, decision.text)
             except StorageFailed as problem:
                 # The decision stands; a full disk must not take the turn's network away.
                 log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command("show", VERBS["show"], "NAME", least=1, most=1)
 _RESULT_LENGTH = 400
-_HOST = "host (shares this machine's network; the filtered network is not available in this version)"
+_HOST = "host (shares this machine's network; `--network filtered` does not)"
 
 
 def run(arguments: Arguments) -> int:
@@ -42,10 +42,27 @@ def describe(agent: Agent, parent: str | None = None) -> Iterator[tuple[str, str
         agent: the agent object.
         parent: what to call its parent; its id by default.
     """
-    for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
+    for key in (
+        "name",
+        "id",
+        "state",
+        "session_id",
+        "workspace",
+        "model",
+        "network",
+        "allow",
+        "parent",
+        "created_at",
+        "unread",
+    ):
         value = output.text_of(agent.get(key))
         if key == "network" and value == "host":
             value = _HOST
+        if key == "allow":
+            allow = agent.get(key)
+            if not isinstance(allow, list) or not allow:
+                continue
+            value = " ".join(map(output.text_of, allow))
         if key == "parent" and parent:
             value = parent
         yield key.removesuffix("_id").removesuffix("_at"), value
