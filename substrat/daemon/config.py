@@ -40,7 +40,7 @@ class SandboxKeys(msgspec.Struct, frozen=True):
 
     bwrap: Annotated[str, Meta(description="bubblewrap's path; empty: found by itself")] = ""
     network: Annotated[Network, Meta(description="the network of agents that name none: `none`, `filtered` or `host`")] = (
-        Network.HOST
+        Network.FILTERED
     )
     allow: Annotated[
         tuple[str, ...], Meta(description="what `filtered` lets every agent reach: `HOST[:PORT]`, `*.HOST` for subdomains")

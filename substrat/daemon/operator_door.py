@@ -50,7 +50,6 @@ def agent_object(agent: Agent) -> dict[str, object]:
         "workspace": agent.workspace,
         "model": agent.model,
         "network": agent.policy.network.value,
-        "allow": list(agent.policy.allow),
         "parent": agent.parent,
         "created_at": timestamp(agent.created_at),
         "unread": agent.waiting,

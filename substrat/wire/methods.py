@@ -18,7 +18,7 @@ OUTCOMES = ("success", "error", "interrupted", "timed_out", "lost")
 NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
-    "id", "name", "state", "session_id", "workspace", "model", "network", "allow", "parent", "created_at", "unread", "turn",
+    "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
 )  # fmt: skip
 TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw")

@@ -42,27 +42,10 @@ def describe(agent: Agent, parent: str | None = None) -> Iterator[tuple[str, str
         agent: the agent object.
         parent: what to call its parent; its id by default.
     """
-    for key in (
-        "name",
-        "id",
-        "state",
-        "session_id",
-        "workspace",
-        "model",
-        "network",
-        "allow",
-        "parent",
-        "created_at",
-        "unread",
-    ):
+    for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
         value = output.text_of(agent.get(key))
         if key == "network" and value == "host":
             value = _HOST
-        if key == "allow":
-            allow = agent.get(key)
-            if not isinstance(allow, list) or not allow:
-                continue
-            value = " ".join(map(output.text_of, allow))
         if key == "parent" and parent:
             value = parent
         yield key.removesuffix("_id").removesuffix("_at"), value
