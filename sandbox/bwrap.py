@@ -17,6 +17,8 @@ LOCK_FD = 5
 through it learns when the sandbox is gone, however it ended."""
 SECCOMP_FD = 6
 """The descriptor it finds the filter of `sandbox.seccomp` in. It applies it last, so it can still mount and unshare."""
+NETWORK_FD = 7
+"""The descriptor that the `filtered` network's launcher hands the listeners over on; closed before bubblewrap runs."""
 PRLIMIT = "/usr/bin/prlimit"
 """What sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
+from sandbox import launch
 from sandbox.spec import Bind, Mount, Symlink
 
 MINIMUM_BWRAP = (0, 8, 0)
@@ -104,7 +105,23 @@ def sandbox_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
 
     Takes some 10 ms; the caller remembers a good answer.
     """
-    probe = [bwrap.path, "--unshare-all", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc"]
+    return _tried(bwrap, [bwrap.path, "--unshare-all", *_PROBE])
+
+
+def filtered_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
+    """Try to make a sandbox in a `filtered` network and say what stands in the way, if anything does."""
+    found = _tried(bwrap, [*launch.launcher("-", (443,)), bwrap.path, "--unshare-pid", *_PROBE])
+    if found is not None and _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        # Ubuntu 24.04's default: bubblewrap has a profile that lets it make user namespaces, our launcher has none.
+        remedy = "as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or spawn with --network none or host"
+        return Obstacle(found.reason, remedy)
+    return found
+
+
+_PROBE = ("--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
+
+
+def _tried(bwrap: Bubblewrap, probe: list[str]) -> Obstacle | None:
     try:
         done = subprocess.run(
             [*probe, "/bin/true"], capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}

@@ -103,6 +103,7 @@ class Spec:
         hostname: what it finds as the host's name.
         network: which network it has.
         limits: what each of its processes may use, as prlimit(1) names it; none: what the daemon's own may.
+        ports: which TCP ports of others the `filtered` network offers.
     """
 
     command: tuple[str, ...]
@@ -112,3 +113,4 @@ class Spec:
     hostname: str = "sandbox"
     network: Network = Network.NONE
     limits: tuple[tuple[str, int], ...] = ()
+    ports: tuple[int, ...] = ()

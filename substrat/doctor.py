@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import host
+from sandbox.spec import Network
 from substrat import errors, paths
 from substrat.daemon import config as configuration
 from substrat.daemon import program
@@ -52,7 +53,7 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
         lambda: _agent_program(loaded),
         lambda: _login(environ),
         lambda: _chats(environ),
-        _network,
+        lambda: _network(loaded),
         _cgroups,
         lambda: _disk(environ),
         lambda: _systemd(environ),
@@ -128,11 +129,21 @@ def _chats(environ: Mapping[str, str]) -> Finding:
     return Finding("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
 
 
-def _network() -> Finding:
-    return Finding(
-        "network", WEAKER, "agents have this machine's network; the filtered network isn't in this version",
-        "spawn with --network none where no network is needed",
-    )  # fmt: skip
+def _network(loaded: configuration.Config) -> Finding | None:
+    default = loaded.sandbox.network
+    if default is Network.HOST:
+        return Finding(
+            "network", WEAKER, "agents that name none have this machine's whole network",
+            "set sandbox.network to 'filtered'",
+        )  # fmt: skip
+    found = host.find_bubblewrap(loaded.sandbox.bwrap or None)
+    if found is None or not found.new_enough:
+        return None
+    obstacle = host.filtered_obstacle(found)
+    if obstacle is not None:
+        state = BROKEN if default is Network.FILTERED else WEAKER
+        return Finding("network", state, f"no filtered network: {obstacle.reason}", obstacle.remedy)
+    return Finding("network", GOOD, f"agents that name none have {default.value!r}; a filtered network was made")
 
 
 def _cgroups() -> Finding:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from sandbox.spec import Network
+from substrat.core.names import AllowList
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.spec import Network
     from substrat.core.lifecycle import Phase
 
 OPERATOR = "operator"
@@ -43,9 +45,13 @@ class Policy:
     """What an agent may reach. A child's is a subset of its parent's."""
 
     network: Network
+    allow: tuple[str, ...] = ()
+    """What the `filtered` network lets through: patterns of `names`, in canonical form."""
 
     def allows(self, child: Policy) -> bool:
         """Say whether a child may have the given policy."""
+        if self.network is child.network is Network.FILTERED:
+            return AllowList.of(self.allow).covers(AllowList.of(child.allow))
         return child.network.reach <= self.network.reach
 
 

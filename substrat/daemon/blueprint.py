@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, Spec, Tmpfs
 from substrat.core.cursor import chats_folder
+from substrat.core.names import AllowList
 from substrat.daemon.places import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX, OWN_MCP_IN_SANDBOX
 
 if TYPE_CHECKING:
@@ -74,8 +75,10 @@ def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[s
         Bind(place.cursor, os.path.join(agent.workspace, ".cursor")),
         *(Bind(path, path) for path in git_dir),
     )
+    policy = agent.policy
+    ports = AllowList.of(policy.allow).ports if policy.network is Network.FILTERED else ()
     return Spec(
-        command, environment(agent, around), mounts, agent.workspace, agent.name, agent.policy.network, around.limits
+        command, environment(agent, around), mounts, agent.workspace, agent.name, policy.network, around.limits, ports
     )
 
 
@@ -138,6 +141,8 @@ def _etc(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount, 
         names.append(Bind(around.resolv_conf, "/etc/resolv.conf", optional=True))
     else:
         names = [Bind(os.path.join(place.etc, "hosts"), "/etc/hosts")]
+    if agent.policy.network is Network.FILTERED:
+        names.append(Bind(os.path.join(place.etc, "resolv.conf"), "/etc/resolv.conf"))
     return (*own, *names)
 
 

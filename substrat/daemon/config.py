@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from sandbox.launch import AVAILABLE_NETWORKS
 from sandbox.spec import Network
+from substrat.core.names import AllowList, NoName
 from substrat.core.records import Restore
 from substrat.errors import ConfigInvalid
 
@@ -39,7 +39,12 @@ class SandboxKeys(msgspec.Struct, frozen=True):
     """`[sandbox]`: what every sandbox is like."""
 
     bwrap: Annotated[str, Meta(description="bubblewrap's path; empty: found by itself")] = ""
-    network: Annotated[Network, Meta(description="the network of agents that name none: `none` or `host`")] = Network.HOST
+    network: Annotated[Network, Meta(description="the network of agents that name none: `none`, `filtered` or `host`")] = (
+        Network.FILTERED
+    )
+    allow: Annotated[
+        tuple[str, ...], Meta(description="what `filtered` lets every agent reach: `HOST[:PORT]`, `*.HOST` for subdomains")
+    ] = ("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com")
     memory_dir_bytes: Annotated[
         int, Meta(ge=MIB, description="how much each of the sandbox's in-memory directories (`/tmp`, home) may hold")
     ] = 1024 * MIB
@@ -191,8 +196,10 @@ def _readable(problem: str) -> str:
 
 
 def _checked(config: Config, path: str) -> Config:
-    if config.sandbox.network not in AVAILABLE_NETWORKS:
-        raise ConfigInvalid(f"{path}: sandbox.network: 'filtered' isn't available in this version; use 'none' or 'host'")
+    try:
+        AllowList.of(config.sandbox.allow)
+    except NoName as problem:
+        raise ConfigInvalid(f"{path}: sandbox.allow: {problem}") from None
     if odd := [entry for entry in config.agent.bind_ro if not os.path.isabs(entry)]:
         raise ConfigInvalid(f"{path}: agent.bind_ro: {odd[0]!r} isn't an absolute path")
     return config

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import structlog
 import trio
 
-from sandbox.launch import AVAILABLE_NETWORKS
 from sandbox.spec import Network
 from substrat import __version__
 from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Phase
@@ -18,7 +17,7 @@ from substrat.core.records import Restore
 from substrat.core.usage import family, total
 from substrat.daemon import journal, rpc, sockets
 from substrat.daemon.supervisor import Wish, bounded
-from substrat.errors import InvalidParams, NotAvailable, NotFound, Refused, SessionDamaged
+from substrat.errors import InvalidParams, NotFound, Refused, SessionDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -161,8 +160,6 @@ class OperatorDoor:
 
     async def _spawn(self, _connection: Connection, params: Params) -> object:
         network = _network(params)
-        if params.get("allow"):
-            raise NotAvailable("--allow needs the network 'filtered', which isn't available in this version")
         await self._runner.check()
         workspace, model, session = self._runner.check_workspace(_text(params, "workspace")), params.get("model"), None
         if (adopted := _optional(params, "session")) is not None:
@@ -173,7 +170,7 @@ class OperatorDoor:
             model = model or head.model
         wish = Wish(
             workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
-            session, _restore(params),
+            session, _restore(params), tuple(cast("list[str]", params.get("allow") or ())),
         )  # fmt: skip
         return agent_object(self._supervisor.spawn(wish))
 
@@ -386,8 +383,6 @@ def _network(params: Params) -> Network | None:
         network = Network(name)
     except ValueError:
         raise InvalidParams(f"agent.spawn: {name!r} is no network; the networks are none, filtered, host") from None
-    if network not in AVAILABLE_NETWORKS:
-        raise NotAvailable("the network 'filtered' isn't available in this version; use 'none' or 'host'")
     return network
 
 

@@ -8,6 +8,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from sandbox.netlaunch import NAMESERVER
 from substrat.core import mcp_config, prompts
 from substrat.core.cursor import chats_folder
 from substrat.daemon.workspace import copy_cursor_directory
@@ -77,6 +78,11 @@ class TurnPlace(NamedTuple):
     def lock(self) -> str:
         """What the turn's sandbox holds a lock on for as long as any of it is there."""
         return os.path.join(self.root, "lock")
+
+    @property
+    def names(self) -> str:
+        """Which names the turn's network has given addresses to."""
+        return os.path.join(self.root, "names")
 
     def take_lock(self) -> int:
         """Lock the turn for a sandbox that is about to be started; the caller closes the descriptor.
@@ -262,6 +268,7 @@ class AgentPlace(NamedTuple):
         _write(self.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
 
     def _write_etc(self, user: User, agent: Agent) -> None:
+        _write(os.path.join(self.etc, "resolv.conf"), f"nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n")
         _write(
             os.path.join(self.etc, "passwd"),
             ("root:x:0:0:root:/root:/bin/sh\n" if user.uid else "")

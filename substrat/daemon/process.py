@@ -74,7 +74,7 @@ def call_filter() -> int:
         raise SandboxFailed(f"the system call filter can't be made: {problem}; run substratd on one of those") from None
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Process:
+def start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int | None]) -> Process:
     """Start a sandbox in a session of its own with exactly the given descriptors.
 
     `posix_spawn` runs in this thread and comes back when the program is executing, after less than a millisecond; a
@@ -83,15 +83,16 @@ def start(command: Sequence[str], environment: Mapping[str, str], files: Sequenc
     Args:
         command: the program's absolute path and its arguments.
         environment: the whole environment.
-        files: become its descriptors 0, 1, 2 and so on.
+        files: become its descriptors 0, 1, 2 and so on; where there is a None it has none.
 
     Raises:
         OSError: the program can't be executed.
     """
     # Through numbers above all sources and targets, so that no duplication overwrites one that is still needed.
-    high = max(*files, len(files)) + 1
-    actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, source, high + target) for target, source in enumerate(files)]
-    for target in range(len(files)):
+    given = [(target, source) for target, source in enumerate(files) if source is not None]
+    high = max(*(source for _, source in given), len(files)) + 1
+    actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, source, high + target) for target, source in given]
+    for target, _ in given:
         actions += [(os.POSIX_SPAWN_DUP2, high + target, target), (os.POSIX_SPAWN_CLOSE, high + target)]
     pid = os.posix_spawn(
         command[0], list(command), dict(environment), file_actions=actions, setsid=True,

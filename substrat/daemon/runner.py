@@ -17,12 +17,14 @@ import trio
 
 import mcp_server.relay
 from sandbox import bwrap, host, launch
+from sandbox.spec import Network
 from substrat.core import cursor, failures
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import blueprint, damage, process, program, workspace
 from substrat.daemon.git import Git
+from substrat.daemon.netns import TurnNetwork
 from substrat.daemon.turn import Launch, Pace, RunningTurn, disk_is_full, stored
 from substrat.errors import (
     BubblewrapMissing,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Process, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.config import Config
+    from substrat.daemon.gateway import Decision
     from substrat.daemon.places import AgentPlace, Places, TurnPlace
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
@@ -105,6 +108,7 @@ class TurnRunner:
         self._stopping: dict[str, str] = {}
         self._occupied: Counter[str] = Counter()
         self._bubblewrap: host.Bubblewrap | None = None
+        self._has_filtered = False
         self._git = Git(environ)
         self._left_out: dict[program.Program, frozenset[str]] = {}
 
@@ -115,7 +119,7 @@ class TurnRunner:
 
     def reconfigured(self) -> None:
         """Forget what was found out under the old configuration."""
-        self._bubblewrap = None
+        self._bubblewrap, self._has_filtered = None, False
         self._git.forget()
 
     # Runner
@@ -230,6 +234,15 @@ class TurnRunner:
             self._bubblewrap = found
         return self._bubblewrap
 
+    async def _check_filtered(self, bubblewrap: host.Bubblewrap) -> None:
+        """Raise `NamespacesForbidden` if no `filtered` network can be made here; a good answer is remembered."""
+        if self._has_filtered:
+            return
+        obstacle = await trio.to_thread.run_sync(host.filtered_obstacle, bubblewrap)
+        if obstacle is not None:
+            raise NamespacesForbidden(f"no filtered network can be made here ({obstacle.reason}): {obstacle.remedy}")
+        self._has_filtered = True
+
     def _spec(self, agent: Agent) -> Spec:
         agent_program = program.find(self.config.agent.binary)
         _, python_needs = program.find_python()
@@ -298,16 +311,21 @@ class TurnRunner:
             turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn), self._registry.points, self._now,
             frozen=turn.frozen_at is not None,
         )  # fmt: skip
+        network = self._network_of(agent, turn, turn_place)
         self._running[turn.id] = running
         if turn.id in self._stopping:
             running.stop(self._stopping.pop(turn.id))
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
-                outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place)
+                if network is not None:
+                    nursery.start_soon(network.serve, started)
+                outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place, network)
                 nursery.cancel_scope.cancel()
         finally:
             del self._running[turn.id]
+            if network is not None:
+                network.close()
         if isinstance(outcome, SubstratError):
             raise outcome
         told = "; ".join(found.sentence for found in damages if found.matters)
@@ -323,6 +341,20 @@ class TurnRunner:
             process.kill_recorded(turn.process)
         return found
 
+    def _network_of(self, agent: Agent, turn: Turn, place: TurnPlace) -> TurnNetwork | None:
+        if agent.policy.network is not Network.FILTERED:
+            return None
+
+        def tell(decision: Decision) -> None:
+            try:
+                kind = "network:allowed" if decision.allowed else "network:denied"
+                self._book.turn_note(turn.id, kind, decision.text)
+            except StorageFailed as problem:
+                # The decision stands; a full disk must not take the turn's network away.
+                log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
+
+        return TurnNetwork(agent.policy.allow, place, self._watcher, tell)
+
     async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.
 
@@ -336,13 +368,19 @@ class TurnRunner:
             await trio.sleep(_LOOK_AGAIN)
 
     async def _launch_or_adopt(
-        self, running: RunningTurn, started: Process | None, agent: Agent, turn: Turn, place: TurnPlace
+        self,
+        running: RunningTurn,
+        started: Process | None,
+        agent: Agent,
+        turn: Turn,
+        place: TurnPlace,
+        network: TurnNetwork | None,
     ) -> Seen | SubstratError:
         """Run the turn; a refusal is returned, so that the nursery around doesn't wrap it."""
         try:
             if started is not None:
                 return await running.adopt(started)
-            return await running.run(lambda: self._prepare(agent, turn, place))
+            return await running.run(lambda: self._prepare(agent, turn, place, network))
         except SubstratError as problem:
             return problem
         except OSError as problem:
@@ -353,9 +391,11 @@ class TurnRunner:
                 return StorageFailed(f"{said}; make room")
             return SandboxFailed(f"{said}; look at what is in its place")
 
-    async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace) -> Launch:
+    async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace, network: TurnNetwork | None) -> Launch:
         """Make everything a turn's sandbox shows, and say what starts it."""
         bubblewrap = await self._find_bubblewrap()
+        if network is not None:
+            await self._check_filtered(bubblewrap)
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         self.check_resumable(agent)
@@ -377,7 +417,8 @@ class TurnRunner:
         spec = self._spec(agent)
         started = launch.start(bubblewrap.path, spec)
         version = program.version_of(spec.command[0])
-        return Launch(started.command, dict(spec.environment), started.options, version)
+        channel = network.channel if network is not None else None
+        return Launch(started.command, dict(spec.environment), started.options, version, channel)
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns

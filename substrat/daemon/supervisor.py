@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
+from sandbox.spec import Network
 from substrat.core.cursor import is_session_id
 from substrat.core.lifecycle import LIVE_PHASES, STATE_OF, Event, Phase
+from substrat.core.names import AllowList, NoName
 from substrat.core.records import (
     OPERATOR,
     RESERVED_NAMES,
@@ -29,7 +31,6 @@ from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, Po
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
-    from sandbox.spec import Network
     from substrat.daemon.config import Config
     from substrat.daemon.registry import Registry
     from substrat.daemon.turnbook import TurnBook
@@ -47,6 +48,7 @@ class Wish(NamedTuple):
     Args:
         session: a stored chat that it takes over.
         restore: what becomes of it when its turn is lost; its parent's or the configured way by default.
+        allow: what its network lets through besides its parent's or the configured list; asks for `filtered` by itself.
     """
 
     workspace: str
@@ -56,6 +58,7 @@ class Wish(NamedTuple):
     prompt: str | None = None
     session: str | None = None
     restore: Restore | None = None
+    allow: tuple[str, ...] = ()
 
 
 class Supervisor:
@@ -103,13 +106,11 @@ class Supervisor:
             raise Refused(f"the session {wish.session} is {holder.name}'s: {how} {what}")
         name = wish.name if wish.name is not None else self._new_name()
         self._check_name(name)
-        if wish.network is not None:
-            policy = Policy(wish.network)
-        else:
-            policy = parent.policy if parent else Policy(self._config.sandbox.network)
+        policy = self._policy(wish, parent)
         if parent is not None and not parent.policy.allows(policy):
+            more = "" if policy.network is not parent.policy.network else ", with more allowed,"
             raise PolicyDenied(
-                f"a child can't have the network {policy.network.value!r} when its parent {parent.name} has "
+                f"a child can't have the network {policy.network.value!r}{more} when its parent {parent.name} has "
                 f"{parent.policy.network.value!r}"
             )
         model = wish.model or (parent.model if parent else self._config.agent.model)
@@ -128,6 +129,22 @@ class Supervisor:
             if wish.prompt is not None:
                 self._add(agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
         return self.find(agent.id)
+
+    def _policy(self, wish: Wish, parent: Agent | None) -> Policy:
+        """Return what a new agent may reach: what it is given, else what its parent has, else what is configured."""
+        network = wish.network or (Network.FILTERED if wish.allow else None)
+        if network is None:
+            network = parent.policy.network if parent is not None else self._config.sandbox.network
+        if network is not Network.FILTERED:
+            if wish.allow:
+                raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave --allow out")
+            return Policy(network)
+        above = parent.policy if parent is not None and parent.policy.network is network else None
+        try:
+            allow = AllowList.of((*(above.allow if above is not None else self._config.sandbox.allow), *wish.allow))
+        except NoName as problem:
+            raise InvalidParams(str(problem)) from None
+        return Policy(network, allow.texts)
 
     def _holder(self, session: str) -> Agent | None:
         """Return the agent whose session it is."""

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from mcp_server import tools
-from sandbox.launch import AVAILABLE_NETWORKS
 from sandbox.spec import Network
 from substrat.core.lifecycle import STATE_OF, Phase
 from substrat.core.prompts import sender, timestamp
 from substrat.core.records import OPERATOR
 from substrat.daemon.supervisor import Wish
-from substrat.errors import NotAvailable, NotFound, SubstratError
+from substrat.errors import NotFound, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.records import Agent
@@ -147,8 +146,6 @@ class ToolCalls:
 
     def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent) -> str:
         network = Network(call.network) if call.network is not None else None
-        if network is not None and network not in AVAILABLE_NETWORKS:
-            raise NotAvailable("the network 'filtered' isn't available in this version; use 'none' or 'host'")
         # Not in a directory below: the parent could put a link in its place while the child's sandbox is made.
         child = self._supervisor.spawn(Wish(caller.workspace, call.name, call.model, network, call.prompt), caller)
         return f"agent {child.name} is started; a message will tell you when it has finished"

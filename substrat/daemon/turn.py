@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import structlog
 import trio
 
+from sandbox.bwrap import NETWORK_FD
 from substrat.core import stream
 from substrat.core.ndjson import Line, Splitter
 from substrat.core.toolcalls import Pairing
@@ -22,7 +23,8 @@ from substrat.daemon.tail import Cut, Tail
 from substrat.errors import SandboxFailed, StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    import socket
+    from collections.abc import Awaitable, Callable, Sequence
 
     from substrat.core.records import Process
     from substrat.daemon.places import TurnPlace
@@ -46,12 +48,14 @@ class Launch(NamedTuple):
         environment: its environment.
         options: bubblewrap's, which it reads from a descriptor.
         version: the agent program's, None when its path doesn't tell.
+        channel: what it finds at `bwrap.NETWORK_FD`, if anything; closed once it is started.
     """
 
     command: tuple[str, ...]
     environment: dict[str, str]
     options: bytes
     version: str | None = None
+    channel: socket.socket | None = None
 
 
 class Pace(NamedTuple):
@@ -236,7 +240,7 @@ class RunningTurn:
             files.append(self._place.take_lock())
             files.append(process.call_filter())
             self._points.before("sandbox started")
-            self._process = process.start(launch.command, launch.environment, files)
+            self._process = process.start(launch.command, launch.environment, _with_channel(files, launch.channel))
             self._points.after("sandbox started")
         except OSError as problem:
             if disk_is_full(problem):
@@ -245,6 +249,8 @@ class RunningTurn:
         finally:
             for descriptor in files:
                 os.close(descriptor)
+            if launch.channel is not None:
+                launch.channel.close()
         started = self._process
         pidfd = process.open_own(started)
         # The sandbox runs from here on, so it has to get into the books, however long that takes.
@@ -423,3 +429,8 @@ class RunningTurn:
             if (result := stream.result_of(event)) is not None:
                 self._result = result
                 self._result_seen.set()
+
+
+def _with_channel(files: Sequence[int], channel: socket.socket | None) -> Sequence[int | None]:
+    """Put the launcher's channel where the launcher looks for it."""
+    return files if channel is None else [*files, *[None] * (NETWORK_FD - len(files)), channel.fileno()]

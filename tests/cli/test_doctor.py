@@ -254,7 +254,7 @@ def test_the_report_for_people(ctl, machine, executable):
     assert done.code == 0
     assert done.out.splitlines()[-1] == "agents can run here"
     assert "✓ python         " in done.out
-    assert "! network        " in done.out
+    assert "✓ network        " in done.out
     assert "\x1b" not in done.out
     assert "(v1\\x1b[2J)" in done.out
 

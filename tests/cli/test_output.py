@@ -182,7 +182,7 @@ def test_show_with_every_outcome(ctl, fake, agent, outcome):
     assert shown["  exit code"] == {None: "-", "success": "0"}.get(outcome, "1")
     assert ("  result" in shown) == (outcome == "success")
     assert shown.get("  error") == (None if outcome in {None, "success"} else "it broke badly")
-    assert shown["network"].startswith("host (shares this machine's network; the filtered network is not available")
+    assert shown["network"].startswith("host (shares this machine's network; `--network filtered` does not)")
 
 
 def test_show_without_a_turn(agent):

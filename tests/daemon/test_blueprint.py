@@ -188,10 +188,16 @@ def targets(built):
     return {mount.target for mount in built.mounts}
 
 
-@pytest.mark.parametrize("network", [Network.NONE, Network.FILTERED])
-def test_without_the_hosts_network_there_is_no_resolver(network):
-    built = spec(agent_with(network))
-    assert built.network is network
+def test_the_filtered_network_has_a_resolver_of_its_own():
+    built = spec(agent_with(Network.FILTERED))
+    assert source_of(built, "/etc/resolv.conf")[0] == f"{PLACE.etc}/resolv.conf"
+    assert source_of(built, "/etc/hosts")[0] == f"{PLACE.etc}/hosts"
+    assert built.ports == (80, 443)
+
+
+def test_without_a_network_there_is_no_resolver():
+    built = spec(agent_with(Network.NONE))
+    assert built.network is Network.NONE
     assert "/etc/resolv.conf" not in targets(built)
     assert source_of(built, "/etc/hosts")[0] == f"{PLACE.etc}/hosts"
 

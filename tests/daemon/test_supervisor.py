@@ -38,7 +38,7 @@ LOST = "RetriableError: [unavailable] PING timed out"
 def test_a_new_agent_without_a_prompt_is_idle(house):
     agent = house.spawn("bob")
     assert house.state("bob") == "idle"
-    assert (agent.name, agent.workspace, agent.model, agent.policy.network) == ("bob", "/w", "auto", Network.HOST)
+    assert (agent.name, agent.workspace, agent.model, agent.policy.network) == ("bob", "/w", "auto", Network.FILTERED)
     assert house.runner.started == []
     assert [kind for kind, _ in house.told("bob")] == ["agent:spawned"]
 
@@ -104,8 +104,8 @@ def test_a_child_is_like_its_parent_unless_told(house):
     assert (child.model, child.policy.network, child.parent) == ("gpt", Network.NONE, house.agent("boss").id)
 
 
-@pytest.mark.parametrize("parent", [Network.NONE, Network.HOST])
-@pytest.mark.parametrize("child", [Network.NONE, Network.HOST])
+@pytest.mark.parametrize("parent", list(Network))
+@pytest.mark.parametrize("child", list(Network))
 def test_a_child_gets_no_more_than_its_parent_has(house, parent, child):
     house.spawn("boss", network=parent)
     if child.reach > parent.reach:

@@ -155,12 +155,12 @@ def test_what_is_refused_has_changed_nothing(wire, daemon):
     refusals = {
         "NameTaken": {"workspace": work, "name": "anna", "prompt": "x"},
         "WorkspaceUnusable": {"workspace": work + "/none"},
-        "NotAvailable": {"workspace": work, "network": "filtered"},
         "InvalidParams": {"workspace": work, "name": "no name"},
     }
     for name, params in refusals.items():
         assert wire.refused("agent.spawn", **params) == name
-    assert wire.refused("agent.spawn", workspace=work, allow=["example.org"]) == "NotAvailable"
+    assert wire.refused("agent.spawn", workspace=work, allow=["no name"]) == "InvalidParams"
+    assert wire.refused("agent.spawn", workspace=work, network="none", allow=["a.net"]) == "InvalidParams"
     assert wire.refused("agent.interrupt", agent="anna") == "Refused"
     assert wire.refused("agent.send", agent="bert", prompt="x") == "NotFound"
     assert wire.refused("agent.wait", agents=["anna"], until=["ended"], timeout=0) == "WaitTimedOut"

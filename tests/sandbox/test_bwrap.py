@@ -165,10 +165,14 @@ def test_the_command_is_bubblewrap_itself(network):
     assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.arguments(spec))
 
 
-@pytest.mark.parametrize("how", [launch.command, launch.start])
-def test_a_network_without_a_launcher_is_refused(how):
-    with pytest.raises(ValueError, match="filtered"):
-        how("/usr/bin/bwrap", Spec(("x",), (), (), "/", network=Network.FILTERED))
+def test_the_filtered_network_has_a_launcher_in_front():
+    spec = Spec(("x",), (), (), "/", network=Network.FILTERED, ports=(80, 443))
+    for made, channel, rest in (
+        (launch.command("/usr/bin/bwrap", spec), "-", bwrap.arguments(spec)),
+        (launch.start("/usr/bin/bwrap", spec).command, str(bwrap.NETWORK_FD), ["--args", str(bwrap.OPTIONS_FD), "--", "x"]),
+    ):
+        assert made == (*launch.netlaunch(), "launch", channel, "80,443", "/usr/bin/bwrap", *rest)
+    assert "--unshare-net" not in bwrap.options(spec)
 
 
 @given(specs)

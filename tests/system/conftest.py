@@ -225,6 +225,7 @@ class House:
         self.agent = PROGRAMS / "cursor-agent-standin"
         self.daemon = None
         self._started = []
+        self.prefix = ()
 
     def __enter__(self):
         return self
@@ -295,7 +296,7 @@ class House:
             self.config.write_text(config)
         self.agent = agent or self.agent
         more = {"SUBSTRAT_AGENT_BINARY": str(self.agent), **(environment or {})}
-        command = [PROGRAMS / "substratd", "--state-dir", self.state, "--runtime-dir", self.runtime]
+        command = [*self.prefix, PROGRAMS / "substratd", "--state-dir", self.state, "--runtime-dir", self.runtime]
         if self.config.exists():
             command += ["--config", self.config]
         log = self.directory / f"daemon-{len(self._started)}.log"

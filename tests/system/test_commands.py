@@ -16,7 +16,7 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
     assert list(agent) == AGENT
     assert agent == {
         "id": str(uuid.UUID(agent["id"])), "name": "anna", "state": "idle", "session_id": None, "workspace": str(work),
-        "model": agent["model"], "network": "host", "parent": None, "created_at": agent["created_at"], "unread": 0,
+        "model": agent["model"], "network": "filtered", "parent": None, "created_at": agent["created_at"], "unread": 0,
         "turn": None,
     }  # fmt: skip
     assert TIME.fullmatch(agent["created_at"])
@@ -398,15 +398,15 @@ def test_the_model_is_passed_and_shown(daemon):
     assert agent["model"] == "composer-2.5"
 
 
-def test_the_filtered_network_is_refused_until_it_exists(daemon):
-    done = daemon.ctl("spawn", "anna", "-w", daemon.workspace(), "--network", "filtered", "hi")
-    assert done.code == 1
-    assert "filtered" in done.error
-    assert daemon.ok("ls") == []
-    daemon.spawn("bert", daemon.directory / "work")
-    shown = daemon.ctl("show", "bert").out
-    assert "host" in shown
-    assert "filtered" in shown, "that the default isn't `filtered` yet is said"
+def test_what_network_an_agent_has_is_shown(daemon):
+    work = daemon.workspace()
+    daemon.spawn("anna", work)
+    assert "filtered" in daemon.ctl("show", "anna").out
+    daemon.spawn("bert", work, None, "--network", "host")
+    assert "host (shares this machine's network" in daemon.ctl("show", "bert").out
+    done = daemon.ctl("spawn", "carl", "-w", work, "--network", "none", "--allow", "example.org")
+    assert done.code != 0
+    assert "--allow" in done.error
 
 
 def test_version_names_both_ends(daemon, house):

@@ -232,7 +232,7 @@ def test_a_childs_network_is_its_parents_unless_less_is_asked_for(daemon):
     daemon.spawn("anna", work, f"/tool spawn_agent {json.dumps(same)}\n/tool spawn_agent {json.dumps(less)}")
     daemon.spawn("bert", work, '/tool spawn_agent {"prompt": "x", "name": "none"}', "--network", "none")
     networks = {agent["name"]: agent["network"] for agent in daemon.ok("ls")}
-    assert (networks["same"], networks["less"], networks["none"]) == ("host", "none", "none")
+    assert (networks["same"], networks["less"], networks["none"]) == ("filtered", "none", "none")
 
 
 def test_list_agents_and_report_status(daemon):

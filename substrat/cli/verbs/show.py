@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command("show", VERBS["show"], "NAME", least=1, most=1)
 _RESULT_LENGTH = 400
-_HOST = "host (shares this machine's network; the filtered network is not available in this version)"
+_HOST = "host (shares this machine's network; `--network filtered` does not)"
 
 
 def run(arguments: Arguments) -> int:

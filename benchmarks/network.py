@@ -1,0 +1,80 @@
+"""What the `filtered` network costs: a launch beside bare bubblewrap, and a large download beside direct loopback.
+
+`python benchmarks/network.py`; only loopback and namespaces of its own.
+"""
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+import trio
+
+from sandbox import launch
+from substrat.core.names import AllowList
+from substrat.daemon import netns
+from substrat.daemon.gateway import Gateway, Names
+
+BWRAP = ("/usr/bin/bwrap", "--unshare-user", "--unshare-pid", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
+SIZE = 1 << 30
+READ = """
+import socket, sys, time
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); b = bytearray(1 << 20); n = 0; t = time.perf_counter()
+while k := s.recv_into(b): n += k
+print(n / (time.perf_counter() - t))
+"""
+
+
+def launches(command, count=40):
+    taken = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        subprocess.run(command, check=True)
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken) * 1000
+
+
+def serve(listener):
+    """Send `SIZE` bytes to whoever connects, in a process of its own."""
+    if os.fork() == 0:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            data = bytes(1 << 20)
+            for _ in range(SIZE // len(data)):
+                connection.sendall(data)
+            connection.close()
+        os._exit(0)
+
+
+async def through_the_gateway(port):
+    allow = AllowList.of((f"127.0.0.1:{port}",))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = (*launch.launcher(str(theirs.fileno()), allow.ports), sys.executable, "-c", READ, str(port))
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, pass_fds=(theirs.fileno(),))
+    theirs.close()
+    listeners = await netns.receive(ours)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Gateway(allow, Names(), lambda _: None).serve, listeners)
+        said = b"".join([piece async for piece in process.stdout])
+        nursery.cancel_scope.cancel()
+    return float(said)
+
+
+def main():
+    bare = launches([*BWRAP, "--unshare-net", "/bin/true"])
+    filtered = launches([*launch.launcher("-", (80, 443)), *BWRAP, "/bin/true"])
+    print(f"launch: bare bwrap {bare:.1f} ms, filtered {filtered:.1f} ms: {filtered - bare:.1f} ms more")
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    serve(listener)
+    direct = float(subprocess.run([sys.executable, "-c", READ, str(port)], capture_output=True, check=True).stdout)
+    gated = trio.run(through_the_gateway, port)
+    print(
+        f"download: direct {direct / 1e6:.0f} MB/s, through the gateway {gated / 1e6:.0f} MB/s: {gated / direct:.2f} of it"
+    )
+
+
+if __name__ == "__main__":
+    main()

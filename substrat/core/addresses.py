@@ -1,0 +1,96 @@
+"""Which addresses an allowed name may lead to: those of the public internet; pure.
+
+The tables follow the IANA special-purpose address registries (iana.org/assignments/iana-ipv4-special-registry and
+iana-ipv6-special-registry), and name what clouds put on top.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+_V4 = tuple(
+    (ipaddress.IPv4Network(network), what)
+    for network, what in (
+        ("0.0.0.0/8", "an address of this network"),
+        ("10.0.0.0/8", "a private address"),
+        ("100.64.0.0/10", "a provider's private address"),  # RFC 6598; 100.100.100.200 is Alibaba's metadata
+        ("127.0.0.0/8", "a loopback address"),
+        ("168.63.129.16/32", "a metadata address"),  # Azure's, the one that looks public
+        ("169.254.0.0/16", "a link-local or metadata address"),
+        ("172.16.0.0/12", "a private address"),
+        ("192.0.0.0/24", "a reserved address"),
+        ("192.0.2.0/24", "a documentation address"),
+        ("192.88.99.0/24", "a reserved address"),
+        ("192.168.0.0/16", "a private address"),
+        ("198.18.0.0/15", "a benchmarking address"),  # also the sandbox's own pool
+        ("198.51.100.0/24", "a documentation address"),
+        ("203.0.113.0/24", "a documentation address"),
+        ("224.0.0.0/4", "a multicast address"),
+        ("240.0.0.0/4", "a reserved or broadcast address"),
+    )
+)
+_V6 = tuple(
+    (ipaddress.IPv6Network(network), what)
+    for network, what in (
+        ("::1/128", "a loopback address"),
+        ("fc00::/7", "a private address"),  # fd00:ec2::254 is Amazon's metadata
+        ("fe80::/10", "a link-local address"),
+        ("fec0::/10", "a private address"),  # site-local, RFC 3879
+        ("ff00::/8", "a multicast address"),
+        ("2001::/23", "a reserved address"),  # Teredo (2001::/32) and ORCHID among them
+        ("2001:db8::/32", "a documentation address"),
+        ("3fff::/20", "a documentation address"),  # RFC 9637
+    )
+)
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: who translates it, and to what, nobody can say
+
+
+def refusal(address: str) -> str | None:
+    """Say why an address may not be dialled, or None when it may.
+
+    An IPv6 address that stands for an IPv4 one (mapped, NAT64, 6to4) is judged as that one.
+
+    Args:
+        address: as a resolver wrote it.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return "no address"
+    if isinstance(parsed, ipaddress.IPv6Address):
+        inner = _embedded(parsed)
+        return _refusal_v6(parsed) if inner is None else _refusal_v4(inner)
+    return _refusal_v4(parsed)
+
+
+def plain(address: str) -> str:
+    """Return an address in one spelling, a mapped IPv4 address as that; what is none comes back as it is."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)
+
+
+def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour
+
+
+def _refusal_v4(address: ipaddress.IPv4Address) -> str | None:
+    return next((what for network, what in _V4 if address in network), None)
+
+
+def _refusal_v6(address: ipaddress.IPv6Address) -> str | None:
+    if address.scope_id is not None:
+        return "a link-local address"
+    known = next((what for network, what in _V6 if address in network), None)
+    if known is not None or address in _GLOBAL_UNICAST:
+        return known
+    return "a private address" if address in _NAT64_LOCAL else "a reserved address"

@@ -1,0 +1,184 @@
+"""Host names in one canonical form, and the list of those an agent may reach; pure.
+
+Whatever decides compares canonical names only: lower case, ASCII (IDNA for what people write), no trailing dot. What has
+no canonical form is no name, and nobody is allowed to it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_LONGEST_NAME = 253  # RFC 1035, 2.3.4: 255 octets with the length bytes
+_DEFAULT_PORTS = (443, 80)
+_MOST_PORTS = 64
+"""How many ports a list may name: each costs its sandbox two listeners."""
+_LOCALHOST = ("127.0.0.1", "::1")  # RFC 6761, 6.3: the name stands for nothing else
+
+
+class NoName(ValueError):
+    """A text is no host name; the message says why, without the name."""
+
+
+def canonical(host: str) -> str:
+    """Return a host name's canonical form.
+
+    Args:
+        host: as a person, a DNS query or a TLS client wrote it.
+
+    Raises:
+        NoName: it has none.
+    """
+    # One trailing dot is the root's (RFC 1034, 3.1). Only what isn't ASCII needs IDNA: what asks on the wire always is.
+    name = host.removesuffix(".")
+    if not name.isascii():
+        import idna
+
+        try:
+            name = idna.encode(name, uts46=True).decode("ascii")
+        except (idna.IDNAError, UnicodeError):
+            raise NoName("it isn't a valid internationalised name") from None
+    name = name.lower()
+    labels = name.split(".")
+    if not name or len(name) > _LONGEST_NAME:
+        raise NoName("it is empty" if not name else f"it is longer than {_LONGEST_NAME} characters")
+    if not all(_LABEL.fullmatch(label) for label in labels):
+        raise NoName("a part of it is empty, longer than 63 characters, or has characters that names don't have")
+    if _NUMBER.fullmatch(labels[-1]):
+        # `127.1`, `0x7f.1`, `2130706433`: what a resolver takes for an address (url.spec.whatwg.org, "ends in a number").
+        raise NoName("it ends in a number, so it would be an address in an odd spelling")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One entry of an allow-list, in canonical form.
+
+    Args:
+        host: a canonical name, or an address as `ipaddress` writes it.
+        wildcard: whether it stands for the subdomains of `host`, at any depth, and not for `host` itself.
+        port: the one port, or None for 443 and 80.
+    """
+
+    host: str
+    wildcard: bool = False
+    port: int | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return ("*." if self.wildcard else "") + host + (f":{self.port}" if self.port is not None else "")
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports it stands for."""
+        return _DEFAULT_PORTS if self.port is None else (self.port,)
+
+    def names(self, host: str) -> bool:
+        """Say whether it stands for a canonical name or address, at some port."""
+        return host.endswith("." + self.host) if self.wildcard else host == self.host
+
+    def includes(self, other: Pattern) -> bool:
+        """Say whether every host of another pattern is one of its own, whatever the ports."""
+        if other.wildcard:
+            return self.wildcard and (other.host == self.host or self.names(other.host))
+        return self.names(other.host)
+
+
+def pattern(text: str) -> Pattern:
+    """Read `HOST[:PORT]`: a name, `*.` and a name, or an address; an IPv6 address with a port in brackets.
+
+    Raises:
+        NoName: it is no such thing.
+    """
+    host, port = _split_port(text)
+    address = _address(host)
+    if address is not None:
+        return Pattern(address, port=port)
+    wildcard = host.startswith("*.")
+    if "*" in (rest := host[2:] if wildcard else host):
+        raise NoName("'*' may only stand in front, as in '*.example.com'")
+    return Pattern(canonical(rest), wildcard, port)
+
+
+def _split_port(text: str) -> tuple[str, int | None]:
+    bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
+    if bracketed is not None:
+        host, port = bracketed.groups()
+    elif text.count(":") == 1:
+        host, port = text.split(":")
+    else:
+        host, port = text, None
+    if port is None:
+        return host, None
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        raise NoName("its port isn't a number from 1 to 65535")
+    if int(port) == 53:
+        raise NoName("port 53 is where names are looked up, and can't be let through")
+    return host, int(port)
+
+
+def _address(text: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True)
+class AllowList:
+    """What may be reached: all that any of its patterns stands for."""
+
+    patterns: tuple[Pattern, ...]
+
+    @classmethod
+    def of(cls, texts: tuple[str, ...]) -> AllowList:
+        """Read a list of patterns.
+
+        Raises:
+            NoName: one of them is none; the message names it.
+        """
+        patterns = []
+        for text in texts:
+            try:
+                patterns.append(pattern(text))
+            except NoName as problem:
+                raise NoName(f"{text!r} can't be allowed: {problem}") from None
+        made = cls(tuple(dict.fromkeys(patterns)))
+        if len(made.ports) > _MOST_PORTS:
+            raise NoName(f"{len(made.ports)} ports can't be allowed: {_MOST_PORTS} is the most")
+        return made
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The patterns as people write them, in canonical form."""
+        return tuple(map(str, self.patterns))
+
+    @cached_property
+    def ports(self) -> tuple[int, ...]:
+        """Every port that some pattern stands for, and those of the web, where most refusals are to be told of."""
+        return tuple(sorted({*_DEFAULT_PORTS, *(port for pattern in self.patterns for port in pattern.ports)}))
+
+    def mentions(self, name: str) -> bool:
+        """Say whether a canonical name is allowed at any port: whether to say where it is."""
+        return any(pattern.names(name) for pattern in self.patterns)
+
+    def allows(self, name: str, port: int) -> bool:
+        """Say whether a canonical name is allowed at a port."""
+        return any(pattern.names(name) and port in pattern.ports for pattern in self.patterns)
+
+    def allows_address(self, address: str, port: int) -> bool:
+        """Say whether the list itself names an address (or `localhost`, for this machine's own) at a port."""
+        names = (address, "localhost") if address in _LOCALHOST else (address,)
+        return any(not pattern.wildcard and pattern.host in names and port in pattern.ports for pattern in self.patterns)
+
+    def covers(self, other: AllowList) -> bool:
+        """Say whether everything that another list allows is allowed here."""
+        return all(
+            any(mine.includes(theirs) and port in mine.ports for mine in self.patterns)
+            for theirs in other.patterns
+            for port in theirs.ports
+        )
