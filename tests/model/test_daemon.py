@@ -100,6 +100,7 @@ class Walk(RuleBasedStateMachine):
                 if self.world.agents[agent].state in {"suspended", "failed"}:
                     self.ask("agent.resume", lambda world, agent=agent: world.resume(agent), agent=agent)
         assert {agent.state for agent in self.world.agents.values()} <= {"idle", "ended"}
+        self.read()  # what came between the last look at the events and the one at the states
         stored, page = [], [None]
         while page:
             page = self.wire.call("events.read", since=stored[-1]["cursor"] if stored else 0)["events"]

@@ -241,6 +241,8 @@ class House:
         script = f"{before}/shell touch {mark.name}; while [ ! -e go ]; do sleep 0.02; done\n/say freed"
         self.spawn(wire, name, script)
         wait_until(mark.exists, f"the start of {name}")
+        # Its first lines are written by then, and perhaps not read yet.
+        wait_until(lambda: wire.call("agent.show", agent=name)["session_id"], f"the session of {name}")
         return wire.call("agent.show", agent=name)
 
     def release(self):
