@@ -70,6 +70,11 @@ def reentry(channel: str, ports: tuple[int, ...], pid: int) -> tuple[str, ...]:
     return (*netlaunch(), "enter", channel, ",".join(map(str, ports)), str(pid))
 
 
+def more_ports(channel: str, ports: tuple[int, ...], pid: int) -> tuple[str, ...]:
+    """Return the command that opens listeners at further ports in the namespaces of a process, and hands them over."""
+    return (*netlaunch(), "more", channel, ",".join(map(str, ports)), str(pid))
+
+
 def netlaunch() -> tuple[str, ...]:
     """Return the command that runs `netlaunch`: our own interpreter with nothing but its standard library."""
     return (sys.executable, "-I", "-S", "-c", _NETLAUNCH.format(os.path.dirname(os.path.realpath(__file__))))

@@ -3,7 +3,7 @@
 `netlaunch.py launch CHANNEL PORTS PROGRAM ARGUMENTS…` enters a new network namespace (as an ordinary user in a new user
 namespace, which owns it), brings up `lo` so that every address there is is local, opens the listeners, hands them over
 and becomes PROGRAM, which keeps the namespace, the pid and the start time. `netlaunch.py enter CHANNEL PORTS PID` opens the
-listeners again in the namespaces of a running sandbox, for a new daemon, and ends.
+listeners again in the namespaces of a running sandbox, for a new daemon, and ends; `more` opens those of further ports.
 
 Every connection made inside then arrives at one of the listeners, whatever its address: the routes are `ip route add local
 0.0.0.0/0 dev lo` and its IPv6 counterpart ("AnyIP"; ip-route(8), the type `local`). Ports without a listener are refused
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
             bring_up()
         else:
             enter(int(rest[0]))
-        listeners = listen(numbers)
+        listeners = ([] if what == "more" else answer_names()) + listen(numbers)
     except OSError as problem:
         os.write(2, f"substrat: no filtered network: {problem.filename or 'netlaunch'}: {problem.strerror}\n".encode())
         return REFUSED
@@ -130,11 +130,16 @@ def has_ipv6() -> bool:
         return False
 
 
-def listen(ports: list[int]) -> list[_socket.socket]:
-    """Open the listeners: DNS over UDP and TCP at `NAMESERVER`, and each port at every address of both families."""
+def answer_names() -> list[_socket.socket]:
+    """Open the listeners of DNS, over UDP and TCP at `NAMESERVER`."""
     resolver = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
     resolver.bind((NAMESERVER, DNS_PORT))
-    listeners = [resolver, _listener(_socket.AF_INET, NAMESERVER, DNS_PORT)]
+    return [resolver, _listener(_socket.AF_INET, NAMESERVER, DNS_PORT)]
+
+
+def listen(ports: list[int]) -> list[_socket.socket]:
+    """Open the listeners at each port, at every address of both families."""
+    listeners = []
     for port in ports:
         listeners.append(_listener(_socket.AF_INET, "", port))
         if has_ipv6():

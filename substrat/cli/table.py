@@ -24,6 +24,7 @@ VERBS = {
     "export": "a chat as Markdown",
     "inbox": "what agents ask or tell you",
     "answer": "answer a question of the inbox",
+    "allow": "what an agent's filtered network lets through, and changes to it",
     "doctor": "check what this machine offers",
     "demo": "show the main job with a stand-in agent",
     "shutdown": "stop the daemon; turns go on",
@@ -35,4 +36,5 @@ VERBS = {
 # Verbs whose arguments are names of agents, for the completion scripts.
 TAKES_AGENTS = (
     "send", "show", "logs", "transcript", "usage", "wait", "suspend", "resume", "interrupt", "end", "rm", "export",
+    "allow",
 )  # fmt: skip

@@ -175,6 +175,21 @@ class AllowList:
         names = (address, "localhost") if address in _LOCALHOST else (address,)
         return any(not pattern.wildcard and pattern.host in names and port in pattern.ports for pattern in self.patterns)
 
+    def changed(self, add: tuple[str, ...], remove: tuple[str, ...]) -> AllowList:
+        """Return the list with patterns taken off and others put on.
+
+        Raises:
+            NoName: one of them is none, or isn't on the list to be taken off.
+        """
+        gone = AllowList.of(remove).patterns
+        if missing := [str(entry) for entry in gone if entry not in self.patterns]:
+            raise NoName(f"{missing[0]!r} can't be taken off the list: it isn't on it")
+        return AllowList.of((*(str(entry) for entry in self.patterns if entry not in gone), *add))
+
+    def within(self, above: AllowList) -> AllowList:
+        """Return the part of this list that another one covers."""
+        return AllowList(tuple(entry for entry in self.patterns if above.covers(AllowList((entry,)))))
+
     def covers(self, other: AllowList) -> bool:
         """Say whether everything that another list allows is allowed here."""
         return all(

@@ -17,6 +17,7 @@ from substrat.daemon import config as configuration
 from substrat.daemon import damage, process, quarantine, sockets
 from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.alarm import Alarm
+from substrat.daemon.allowance import Allowances
 from substrat.daemon.chats import Chats
 from substrat.daemon.gate import Gate
 from substrat.daemon.journal import Journal
@@ -102,8 +103,8 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             runner = TurnRunner(
                 registry, book, places, user, watcher, nursery, sweeper, agent_door.serve, settings.environ, now
             )
-            chats = Chats(user.home, runner.find_bubblewrap)
-            door = OperatorDoor(supervisor, runner, places, chats, questions, nursery.cancel_scope.cancel)
+            chats, allowances = Chats(user.home, runner.find_bubblewrap), Allowances(registry)
+            door = OperatorDoor(supervisor, runner, places, chats, questions, allowances, nursery.cancel_scope.cancel)
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
             book.attach(runner)

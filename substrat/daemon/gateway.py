@@ -119,6 +119,11 @@ class Teller:
         self._allowed: set[str] = set()
         self._denied: dict[str, int] = {}
 
+    def forget(self) -> None:
+        """Tell everything anew: what was decided may be decided otherwise now."""
+        self._allowed.clear()
+        self._denied.clear()
+
     def allowed(self, name: str, port: int, why: str) -> None:
         """Note that a connection was let through."""
         what = f"{_shown(name)}:{port}"
@@ -190,6 +195,16 @@ class Gateway:
         self._connections = trio.Semaphore(_MAX_CONNECTIONS)
         self._dns_connections = trio.Semaphore(_MAX_DNS_CONNECTIONS)
         self._lookups = trio.CapacityLimiter(_MAX_LOOKUPS)
+        self._carried: dict[trio.CancelScope, tuple[str, int]] = {}
+
+    def allow(self, allow: AllowList) -> None:
+        """Let the turn reach this from now on; connections to what isn't allowed any more end."""
+        self._allow = allow
+        self._teller.forget()
+        for scope, (where, port) in self._carried.items():
+            if not (allow.allows(where, port) or allow.allows_address(where, port)):
+                self._teller.denied(f"{_shown(where)}:{port}", "it isn't allowed any more, so its connection was ended")
+                scope.cancel()
 
     async def serve(self, listeners: Sequence[socket.socket]) -> None:
         """Serve a turn's listeners until cancelled, and close them."""
@@ -299,19 +314,22 @@ class Gateway:
     # Connections
 
     async def _carry(self, inside: trio.socket.SocketType) -> None:
-        """Take one connection to where it was going, if that is allowed."""
+        """Take one connection to where it was going, if that is allowed and as long as it is."""
         address, port = inside.getsockname()[:2]
         name = self._names.name(address)
-        outside = await (self._dial_name(name, port) if name is not None else self._dial_address(address, port))
-        if outside is None:
-            _reset(inside)
-            return
-        try:
-            for end in (inside, outside):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._relay(inside, outside, name, port)
-        finally:
-            outside.close()
+        with trio.CancelScope() as scope:
+            self._carried[scope] = (name if name is not None else address, port)
+            try:
+                outside = await (self._dial_name(name, port) if name is not None else self._dial_address(address, port))
+                if outside is not None:
+                    with outside:
+                        for end in (inside, outside):
+                            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                        await self._relay(inside, outside, name, port)
+                        return
+            finally:
+                del self._carried[scope]
+        _reset(inside)
 
     async def _dial_name(self, name: str, port: int) -> trio.socket.SocketType | None:
         what = f"{name}:{port}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 from typing import TYPE_CHECKING
@@ -42,48 +41,81 @@ class TurnNetwork:
         self, allow: tuple[str, ...], place: TurnPlace, watcher: Watcher, tell: Callable[[Decision], None]
     ) -> None:
         self._allow = AllowList.of(allow)
+        self._changed = trio.Event()
         self._place = place
         self._watcher = watcher
         self._tell = tell
-        self._ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours, self.channel = _channel()
 
     def close(self) -> None:
         """Close both ends of the channel."""
         self._ours.close()
         self.channel.close()
 
-    async def serve(self, started: Process | None) -> None:
+    def allow(self, allow: tuple[str, ...]) -> None:
+        """Let it reach this from now on, and nothing else."""
+        wanted = AllowList.of(allow)
+        if wanted != self._allow:
+            self._allow = wanted
+            self._changed.set()
+
+    async def serve(self, started: Process | None, find_process: Callable[[], Process | None]) -> None:
         """Serve the network until cancelled.
 
         Args:
             started: the turn's sandbox, if another daemon started it.
+            find_process: gives the turn's sandbox once it is started.
         """
-        listeners = await receive(self._ours) if started is None else await self._enter(started)
-        if listeners:
-            # The launch has made the turn's directory by now, which is where the names are kept.
-            await Gateway(self._allow, Names(self._place.names), self._tell).serve(listeners)
+        allow = self._allow
+        listeners = await receive(self._ours) if started is None else await self._reenter(started, allow.ports)
+        if not listeners:
+            return
+        # The launch has made the turn's directory by now, which is where the names are kept.
+        gateway = Gateway(allow, Names(self._place.names), self._tell)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gateway.serve, listeners)
+            ports = set(allow.ports)
+            while True:
+                await self._changed.wait()
+                self._changed, allow = trio.Event(), self._allow
+                gateway.allow(allow)
+                more = tuple(port for port in allow.ports if port not in ports)
+                process_now = find_process()
+                if more and process_now is not None:
+                    ports.update(more)
+                    nursery.start_soon(gateway.serve, await self._enter(launch.more_ports, more, process_now))
 
-    async def _enter(self, started: Process) -> list[socket.socket]:
+    async def _reenter(self, started: Process, ports: tuple[int, ...]) -> list[socket.socket]:
         """Open the listeners again in a running sandbox; it is inside its network once bubblewrap has reported."""
         with self._watcher.watching(self._place.root) as change:
             while process.read_status(self._place.read_status())[0] is None:
                 await change.wait()
-        if (pidfd := process.open_pidfd(started)) is None:
+        if not process.is_running(started):
             return []
-        os.close(pidfd)
-        command = launch.reentry(str(self.channel.fileno()), self._allow.ports, started.pid)
-        with trio.move_on_after(_ENTRY_SECONDS):
+        return await self._enter(launch.reentry, ports, started)
+
+    async def _enter(
+        self, command_for: Callable[[str, tuple[int, ...], int], tuple[str, ...]], ports: tuple[int, ...], sandbox: Process
+    ) -> list[socket.socket]:
+        """Open listeners in a running sandbox; none when it has ended or they can't be opened, which is told."""
+        ours, theirs = _channel()
+        with ours, theirs, trio.move_on_after(_ENTRY_SECONDS):
             done = await trio.run_process(
-                command, env={}, check=False, capture_stderr=True, stdout=subprocess.DEVNULL,
-                pass_fds=(self.channel.fileno(),),
+                command_for(str(theirs.fileno()), ports, sandbox.pid), env={}, check=False, capture_stderr=True,
+                stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
             )  # fmt: skip
-            self.channel.close()
-            found = await receive(self._ours)
-            if not found and process.open_pidfd(started) is not None:
-                self._tell(Decision(False, "everything: the network can't be entered again; resume the agent"))
+            theirs.close()
+            found = await receive(ours)
+            if not found and process.is_running(sandbox):
+                what = ", ".join(map(str, ports))
+                self._tell(Decision(False, f"ports {what}: the network can't be entered again; resume the agent"))
                 log.error("a network can't be entered", reason=done.stderr.decode("utf-8", "replace").strip())
             return found
         return []
+
+
+def _channel() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 async def receive(end: socket.socket) -> list[socket.socket]:

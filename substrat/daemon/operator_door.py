@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from substrat.core.records import Agent, Turn
+    from substrat.daemon.allowance import Allowances
     from substrat.daemon.chats import Chats
     from substrat.daemon.journal import Encoded
     from substrat.daemon.places import Places
@@ -81,6 +82,7 @@ class OperatorDoor:
         places: the daemon's directories.
         chats: the user's chats.
         questions: what waits for the operator.
+        allowances: what `filtered` networks let through.
         stop: stops the daemon.
     """
 
@@ -91,6 +93,7 @@ class OperatorDoor:
         places: Places,
         chats: Chats,
         questions: Questions,
+        allowances: Allowances,
         stop: Callable[[], None],
     ) -> None:
         self._supervisor = supervisor
@@ -99,6 +102,7 @@ class OperatorDoor:
         self._places = places
         self._chats = chats
         self._questions = questions
+        self._allowances = allowances
         self._stop = stop
         self._handlers: dict[str, Callable[[Connection, Params], Awaitable[object]]] = {
             "agent.spawn": self._spawn,
@@ -115,6 +119,7 @@ class OperatorDoor:
             "agent.explain": self._explain,
             "agent.turns": self._turns,
             "agent.usage": self._usage,
+            "agent.network": self._network,
             "session.list": self._sessions,
             "session.read": self._session,
             "events.read": self._read,
@@ -250,6 +255,19 @@ class OperatorDoor:
         }
 
     # Sessions
+
+    async def _network(self, _connection: Connection, params: Params) -> object:
+        name = _text(params, "agent")
+        add, remove = (tuple(cast("list[str]", params.get(key) or ())) for key in ("allow", "remove"))
+        agent = self._allowances.change(name, add, remove) if add or remove else self._supervisor.find(name)
+        return {
+            "network": agent.policy.network.value,
+            "allow": list(agent.policy.allow),
+            "decisions": [
+                {"time": timestamp(row.time), "allowed": row.kind == "network:allowed", "text": row.text}
+                for row in self._allowances.decisions(agent)
+            ],
+        }
 
     async def _sessions(self, _connection: Connection, params: Params) -> object:
         holders = {agent.session.id: agent.name for agent in self._registry.agents if agent.session is not None}

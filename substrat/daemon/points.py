@@ -26,7 +26,8 @@ CHANGES = (
     "agent spawned", "prompt queued", "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed",
     "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
     "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "mount point noted",
-    "mount point forgotten", "wait told", *SWEPT, *(f"tool called: {name_of(tool)}" for tool in TOOLS),
+    "mount point forgotten", "wait told", "allow-list changed", *SWEPT,
+    *(f"tool called: {name_of(tool)}" for tool in TOOLS),
 )  # fmt: skip
 """What is committed."""
 WITHIN_A_TOOL = (

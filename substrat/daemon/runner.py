@@ -105,6 +105,7 @@ class TurnRunner:
         self._environ = environ
         self._now = now
         self._running: dict[str, RunningTurn] = {}
+        self._networks: dict[str, TurnNetwork] = {}
         self._stopping: dict[str, str] = {}
         self._occupied: Counter[str] = Counter()
         self._bubblewrap: host.Bubblewrap | None = None
@@ -145,6 +146,11 @@ class TurnRunner:
         """Let a frozen turn go on."""
         if turn_id in self._running:
             self._running[turn_id].thaw()
+
+    def allow(self, turn_id: str, allow: tuple[str, ...]) -> None:
+        """Let the `filtered` network of a running turn reach this, and nothing else."""
+        if turn_id in self._networks:
+            self._networks[turn_id].allow(allow)
 
     async def frozen(self, agent: Agent) -> bool:
         """Wait until all of an agent's turn is stopped; returns whether it came to that."""
@@ -313,18 +319,22 @@ class TurnRunner:
         )  # fmt: skip
         network = self._network_of(agent, turn, turn_place)
         self._running[turn.id] = running
+        if network is not None:
+            self._networks[turn.id] = network
+            network.allow(self._registry.find(agent.id).policy.allow)  # it may have changed since the turn began
         if turn.id in self._stopping:
             running.stop(self._stopping.pop(turn.id))
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
                 if network is not None:
-                    nursery.start_soon(network.serve, started)
+                    nursery.start_soon(network.serve, started, lambda: running.process)
                 outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place, network)
                 nursery.cancel_scope.cancel()
         finally:
             del self._running[turn.id]
             if network is not None:
+                del self._networks[turn.id]
                 network.close()
         if isinstance(outcome, SubstratError):
             raise outcome

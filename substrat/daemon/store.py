@@ -78,6 +78,7 @@ _MIGRATIONS = (
     """,
     _KEPT_AND_DAMAGED,
     "ALTER TABLE agents ADD COLUMN allow TEXT NOT NULL DEFAULT '[]';",
+    "CREATE INDEX network_events ON events (agent, cursor) WHERE kind IN ('network:allowed', 'network:denied');",
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""
 SCHEMA_VERSION = len(_MIGRATIONS)
@@ -412,6 +413,15 @@ class Store:
             "SELECT 1 FROM events WHERE agent = ? AND turn = ? AND kind = ? LIMIT 1", (agent_id, turn_id, kind)
         ).fetchone()
         return row is not None
+
+    def network_events(self, agent_id: str, limit: int) -> list[EventRow]:
+        """Load the newest decisions of an agent's networks, oldest first."""
+        rows = self._db.execute(
+            "SELECT * FROM events WHERE agent = ? AND kind IN ('network:allowed', 'network:denied') "
+            "ORDER BY cursor DESC LIMIT ?",
+            (agent_id, limit),
+        )
+        return [EventRow(*row) for row in rows][::-1]
 
     def cursor_before_last(self, count: int, agent_id: str | None) -> int:
         """Return the cursor after which `count` events follow, or 0 when there are fewer."""

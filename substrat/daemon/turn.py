@@ -171,6 +171,11 @@ class RunningTurn:
         self.frozen = trio.Event()
         (self._freezing if frozen else self._thawing).set()
 
+    @property
+    def process(self) -> Process | None:
+        """The sandbox's outer process, once it is started."""
+        return self._process
+
     def freeze(self) -> None:
         """Stop the turn in memory; `frozen` is set once all of it is."""
         if self._thawing.is_set():

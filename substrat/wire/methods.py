@@ -114,6 +114,11 @@ METHODS = (
         Param("after", "integer", "the number of the turn to read after; 0 is the beginning"),
     )),
     Method("agent.usage", "what its turns used, and those of its family", "`{turns, usage, family}`", (_AGENT,)),
+    Method("agent.network", "what its network lets through and decided", "`{network, allow, decisions}`", (
+        _AGENT,
+        Param("allow", "strings", "put these on the list of what `filtered` lets through"),
+        Param("remove", "strings", "take these off it"),
+    )),
     Method("session.list", "the chats of a workspace, newest first", "a list of session objects", (
         Param("workspace", "string", "absolute path of the directory", required=True),
     ), waits=True),

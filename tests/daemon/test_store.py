@@ -39,6 +39,10 @@ CREATE TABLE turns (
     start_time INTEGER, boot_id TEXT, offset INTEGER NOT NULL, stop TEXT, reported INTEGER NOT NULL, outcome TEXT,
     ended_at REAL, exit_code INTEGER, result TEXT, usage TEXT, error TEXT, UNIQUE (agent, number)
 ) STRICT;
+CREATE TABLE events (
+    cursor INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, turn TEXT, time REAL NOT NULL, kind TEXT NOT NULL,
+    text TEXT, offset INTEGER, length INTEGER, checksum INTEGER
+) STRICT;
 CREATE TABLE items (
     id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, kind TEXT NOT NULL, sender TEXT NOT NULL,
     sender_name TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL, turn TEXT

@@ -171,6 +171,7 @@ class Story:
     def one_that_is_frozen_suspended_and_adopted(self):
         self.spawn("held", self.work, HOLD.format(mark="one"))
         self.until((self.work / "one").exists, "the turn")
+        self.ask("allow", "held", "added.test:8080", done=lambda: "added.test:8080" in self.ask("allow", "held")["allow"])
         self.ask("suspend", "held", "--freeze", done=lambda: self.state("held") == "suspended")
         self.ask("resume", "held", done=lambda: self.state("held") == "running")
         self.restart()

@@ -1,16 +1,50 @@
 """The `filtered` network as agents find it: allowed names work with ordinary programs, all else fails fast and is told."""
 
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
 WORLD = Path(__file__).with_name("world.py")
 ALLOW = ("--network", "filtered", "--allow", "*.allowed.test", "--allow", "port.test:8443")
+
+
+def furnish(site):
+    """Put up a git repository, a Python package and a node one, as files that any web server can give out."""
+    git = ("git", "-c", "user.name=t", "-c", "user.email=t@t.test", "-C")
+    (site / "source").mkdir(parents=True)
+    (site / "source" / "hello").write_text("hello from git\n")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
+        subprocess.run([*git, site / "source", *command], check=True)
+    subprocess.run(["git", "clone", "-q", "--bare", site / "source", site / "repo.git"], check=True)
+    subprocess.run([*git, site / "repo.git", "update-server-info"], check=True)
+    (site / "simple" / "hi-there").mkdir(parents=True)
+    wheel = "hi_there-1.0-py3-none-any.whl"
+    (site / "simple" / "hi-there" / "index.html").write_text(f'<a href="{wheel}">{wheel}</a>')
+    with zipfile.ZipFile(site / "simple" / "hi-there" / wheel, "w") as archive:
+        archive.writestr("hi_there.py", "print('hello from pip')\n")
+        about = "hi_there-1.0.dist-info/"
+        archive.writestr(about + "METADATA", "Metadata-Version: 2.1\nName: hi-there\nVersion: 1.0\n")
+        archive.writestr(about + "WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(about + "RECORD", f"hi_there.py,,\n{about}METADATA,,\n{about}WHEEL,,\n{about}RECORD,,\n")
+    (site / "npm").mkdir()
+    with tarfile.open(site / "npm" / "hi.tgz", "w:gz") as archive:
+        files = {"package.json": '{"name": "hi", "version": "1.0.0"}', "index.js": "console.log('hello from npm')"}
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"package/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    version = {"name": "hi", "version": "1.0.0", "dist": {"tarball": "https://www.allowed.test/site/npm/hi.tgz"}}
+    about = {"name": "hi", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
+    (site / "npm" / "hi").write_text(json.dumps(about))
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +64,12 @@ def world(tmp_path_factory):
         "9",
     )
     subprocess.run(
-        [*certificate, "-subj", "/CN=www.allowed.test", "-addext", "subjectAltName=DNS:www.allowed.test",
+        [*certificate, "-subj", "/CN=www.allowed.test", "-addext", "subjectAltName=DNS:*.allowed.test",
          "-keyout", directory / "cert.pem", "-out", directory / "only.pem"],
         check=True, capture_output=True,
     )  # fmt: skip
     (directory / "cert.pem").write_text((directory / "cert.pem").read_text() + (directory / "only.pem").read_text())
+    furnish(directory / "site")
     made = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     process = subprocess.Popen(
         ["unshare", *made, "--net", "--mount", sys.executable, WORLD, directory], stdin=subprocess.PIPE
@@ -147,6 +182,105 @@ def test_what_is_refused(net, world):
     assert set(denied) >= set(REFUSED.values()), json.dumps(sorted(set(REFUSED.values()) - set(denied)))
     # The one with the wrong name got a connection to its allowed server, and not a byte through it.
     assert set((world[1] / "hits").read_text()[len(controls) :].split()) <= {"9.9.9.9:443"}
+
+
+PROGRAMS = {
+    "git": (
+        "git clone -q https://www.allowed.test/site/repo.git cloned && cat cloned/hello",
+        "git clone -q https://evil.test/site/repo.git other",
+    ),
+    "python3": (
+        "python3 -m venv v; v/bin/pip install -i https://www.allowed.test/site/simple/ hi-there; v/bin/python -m hi_there",
+        "v/bin/pip -q --retries 0 install --index-url https://evil.test/site/simple/ hello",
+    ),
+    "npm": (
+        "npm install --registry https://www.allowed.test/site/npm/ hi; node node_modules/hi/index.js",
+        "npm install --fetch-retries 0 --registry https://evil.test/site/npm/ other",
+    ),
+    "node": (
+        """node -e 'fetch("https://www.allowed.test/").then(r => r.text()).then(t => console.log(t, "to node"))'""",
+        """node -e 'fetch("https://evil.test/").then(r => r.text()).then(t => console.log(t))'""",
+    ),
+    "curl": (
+        "curl -sS --http2 -w '%{http_version}' https://h2.allowed.test/",
+        "curl -sS --http2 https://evil.test/",
+    ),
+}
+SAID = {"git": "hello from git", "python3": "hello from pip", "npm": "hello from npm", "node": "to node", "curl": "h2\n2"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_work_unmodified(net, world, program):
+    """They reach an allowed name over TLS and HTTP/2, and learn of a refusal at once."""
+    if shutil.which(program, path="/usr/bin") is None or (program == "curl" and shutil.which("node") is None):
+        pytest.skip(f"there is no {program}")
+    net.workspace()
+    shutil.copy(world[1] / "only.pem", net.directory / "work")
+    trust = "export GIT_SSL_CAINFO=only.pem PIP_CERT=only.pem CURL_CA_BUNDLE=only.pem NODE_EXTRA_CA_CERTS=only.pem "
+    trust += "NO_UPDATE_NOTIFIER=1 npm_config_audit=false npm_config_cafile=only.pem; "
+    works, fails = PROGRAMS[program]
+    said = run(net, "anna", f"{trust} {works}; {fails} || echo refused")
+    assert SAID[program] in said
+    assert "refused\n" in said
+    assert any(text.startswith("evil.test:53") for text in told(net, "anna", "denied"))
+
+
+def test_the_list_changes_while_a_turn_runs(net, until):
+    work = net.workspace()
+    waits = "while [ ! -e {0} ]; do sleep 0.02; done; "
+    script = (
+        f"{CURL} http://evil.test/ || touch one; {waits.format('go')} {CURL} http://evil.test/ > two; "
+        f"{CURL} http://evil.test:9000/ --retry 20 --retry-delay 1 --retry-all-errors > three; "
+        'python3 -c \'import socket; s = socket.create_connection(("www.allowed.test", 80)); open("held", "w"); '
+        "print(s.recv(1))' 2> four; touch done"
+    )
+    net.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=f"/shell {script}".encode())
+    until((work / "one").exists, "the first refusal")
+    assert net.ok("allow", "anna", "evil.test", "EVIL.test.:9000")["allow"][-2:] == ["evil.test", "evil.test:9000"]
+    (work / "go").touch()
+    until((work / "held").exists, "the third connection")
+    assert "hello from 9.9.9.9" in (work / "two").read_text()
+    assert "hello from 9.9.9.9" in (work / "three").read_text()
+    left = net.ok("allow", "anna", "--remove", "*.allowed.test")["allow"]
+    assert "*.allowed.test" not in left
+    until((work / "done").exists, "the end of what isn't allowed any more")
+    assert "ConnectionResetError" in (work / "four").read_text()
+    net.wait("anna")
+    shown = net.ctl("show", "anna").out
+    assert "evil.test:9000: on the allow-list" in shown
+    assert "www.allowed.test:80: it isn't allowed any more" in shown
+    assert told(net, "anna", "changed") == ["+evil.test +evil.test:9000", "-*.allowed.test"]
+    # The next turn, with another daemon, has the same list.
+    net.kill()
+    net.start()
+    net.ok("send", "anna", f"/shell {CURL} http://www.allowed.test/ || echo refused", "--wait")
+    assert "Could not resolve host: www.allowed.test" in net.shell("anna")
+
+
+def test_a_list_is_changed_within_a_family(house):
+    house.start()
+    work = house.workspace()
+    call = '/tool spawn_agent {"name": "kid", "prompt": "/say hi"}'
+    house.spawn("anna", work, call, "--network", "filtered", "--allow", "one.test", "--allow", "two.test")
+    house.wait("kid")
+    refused = house.ctl("allow", "kid", "three.test")
+    assert (refused.code, refused.error) == (
+        1, "substratctl: kid can't have more than its parent anna: `substratctl allow anna …` first"
+    )  # fmt: skip
+    house.ok("allow", "anna", "--remove", "one.test")
+    assert "one.test" not in house.ok("allow", "kid")["allow"]
+    assert "two.test" in house.ok("allow", "kid")["allow"]
+    for words, code, sentence in (
+        (("anna", "--remove", "one.test"), 2, "'one.test' can't be taken off the list: it isn't on it"),
+        (("anna", "no name"), 2, "can't be allowed"),
+        (("nobody", "one.test"), 4, "there is no agent 'nobody'"),
+    ):
+        refused = house.ctl("allow", *words)
+        assert (refused.code, sentence in refused.error) == (code, True), refused
+    house.spawn("bert", work, "hello", "--network", "none")
+    assert "has no list to change" in house.ctl("allow", "bert", "one.test").error
+    house.ok("end", "anna")
+    assert "has ended" in house.ctl("allow", "anna", "three.test").error
 
 
 def test_an_address_may_be_named(net):

@@ -1,21 +1,25 @@
 """A small internet in a network namespace of its own: run in one, it gives `lo` addresses and answers at them.
 
-Its argument is a directory: there it finds `cert.pem`, writes who connected to `hits`, and makes `ready` when it listens.
+Its argument is a directory: there it finds `cert.pem` and a `site` of files to give out, writes who connected to `hits`,
+and makes `ready` when it listens. Where there is a node, it also speaks HTTP/2, as `h2.allowed.test`.
 """
 
 import http.server
 import os
 import pathlib
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import threading
 
+H2 = "9.9.9.11"
 PLACES = ("9.9.9.9", "2606:4700::9", "10.0.0.1", "127.0.0.1", "169.254.169.254", "::1")
 PORTS = (80, 443, 8443, 9000)
 HOSTS = """\
 9.9.9.9 www.allowed.test api.allowed.test allowed.test evil.test port.test
+9.9.9.11 h2.allowed.test
 2606:4700::9 six.allowed.test
 10.0.0.1 inner.allowed.test
 127.0.0.1 loop.allowed.test localhost
@@ -26,13 +30,28 @@ directory = pathlib.Path(sys.argv[1])
 hits = (directory / "hits").open("a", buffering=1)
 
 
+SPEAKER = """
+const [pem, host] = process.argv.slice(1);
+const text = require("fs").readFileSync(pem);
+const server = require("http2").createSecureServer({ key: text, cert: text });
+server.on("stream", (stream) => { stream.respond({ ":status": 200 }); stream.end("hello over h2\\n"); });
+server.listen(443, host, () => console.log("ready"));
+"""
+
+
 class Page(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        size = int(self.path[6:]) if self.path.startswith("/size/") else 0
+        path = self.path.partition("?")[0]
+        size = int(path[6:]) if path.startswith("/size/") else 0
         body = bytes(size) or f"hello from {self.server.server_address[0]}".encode()
-        self.send_response(200)
+        if path.startswith("/site/"):
+            file = directory / path.strip("/")
+            file = file / "index.html" if file.is_dir() else file
+            body = file.read_bytes() if file.is_file() else b""
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Type", "text/html" if path.endswith("/") else "application/octet-stream")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -72,6 +91,13 @@ for place in PLACES:
         if port in {443, 8443}:
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+speaker = None
+if node := shutil.which("node"):
+    run("ip", "addr", "add", f"{H2}/32", "dev", "lo")
+    speaker = subprocess.Popen([node, "-e", SPEAKER, directory / "cert.pem", H2], stdout=subprocess.PIPE)
+    assert speaker.stdout.readline() == b"ready\n"
 (directory / "ready").touch()
 sys.stdin.read()
+if speaker is not None:
+    speaker.kill()
 os._exit(0)

@@ -26,22 +26,27 @@ def run(arguments: Arguments) -> int:
         agent = connection.call_object("agent.show", agent=arguments.words[0])
         waiting.explain(connection, [agent])
         parent = None if arguments.json else _parent(connection, agent)
+        filtered = not arguments.json and agent.get("network") == "filtered"
+        network = connection.call_object("agent.network", agent=arguments.words[0]) if filtered else {}
     if arguments.json:
         output.put_json(agent)
         return 0
     colour = output.has_colour(sys.stdout)
-    for title, value in describe(agent, parent):
+    for title, value in describe(agent, parent, network):
         shown = output.paint_state(value, on=colour) if title == "state" else value
         print(output.paint(f"{title:<12}", output.BOLD, on=colour) + shown)
     return 0
 
 
-def describe(agent: Agent, parent: str | None = None) -> Iterator[tuple[str, str]]:
+def describe(
+    agent: Agent, parent: str | None = None, network: dict[str, object] | None = None
+) -> Iterator[tuple[str, str]]:
     """Give an agent object's lines: a title and harmless text.
 
     Args:
         agent: the agent object.
         parent: what to call its parent; its id by default.
+        network: what `agent.network` tells of a `filtered` one.
     """
     for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
         value = output.text_of(agent.get(key))
@@ -50,6 +55,8 @@ def describe(agent: Agent, parent: str | None = None) -> Iterator[tuple[str, str
         if key == "parent" and parent:
             value = parent
         yield key.removesuffix("_id").removesuffix("_at"), value
+        if key == "network" and network:
+            yield from _network(network)
     turn = output.turn_of(agent)
     if turn is None:
         yield "turn", "none yet"
@@ -65,6 +72,17 @@ def describe(agent: Agent, parent: str | None = None) -> Iterator[tuple[str, str
         yield "  error", output.one_line(str(turn["error"]))
     if turn.get("result"):
         yield "  result", output.one_line(str(turn["result"]), _RESULT_LENGTH)
+
+
+def _network(network: dict[str, object]) -> Iterator[tuple[str, str]]:
+    """Give the lines about what a `filtered` network lets through and has decided, each decision once."""
+    allow, decisions = network.get("allow"), network.get("decisions")
+    if isinstance(allow, list):
+        yield "  allows", ", ".join(map(output.text_of, allow)) or "nothing"
+    found = [entry for entry in decisions if isinstance(entry, dict)] if isinstance(decisions, list) else []
+    for title, wanted in (("  let through", True), ("  refused", False)):
+        for text in dict.fromkeys(output.text_of(entry.get("text")) for entry in found if entry.get("allowed") is wanted):
+            yield title, output.one_line(text)
 
 
 def _parent(connection: Connection, agent: Agent) -> str | None:

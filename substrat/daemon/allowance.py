@@ -1,0 +1,85 @@
+"""What agents' `filtered` networks let through, changed while they run; deciding by it is the gateway's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandbox.spec import Network
+from substrat.core.lifecycle import LIVE_PHASES, Phase
+from substrat.core.names import AllowList, NoName
+from substrat.daemon.journal import Told
+from substrat.errors import InvalidParams, PolicyDenied, Refused
+
+if TYPE_CHECKING:
+    from substrat.core.records import Agent
+    from substrat.daemon.registry import Registry
+    from substrat.daemon.store import EventRow
+
+_MOST_DECISIONS = 200
+
+
+class Allowances:
+    """Changes agents' allow-lists.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def decisions(self, agent: Agent) -> list[EventRow]:
+        """Return what an agent's networks decided last, at most 200, oldest first."""
+        return self._registry.store.network_events(agent.id, _MOST_DECISIONS)
+
+    def change(self, name: str, add: tuple[str, ...], remove: tuple[str, ...]) -> Agent:
+        """Put patterns on an agent's list and take others off; its running turn is held to it at once.
+
+        What a parent loses its descendants lose too, because they never have more than it.
+
+        Args:
+            name: the agent's name or id.
+            add: patterns as people write them.
+            remove: the same; each must be on the list.
+
+        Raises:
+            InvalidParams: a pattern is none, or can't be taken off.
+            PolicyDenied: the agent's parent hasn't got what it is to get.
+            Refused: the agent has another network, or has ended.
+        """
+        agent = self._registry.find(name)
+        if agent.policy.network is not Network.FILTERED:
+            raise Refused(f"{agent.name} has the network {agent.policy.network.value!r}, which has no list to change")
+        if agent.phase == Phase.ENDED:
+            raise Refused(f"{agent.name} has ended: spawn another agent with what it needs")
+        try:
+            wanted = AllowList.of(agent.policy.allow).changed(add, remove)
+        except NoName as problem:
+            raise InvalidParams(str(problem)) from None
+        policy = replace(agent.policy, allow=wanted.texts)
+        parent = self._registry.get(agent.parent)
+        if parent is not None and not parent.policy.allows(policy):
+            raise PolicyDenied(
+                f"{agent.name} can't have more than its parent {parent.name}: `substratctl allow {parent.name} …` first"
+            )
+        with self._registry.change("allow-list changed"):
+            self._set(agent, wanted)
+        return self._registry.find(agent.id)
+
+    def _set(self, agent: Agent, wanted: AllowList) -> None:
+        """Give an agent a list and hold its descendants to it, as part of the change under way."""
+        before = AllowList.of(agent.policy.allow)
+        if wanted == before:
+            return
+        self._registry.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
+        more = [f"+{text}" for text in wanted.texts if text not in before.texts]
+        less = [f"-{text}" for text in before.texts if text not in wanted.texts]
+        self._registry.journal.tell(Told(agent.id, None, "network:changed", " ".join((*more, *less))))
+        runner, turn = self._registry.runner, agent.turn
+        if runner is not None and turn is not None and agent.phase in LIVE_PHASES:
+            self._registry.after(partial(runner.allow, turn.id, wanted.texts))
+        for child in [other for other in self._registry.agents if other.parent == agent.id]:
+            if child.policy.network is Network.FILTERED:
+                self._set(child, AllowList.of(child.policy.allow).within(wanted))
