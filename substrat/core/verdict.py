@@ -51,6 +51,9 @@ class Seen(NamedTuple):
     damage: str | None = None
 
 
+_KILLED = 128 + 9
+"""The exit code of a program that was ended by SIGKILL."""
+
 NOTHING_SEEN = Seen(None, None, None, "", anything=False)
 """Of a turn that never came to its launch."""
 
@@ -98,6 +101,11 @@ def judge(seen: Seen) -> Verdict:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
     if (failure := failures.recognise(seen.errors)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)
+    if seen.exit_code == _KILLED:
+        said = (
+            "the agent program was killed: the kernel does that when the machine runs out of memory (`journalctl -k` tells)"
+        )
+        return Verdict(Outcome.ERROR, said)
     reason = failures.last_words(seen.errors)
     said = f": {reason}" if reason else ("" if seen.anything else " and without any output")
     return Verdict(Outcome.ERROR, f"the agent program exited with status {seen.exit_code} without a result{said}")

@@ -48,6 +48,13 @@ class SandboxKeys(msgspec.Struct, frozen=True):
     memory_dir_bytes: Annotated[
         int, Meta(ge=MIB, description="how much each of the sandbox's in-memory directories (`/tmp`, home) may hold")
     ] = 1024 * MIB
+    memory: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how many bytes of memory each process in a sandbox may have; 0: three quarters of the machine's",
+        ),
+    ] = 0
     open_files: Annotated[int, Meta(ge=256, description="how many files each process in a sandbox may have open")] = 16384
     processes: Annotated[
         int,

@@ -11,7 +11,7 @@ import os
 import resource
 import select
 import signal
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,9 +22,11 @@ from substrat.core.records import Process
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _FIRST_FREE_FD = 3
+_OOM_SCORE = 800
+"""Of 1000: before everything of the user's, and after what somebody has marked as worth nothing."""
 _ENOUGH_FDS = 16 * 1024
 MAX_PID = 4 * 1024 * 1024
 """The most that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
@@ -94,12 +96,28 @@ def start(command: Sequence[str], environment: Mapping[str, str], files: Sequenc
     actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, source, high + target) for target, source in given]
     for target, _ in given:
         actions += [(os.POSIX_SPAWN_DUP2, high + target, target), (os.POSIX_SPAWN_CLOSE, high + target)]
-    pid = os.posix_spawn(
-        command[0], list(command), dict(environment), file_actions=actions, setsid=True,
-        setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
-    )  # fmt: skip
+    with _first_to_be_killed():
+        pid = os.posix_spawn(
+            command[0], list(command), dict(environment), file_actions=actions, setsid=True,
+            setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+        )  # fmt: skip
     # The child can't be gone: it stays a zombie with its start time until we wait for it.
     return Process(pid, _start_time(pid) or 0, boot_id())
+
+
+@contextmanager
+def _first_to_be_killed() -> Iterator[None]:
+    """Let what is started meanwhile be what the kernel kills first when the machine runs out of memory.
+
+    A child inherits the value (proc(5), oom_score_adj). Everybody may raise it and take it back, down to what it was.
+    """
+    with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
+        own = file.read()
+        file.write(str(max(int(own), _OOM_SCORE)).encode())
+        try:
+            yield
+        finally:
+            file.write(own)
 
 
 def open_own(process: Process) -> int:

@@ -273,7 +273,7 @@ class TurnRunner:
     def _limits(self) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
             raise SandboxFailed(f"a sandbox's limits can't be set: there is no {bwrap.PRLIMIT}: apt install util-linux")
-        return host.limits(self.config.sandbox.open_files, self.config.sandbox.processes)
+        return host.limits(self.config.sandbox.open_files, self.config.sandbox.processes, self.config.sandbox.memory)
 
     # A turn's task
 

@@ -199,6 +199,26 @@ finish(json.dumps([held, len(children)]))
     assert 80 < processes < 100
 
 
+def test_a_memory_hog_stops_at_its_limit_and_the_daemon_answers(house):
+    hog = """
+begin()
+held = []
+try:
+    while len(held) < 40:
+        held.append(bytearray(1 << 24))
+except MemoryError:
+    pass
+finish(json.dumps([len(held), int(open("/proc/self/oom_score_adj").read())]))
+"""
+    house.start(agent=house.program(hog), config=f"[sandbox]\nmemory = {256 << 20}\n")
+    held, score = said(house.spawn("anna", house.workspace(), "go"))
+    assert 5 < held < 16
+    assert score == 800
+    assert house.ok("ls")[0]["name"] == "anna"
+    own = Path("/proc/self/oom_score_adj").read_text()
+    assert Path(f"/proc/{house.daemon.pid}/oom_score_adj").read_text() == own
+
+
 FORKS = """
 import os, subprocess, sys
 reading, writing = os.pipe()

@@ -257,10 +257,10 @@ def test_an_optional_source_may_be_missing_and_another_not(real, tmp_path):
 def test_processes_are_limited_where_the_kernel_counts_them_for_each_sandbox(monkeypatch, release, counted):
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", release, "v", "x86_64")))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (10, resource.RLIM_INFINITY))
-    assert host.limits(1000, 100) == (("core", 1), ("nofile", 1000), *([("nproc", 100)] if counted else []))
+    assert host.limits(1000, 100, 5) == (("core", 1), ("nofile", 1000), ("data", 5), *([("nproc", 100)] if counted else []))
 
 
 def test_no_limit_is_above_the_daemons_own(monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "x86_64")))
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (0, {resource.RLIMIT_CORE: 0}.get(kind, 64)))
-    assert host.limits(1000, 100) == (("core", 0), ("nofile", 64), ("nproc", 64))
+    assert host.limits(1000, 100, 0) == (("core", 0), ("nofile", 64), ("data", 64), ("nproc", 64))
