@@ -102,10 +102,8 @@ def judge(seen: Seen) -> Verdict:
     if (failure := failures.recognise(seen.errors)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)
     if seen.exit_code == _KILLED:
-        said = (
-            "the agent program was killed: the kernel does that when the machine runs out of memory (`journalctl -k` tells)"
-        )
-        return Verdict(Outcome.ERROR, said)
+        said = "as the kernel does when the machine runs out of memory: `journalctl -k` tells whether it did"
+        return Verdict(Outcome.ERROR, f"the agent program was killed (status {_KILLED}), {said}")
     reason = failures.last_words(seen.errors)
     said = f": {reason}" if reason else ("" if seen.anything else " and without any output")
     return Verdict(Outcome.ERROR, f"the agent program exited with status {seen.exit_code} without a result{said}")
