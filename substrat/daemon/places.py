@@ -84,6 +84,17 @@ class TurnPlace(NamedTuple):
         """Which names the turn's network has given addresses to."""
         return os.path.join(self.root, "names")
 
+    @property
+    def guard(self) -> str:
+        """What of the workspace is protected in the turn."""
+        return os.path.join(self.root, "guard")
+
+    def read_guard(self) -> bytes | None:
+        """Return what `make` wrote about what is protected, None when it wrote nothing."""
+        with suppress(OSError), open(os.open(self.guard, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return file.read()
+        return None
+
     def take_lock(self) -> int:
         """Lock the turn for a sandbox that is about to be started; the caller closes the descriptor.
 
@@ -108,12 +119,15 @@ class TurnPlace(NamedTuple):
             return False
         return False
 
-    def make(self, prompt: str) -> None:
+    def make(self, prompt: str, guard: bytes | None = None) -> None:
         """Make the directory and its files; a directory left from a launch that was cut short is made anew."""
         shutil.rmtree(self.root, ignore_errors=True)
         os.makedirs(self.root, mode=0o700)
         with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
             file.write(prompt)
+        if guard is not None:
+            with open(self.guard, "wb") as record:
+                record.write(guard)
 
     def read_status(self) -> bytes:
         """Return what bubblewrap has reported so far."""
