@@ -139,13 +139,15 @@ def _home(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount,
 
 
 def _workspace(agent: Agent, place: AgentPlace, guard: Guard) -> Iterator[Mount]:
-    """Show the workspace and the git directory it shares, with what is protected in them.
+    """Show the workspace, the git directory it shares and what the policy names, with what is protected in them.
 
     An agent can rename what it can write to, but not a mount: so what holds something protected is one, over itself.
     """
     cursor = os.path.join(agent.workspace, ".cursor")
     for path in (agent.workspace, *guard.shared):
         yield Bind(path, path, writable=True, held=True)
+    for shown in agent.policy.binds:
+        yield Bind(shown.path, shown.path, writable=shown.writable, held=True)
     yield Bind(place.cursor, cursor)
     for path in (*guard.kept, *guard.own):
         yield Bind(path, path, writable=True, held=True)

@@ -68,13 +68,20 @@ class Guard(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def look(workspace: str, shared: tuple[str, ...] = (), own: tuple[str, ...] = (), bounds: Bounds | None = None) -> Guard:
+def look(
+    workspace: str,
+    shared: tuple[str, ...] = (),
+    own: tuple[str, ...] = (),
+    further: tuple[str, ...] = (),
+    bounds: Bounds | None = None,
+) -> Guard:
     """Look a workspace through for what has to be protected.
 
     Args:
         workspace: its physical path.
         shared: git directories elsewhere, as `shared_with` returns them.
         own: what of those is the workspace's own.
+        further: what else the agent may write to.
         bounds: how far to look.
 
     Raises:
@@ -82,7 +89,8 @@ def look(workspace: str, shared: tuple[str, ...] = (), own: tuple[str, ...] = ()
     """
     walk = _Walk(bounds or Bounds())
     try:
-        walk.workspace(workspace)
+        for directory in (workspace, *further):
+            walk.workspace(directory)
         for directory in shared:
             walk.shared(directory, own)
     except OSError as problem:
@@ -212,7 +220,8 @@ class _Walk:
         """Walk through a whole workspace."""
         self._root = path
         with nofollow.opened(path) as root:
-            self._directory(root, path, 0)
+            if stat.S_ISDIR(os.fstat(root).st_mode):
+                self._directory(root, path, 0)
 
     def shared(self, path: str, own: tuple[str, ...]) -> None:
         """Look at a git directory that lies elsewhere."""

@@ -19,11 +19,12 @@ import trio
 import mcp_server.relay
 from sandbox import bwrap, host, launch
 from sandbox.spec import Network
+from substrat import paths
 from substrat.core import cursor, failures
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.daemon import blueprint, damage, guard, process, program, sources, workspace
+from substrat.daemon import binds, blueprint, damage, guard, process, program, sources, workspace
 from substrat.daemon.git import Git
 from substrat.daemon.netns import TurnNetwork
 from substrat.daemon.turn import Launch, Pace, RunningTurn, disk_is_full, stored
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sandbox.spec import Spec
-    from substrat.core.records import Agent, Process, Turn
+    from substrat.core.records import Agent, Process, Shown, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.config import Config
     from substrat.daemon.gateway import Decision
@@ -132,7 +133,7 @@ class TurnRunner:
         place = self._places.agent(agent.id).turn(turn.number)
         left = guard.decode(place.read_guard()) if turn.process is not None or place.is_held() else None
         self._occupied[agent.workspace] += 1
-        self._occupy(turn, left.shared if left is not None else ())
+        self._occupy(turn, (*left.shared, *_writable(agent)) if left is not None else ())
         self._nursery.start_soon(self._run, agent, turn)
 
     def stop(self, turn_id: str, reason: str) -> None:
@@ -209,11 +210,21 @@ class TurnRunner:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
         return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
 
+    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[Shown, ...]:
+        """Check what an agent is to be shown besides its workspace; raises what `binds.check` raises."""
+        own = (
+            self._places.state,
+            self._places.runtime,
+            os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
+        )
+        return binds.check(writable, read_only, directory, self._user, own)
+
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started."""
         bubblewrap = await self._find_bubblewrap()
         shared, own, _ = await self._shared_with(agent)
-        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own)
+        further = _writable(agent)
+        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, further)
         spec = self._spec(agent, found)
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
@@ -300,7 +311,7 @@ class TurnRunner:
     async def _tell_news(self, agent: Agent, turn: Turn, before: Guard) -> None:
         """Tell what the turn has made that would have been protected, had it been there."""
         try:
-            after = await trio.to_thread.run_sync(guard.look, agent.workspace, before.shared, before.own)
+            after = await trio.to_thread.run_sync(guard.look, agent.workspace, before.shared, before.own, _writable(agent))
             told = guard.news(before, after)
         except WorkspaceUnusable as problem:
             told = problem.message
@@ -472,8 +483,8 @@ class TurnRunner:
         """Find what has to be protected in a workspace, and make what is mounted over where something is missing."""
         shared, own, refused = await self._shared_with(agent)
         self._occupied.subtract(self._shared.get(turn.id, ()))
-        self._occupy(turn, shared)
-        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own)
+        self._occupy(turn, (*shared, *_writable(agent)))
+        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, _writable(agent))
         for note in (*found.notes, *([refused] if refused is not None else [])):
             self._book.turn_note(turn.id, "workspace:unprotected", note)
         made = self._make_mount_points(found.missing)
@@ -514,6 +525,11 @@ class TurnRunner:
         if pidfd is not None:
             process.kill(pidfd)
             os.close(pidfd)
+
+
+def _writable(agent: Agent) -> tuple[str, ...]:
+    """Return where an agent may write besides its workspace."""
+    return tuple(shown.path for shown in agent.policy.binds if shown.writable)
 
 
 def _within(path: str, directory: str) -> bool:

@@ -50,6 +50,9 @@ def describe(agent: Agent, parent: str | None = None) -> Iterator[tuple[str, str
         if key == "parent" and parent:
             value = parent
         yield key.removesuffix("_id").removesuffix("_at"), value
+    binds = agent.get("binds")
+    for bind in binds if isinstance(binds, list) else ():
+        yield "bind", f"{output.text_of(bind['path'])} ({'read-write' if bind['writable'] else 'read-only'})"
     turn = output.turn_of(agent)
     if turn is None:
         yield "turn", "none yet"
