@@ -184,7 +184,8 @@ class OperatorDoor:
 
     async def _show(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.find(_text(params, "agent"))
-        return {**agent_object(agent), "binds": [shown._asdict() for shown in agent.policy.binds]}
+        binds = [shown._asdict() for shown in agent.policy.binds]
+        return {**agent_object(agent), **({"binds": binds} if binds else {})}
 
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])

@@ -88,7 +88,7 @@ METHODS = (
         Param("prompt", "string", "the prompt", required=True),
     )),
     Method("agent.list", "all agents, oldest first", "a list of agent objects"),
-    Method("agent.show", "one agent", "an agent object with `binds`", (_AGENT,)),
+    Method("agent.show", "one agent", "an agent object, with `binds` if it has any", (_AGENT,)),
     Method("agent.wait", "answers when each agent is in one of the states", "a list of agent objects", (
         Param("agents", "strings", "names or ids", required=True),
         Param("until", "states", "the states; when absent: neither queued nor running"),

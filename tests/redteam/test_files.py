@@ -213,3 +213,152 @@ def test_nothing_has_changed_on_the_host(attacked):
     assert (first.st_size, first.st_mtime_ns, first.st_mode, first.st_nlink) == (
         last.st_size, last.st_mtime_ns, last.st_mode, last.st_nlink
     )  # fmt: skip
+
+
+# Links, FIFOs, repositories of its own
+
+
+def test_a_link_in_the_place_of_something_the_daemon_reads_is_not_followed(house):
+    """Items 5 and 10: where it may put them at all, in its chats, its home and its workspace."""
+    (house.home / ".bash_history").write_text("canary-secret")
+    work = house.workspace()
+    house.start(agent=house.program(SHELL))
+    secret = house.home / ".bash_history"
+    one, two = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
+    script = (
+        f"chats=$(dirname $(ls -d ~/.cursor/chats/*/*/)); ln -s {secret} $chats/l1; mkfifo $chats/f1;"
+        f"mkdir $chats/{one} $chats/{two}; ln -s {secret} $chats/{one}/store.db; mkfifo $chats/{two}/store.db;"
+        f"ln -s {secret} ~/.cursor/mcp.json; mkfifo ~/.cursor/cli-config.json;"
+        "mkdir sub; mkfifo sub/.git; ln -s / sub/.vscode"
+    )
+    house.spawn("anna", work, script)
+    listed = house.ctl("sessions", "-w", work, "--json")
+    assert listed.code == 0
+    assert "canary" not in listed.out
+    refused = house.ctl("export", one, "-w", work)
+    assert refused.code != 0
+    assert "canary" not in refused.out + refused.err
+    again = house.ok("send", "anna", "echo fine", "--wait", "--timeout", "30")
+    assert again["turn"]["result"].strip() == "fine"
+    assert "canary" not in house.log
+    assert secret.read_text() == "canary-secret"
+
+
+@pytest.mark.parametrize("what", ["workspace", ".cursor", ".git", ".git/hooks", ".vscode", "bind"])
+def test_what_became_a_link_while_suspended_is_refused(house, what):
+    """Item 6."""
+    work, extra = house.workspace(git=True), house.workspace("extra")
+    (work / ".vscode").mkdir()
+    (work / ".git" / "hooks").mkdir(exist_ok=True)
+    house.start(agent=house.program(SHELL))
+    first = house.spawn("anna", work, "ls ../extra", "--bind", extra)
+    assert first["turn"]["outcome"] == "success"
+    house.ok("suspend", "anna")
+    path = {"workspace": work, "bind": extra}.get(what, work / what)
+    if path.exists():
+        path.rename(house.directory / "moved")
+    path.symlink_to(house.home)
+    done = house.ctl("resume", "anna", "ls -a; touch was-here", "--wait", "--json")
+    assert done.code == 5
+    error = house.show("anna")["turn"]["error"]
+    assert "link" in error
+    assert "\n" not in error
+    assert not (house.home / "was-here").exists()
+    assert not house.sandboxed()
+    # The control: put back, it goes on.
+    path.unlink()
+    if (house.directory / "moved").exists():
+        (house.directory / "moved").rename(path)
+    house.ok("resume", "anna", "echo fine", "--wait")
+    assert house.show("anna")["turn"]["result"].strip() == "fine"
+
+
+def test_a_repository_of_its_own_is_told(house):
+    work = house.workspace()
+    house.start(agent=house.program(SHELL))
+    house.spawn("anna", work, "git init -q; git init -q sub; git config --file sub/.git/config core.fsmonitor ./evil; true")
+    (told,) = house.events("anna", "workspace:unprotected")
+    assert f"{work}/.git" in told["text"]
+    assert f"{work}/sub/.git" in told["text"]
+    again = house.ok("send", "anna", "echo x >> .git/config; echo x >> sub/.git/config; mv sub other", "--wait")
+    assert again["turn"]["result"].count("Read-only") == 2
+    assert len(house.events("anna", "workspace:unprotected")) == 1
+    assert (work / "sub").exists()
+
+
+def test_git_works_where_nothing_of_it_can_be_changed(house):
+    """Commits in a repository, in a linked worktree and in a submodule; the host's git obeys nothing new."""
+    main, work = house.workspace("main", git=True), house.directory / "linked"
+    house.git(main, "worktree", "add", "-q", work)
+    house.start(agent=house.program(SHELL))
+    commit = "echo x > new && git add new && git commit -qm new && git status --short"
+    for name, place in (("anna", main), ("bob", work)):
+        turn = house.spawn(name, place, commit)["turn"]
+        assert turn["result"] == "", turn
+        assert house.git(place, "log", "--format=%s").split() == ["new", "first"]
+        assert house.git(place, "status", "--porcelain") == ""
+    evil = f"echo x >> {main}/.git/config; echo x > {main}/.git/hooks/post-commit; echo x > {main}/.git/commondir"
+    printed = house.ok("send", "bob", evil, "--wait")["turn"]["result"]
+    assert printed.count("Read-only") == 3, printed
+    assert not (main / ".git" / "commondir").exists()
+
+
+def test_another_repository_is_not_opened_by_a_git_file(house):
+    victim, work = house.workspace("victim", git=True), house.workspace()
+    house.start(agent=house.program(SHELL))
+    house.spawn("anna", work, f"echo gitdir: {victim}/.git > .git")
+    again = house.ok("send", "anna", f"ls {victim}/.git; git log", "--wait")
+    assert "first" not in again["turn"]["result"]
+    assert "isn't shown" in house.events("anna", "workspace:unprotected")[-1]["text"]
+
+
+@pytest.mark.parametrize("when", ["running", "after"])
+def test_no_ghosts_stay_after_a_kill(house, when, until):
+    """Item 8: what stands where nothing was goes when the turn does, whoever notices."""
+    work = house.workspace(git=True)
+    before = state_of(work)
+    program = house.program("begin()\nmark('ready')\nwait_for('go')\nos.unlink('ready')\nos.unlink('go')\nfinish()\n")
+    house.start(agent=program)
+    house.ok("spawn", "anna", "-w", work, "go")
+    until((work / "ready").exists, "the turn")
+    assert (work / ".envrc").is_dir()
+    assert house.git(work, "status", "--porcelain") == "?? ready\n"
+    house.kill()
+    if when == "after":
+        house.kill_sandboxed()
+        (work / "ready").unlink()
+        house.start(agent=program)
+        house.wait("anna")
+    else:
+        house.start(agent=program)
+        (work / "go").touch()
+        assert house.wait("anna")["turn"]["outcome"] == "success"
+    until(lambda: not (work / ".envrc").exists(), "the end of the ghosts")
+    assert state_of(work) == before
+    house.ok("end", "anna")
+    assert house.ctl("rm", "anna").code == 0
+    assert state_of(work) == before
+
+
+def test_further_places(house):
+    work, data, out = house.workspace(), house.workspace("data"), house.workspace("out")
+    house.git(out, "init", "-q")
+    (data / "file").write_text("there")
+    (house.home / ".ssh").mkdir()
+    house.start(agent=house.program(SHELL))
+    script = f"cat {data}/file; touch {data}/x; touch {out}/x; touch {out}/.git/config {out}/.envrc/x"
+    printed = house.spawn("anna", work, script, "--bind-ro", data, "--bind", out)["turn"]["result"]
+    assert printed.startswith("there")
+    assert printed.count("Read-only") == 3, printed
+    assert (out / "x").exists()
+    assert not (out / ".envrc").exists()
+    shown = house.show("anna")["binds"]
+    assert shown == [{"path": str(data), "writable": False}, {"path": str(out), "writable": True}]
+    assert f"{data} (read-only)" in house.ctl("show", "anna").out
+    house.kill()
+    house.start(agent=house.agent)
+    assert house.show("anna")["binds"] == shown
+    for path in (house.home, house.home / ".ssh", house.state, "/etc", "/", house.config.parent):
+        refused = house.ctl("spawn", "-w", work, "--bind-ro", path)
+        assert refused.code == 1
+        assert "\n" not in refused.error
