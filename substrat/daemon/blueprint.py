@@ -144,14 +144,13 @@ def _workspace(agent: Agent, place: AgentPlace, guard: Guard) -> Iterator[Mount]
     An agent can rename what it can write to, but not a mount: so what holds something protected is one, over itself.
     """
     cursor = os.path.join(agent.workspace, ".cursor")
-    for path in (agent.workspace, *guard.shared):
+    # Each once, because a descriptor is closed when it is mounted.
+    for path in dict.fromkeys((agent.workspace, *guard.shared, *guard.kept, *guard.own)):
         yield Bind(path, path, writable=True, held=True)
     for shown in agent.policy.binds:
         yield Bind(shown.path, shown.path, writable=shown.writable, held=True)
     yield Bind(place.cursor, cursor)
-    for path in (*guard.kept, *guard.own):
-        yield Bind(path, path, writable=True, held=True)
-    for path in (*guard.closed, *guard.missing):
+    for path in dict.fromkeys((*guard.closed, *guard.missing)):
         if path != cursor:
             yield Bind(path, path, held=True)
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.guard")
 
-_SKIPPED = frozenset({"node_modules"})
+# Installed by the ten thousand; looked at already; read-only with all that is in it.
+_NOT_ENTERED = frozenset({"node_modules", ".git", *protect.NAMES})
 _TOLD = 5
 
 
@@ -244,9 +245,8 @@ class _Walk:
                 return
             if ".git" in kinds:
                 self._repository(kinds[".git"], reading, path)
-            inner = [name for name, kind in kinds.items() if kind.is_dir(follow_symlinks=False) and name not in _SKIPPED]
-            for name in inner:
-                if name != ".git" and (depth > 0 or name not in protect.NAMES):
+            for name, kind in kinds.items():
+                if name not in _NOT_ENTERED and kind.is_dir(follow_symlinks=False):
                     self._enter(name, reading, path, depth + 1)
         finally:
             os.close(reading)

@@ -226,7 +226,15 @@ class AgentPlace(NamedTuple):
         """Return the place of a turn."""
         return TurnPlace(os.path.join(self.root, "turns", str(number)))
 
-    def prepare(self, agent: Agent, parent: str | None, user: User, python: str, identity: str) -> str | None:
+    def prepare(
+        self,
+        agent: Agent,
+        parent: str | None,
+        user: User,
+        python: str,
+        identity: str,
+        git_directories: tuple[str, ...] = (),
+    ) -> str | None:
         """Make everything anew that a turn's sandbox shows of this agent.
 
         Args:
@@ -235,6 +243,7 @@ class AgentPlace(NamedTuple):
             user: who it is inside.
             python: the companion's interpreter.
             identity: the operator's `user.name` and `user.email` as a git configuration section.
+            git_directories: where else than in its `.git` the workspace's repository is.
 
         Returns:
             What was left out and why, or None.
@@ -258,10 +267,10 @@ class AgentPlace(NamedTuple):
         _write(self.mcp_json, text)
         _write(os.path.join(self.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
         self._write_etc(user, agent)
-        self._write_git(user, agent, identity, own)
+        self._write_git(user, (f"{agent.workspace}/.git", *git_directories), identity, own)
         return problem or left_out
 
-    def _write_git(self, user: User, agent: Agent, identity: str, own: str | None) -> None:
+    def _write_git(self, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
         """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
 
         Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
@@ -277,8 +286,10 @@ class AgentPlace(NamedTuple):
             f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
             f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
         )
-        where = agent.workspace.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        include = f'[includeIf "gitdir:{where}/.git"]\n\tpath = {there}/workspace\n'
+        include = ""
+        for path in git_directories:
+            where = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            include += f'[includeIf "gitdir:{where}"]\n\tpath = {there}/workspace\n'
         _write(self.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
 
     def _write_etc(self, user: User, agent: Agent) -> None:

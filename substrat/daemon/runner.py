@@ -452,7 +452,7 @@ class TurnRunner:
         self._registry.points.before("files made")
         note = await trio.to_thread.run_sync(
             self._places.agent(agent.id).prepare,
-            agent, self._registry.name_of(agent.parent), self._user, python, identity,
+            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
         )  # fmt: skip
         if note is not None:
             self._book.turn_note(turn.id, "workspace:left-out", note)

@@ -89,8 +89,9 @@ def test_the_workspace_is_writable_and_its_cursor_directory_is_ours():
 def test_a_worktree_has_its_repositorys_git_directory_but_not_the_other_worktrees():
     git = "/home/me/main/.git"
     own = f"{git}/worktrees/mine"
-    guard = Guard(closed=(f"{git}/config", f"{git}/worktrees", f"{own}/commondir"), shared=(git,), own=(own,))
-    built = spec(guard=guard)
+    closed = (f"{git}/config", f"{git}/worktrees", f"{own}/commondir")
+    built = spec(guard=Guard(kept=(git, own), closed=closed, shared=(git,), own=(own,)))
+    assert len(set(built.mounts)) == len(built.mounts)
     writable = {f"{git}/objects": True, f"{git}/config": False, f"{git}/worktrees/theirs/HEAD": False, f"{own}/HEAD": True,
                 f"{own}/commondir": False}  # fmt: skip
     assert {path: source_of(built, path)[1] for path in writable} == writable
