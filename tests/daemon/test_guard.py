@@ -1,11 +1,14 @@
 """What is found to protect in a workspace, what stands in for what is missing, and where a `.git` file may lead."""
 
+import contextlib
 import os
 import subprocess
 
 import pytest
 
+from sandbox import host
 from substrat.daemon import gitlink, guard, nofollow
+from substrat.daemon.git import Git
 from substrat.daemon.guard import Bounds, Guard
 from substrat.errors import WorkspaceUnusable
 
@@ -234,3 +237,38 @@ def test_nothing_is_followed_and_nothing_blocks(tmp_path):
         nofollow.open_path(str(tmp_path / "way" / "inner"))
     with pytest.raises(OSError, match="upwards"):
         nofollow.open_path(f"{tmp_path}/../x")
+
+
+async def test_git_on_an_errand_executes_nothing_that_a_repository_names(repository):
+    """Its configuration is as hostile as it can be; what it would run leaves a mark."""
+
+    bubblewrap = host.find_bubblewrap()
+    if bubblewrap is None or host.sandbox_obstacle(bubblewrap) is not None:
+        pytest.skip("no sandbox can be made here")
+    (repository / ".cursor").mkdir()
+    (repository / ".cursor" / "mcp.json").write_text("{}")
+    git(repository, "add", ".")
+    (repository / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    evil = repository / ".git" / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {repository}/.git/MARK\n")
+    evil.chmod(0o755)
+    for name in ("post-index-change", "fsmonitor-watchman"):
+        (repository / ".git" / "hooks" / name).symlink_to(evil)
+    keys = ("core.fsmonitor", "core.sshCommand", "core.pager", "filter.evil.clean", "filter.evil.process",
+            "diff.evil.textconv", "credential.helper", "core.alternateRefsCommand")  # fmt: skip
+    config = repository / ".git" / "config"
+    for key in keys:
+        git(repository, "config", key, str(evil))
+    (repository / ".git" / "more").write_text(f"[core]\n\tfsmonitor = {evil}\n")
+    git(repository, "config", "include.path", "more")
+    seen = guard.look(str(repository))
+    for path in seen.missing:
+        guard.make_stand_in(path)
+    before = config.read_bytes()
+    await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    assert not (repository / ".git" / "MARK").exists()
+    assert config.read_bytes() == before
+    # The control: git on the host would have; what it is told to run doesn't answer, so it fails then.
+    with contextlib.suppress(subprocess.CalledProcessError):
+        git(repository, "status")
+    assert (repository / ".git" / "MARK").exists()
