@@ -6,7 +6,12 @@ because arguments are readable by every user of the machine.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 STATUS_FD = 3
 """The descriptor bubblewrap finds open for `--json-status-fd`."""
@@ -19,6 +24,8 @@ SECCOMP_FD = 6
 """The descriptor it finds the filter of `sandbox.seccomp` in. It applies it last, so it can still mount and unshare."""
 NETWORK_FD = 7
 """The descriptor that the `filtered` network's launcher hands the listeners over on; closed before bubblewrap runs."""
+FIRST_SOURCE_FD = 8
+"""The first of the descriptors that stand for what is bound by descriptor; bubblewrap closes each when it is mounted."""
 PRLIMIT = "/usr/bin/prlimit"
 """What sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
 
@@ -50,7 +57,12 @@ def program(spec: Spec) -> tuple[str, ...]:
     return (PRLIMIT, *limits, "--", *spec.command) if spec.limits else spec.command
 
 
-def options(spec: Spec, *, watched: bool = True) -> list[str]:
+def held(spec: Spec) -> tuple[Bind, ...]:
+    """Return what is bound by descriptor; started with a turn, the descriptors are those from `FIRST_SOURCE_FD` on."""
+    return tuple(mount for mount in ordered(spec.mounts) if isinstance(mount, Bind) and mount.held)
+
+
+def options(spec: Spec, *, watched: bool = True, descriptors: Mapping[Bind, int] | None = None) -> list[str]:
     """Return bubblewrap's options: everything but the command it runs.
 
     There is no `--die-with-parent`: a turn outlives the daemon that started it.
@@ -58,13 +70,18 @@ def options(spec: Spec, *, watched: bool = True) -> list[str]:
     Args:
         spec: the sandbox.
         watched: whether bubblewrap finds `STATUS_FD`, to report to, `LOCK_FD` and `SECCOMP_FD` open.
+        descriptors: where it finds what is `held` open.
     """
-    descriptors = ("--json-status-fd", STATUS_FD, "--sync-fd", LOCK_FD, "--seccomp", SECCOMP_FD)
-    args = [*(map(str, descriptors) if watched else ()), *ISOLATION, "--hostname", spec.hostname]
+    reports = ("--json-status-fd", STATUS_FD, "--sync-fd", LOCK_FD, "--seccomp", SECCOMP_FD)
+    args = [*(map(str, reports) if watched else ()), *ISOLATION, "--hostname", spec.hostname]
     if spec.network is Network.NONE:
         args.append("--unshare-net")
+    found = descriptors or {}
     for mount in ordered(spec.mounts):
-        args += _mount(mount)
+        if isinstance(mount, Bind) and mount in found:
+            args += ["--bind-fd" if mount.writable else "--ro-bind-fd", str(found[mount]), mount.target]
+        else:
+            args += _mount(mount)
     # Last, because bubblewrap itself needs to make mount points in its root until here.
     return [*args, "--remount-ro", "/", "--chdir", spec.workdir]
 

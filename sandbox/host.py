@@ -29,10 +29,19 @@ _ETC = (
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """The bubblewrap that is there: its path and version."""
+    """The bubblewrap that is there.
+
+    Args:
+        path: its path.
+        version: its version.
+        takes_descriptors: whether it has `--bind-fd`, which checks that what it has mounted is what was opened: since
+            0.10.0, and in what distributions have made of older ones for flatpak's CVE-2024-42472 (Debian's
+            0.8.0-2+deb12u1).
+    """
 
     path: str
     version: tuple[int, ...]
+    takes_descriptors: bool = False
 
     @property
     def new_enough(self) -> bool:
@@ -177,16 +186,23 @@ def _sysctl(name: str) -> str | None:
 
 
 def _bubblewrap_at(path: str) -> Bubblewrap | None:
+    said = _said(path, "--version")
+    numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", said)
+    if numbers is None:
+        return None
+    version = tuple(int(number or 0) for number in numbers.groups())
+    return Bubblewrap(os.path.realpath(path), version, "--ro-bind-fd" in _said(path, "--help"))
+
+
+def _said(path: str, option: str) -> str:
+    """Return what a program prints with an option, nothing if it fails."""
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
+            [path, option], capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", done.stdout)
-    if done.returncode != 0 or numbers is None:
-        return None
-    return Bubblewrap(os.path.realpath(path), tuple(int(number or 0) for number in numbers.groups()))
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def _wheel_bubblewrap() -> str | None:

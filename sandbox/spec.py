@@ -34,12 +34,15 @@ class Bind:
         target: where it appears in the sandbox.
         writable: whether the sandbox may change it.
         optional: whether a missing source is left out instead of failing the launch.
+        held: whether an agent could put something else in the source's place, so that it is opened before and bound by its
+            descriptor; it is there then.
     """
 
     source: str
     target: str
     writable: bool = False
     optional: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

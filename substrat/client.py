@@ -212,6 +212,8 @@ class Client:
         model: str | None = None,
         network: str | None = None,
         allow: Sequence[str] | None = None,
+        bind: Sequence[str] | None = None,
+        bind_ro: Sequence[str] | None = None,
         prompt: str | None = None,
         session: str | None = None,
     ) -> Object:
@@ -220,10 +222,10 @@ class Client:
         Returns:
             The agent object.
         """
-        hosts = list(allow) if allow is not None else None
+        hosts, shown, read = (list(given) if given is not None else None for given in (allow, bind, bind_ro))
         found = await self.call(
-            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, prompt=prompt,
-            session=session,
+            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, bind=shown,
+            bind_ro=read, prompt=prompt, session=session,
         )  # fmt: skip
         return cast("Object", found)
 

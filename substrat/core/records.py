@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Network
 from substrat.core.names import AllowList
@@ -40,6 +40,18 @@ class Outcome(StrEnum):
     LOST = "lost"
 
 
+class Shown(NamedTuple):
+    """A place of the host that an agent is shown besides its workspace: its physical path, whether it may write there."""
+
+    path: str
+    writable: bool
+
+    def covers(self, other: Shown) -> bool:
+        """Say whether somebody who is shown this may show another that."""
+        inside = other.path == self.path or other.path.startswith(self.path.rstrip("/") + "/")
+        return inside and self.writable >= other.writable
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What an agent may reach. A child's is a subset of its parent's."""
@@ -47,12 +59,20 @@ class Policy:
     network: Network
     allow: tuple[str, ...] = ()
     """What the `filtered` network lets through: patterns of `names`, in canonical form."""
+    binds: tuple[Shown, ...] = ()
+    """What it is shown besides its workspace."""
 
     def allows(self, child: Policy) -> bool:
         """Say whether a child may have the given policy."""
+        if not self.shows(child):
+            return False
         if self.network is child.network is Network.FILTERED:
             return AllowList.of(self.allow).covers(AllowList.of(child.allow))
         return child.network.reach <= self.network.reach
+
+    def shows(self, child: Policy) -> bool:
+        """Say whether a child is shown nothing that isn't shown here."""
+        return all(any(own.covers(other) for own in self.binds) for other in child.binds)
 
 
 @dataclass(frozen=True, slots=True)

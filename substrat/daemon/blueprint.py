@@ -11,7 +11,10 @@ from substrat.core.names import AllowList
 from substrat.daemon.places import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX, OWN_MCP_IN_SANDBOX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from substrat.core.records import Agent
+    from substrat.daemon.guard import Guard
     from substrat.daemon.places import AgentPlace
     from substrat.daemon.program import Program
     from substrat.daemon.workspace import User
@@ -36,6 +39,7 @@ class Surroundings(NamedTuple):
         environ: the daemon's own environment.
         resolv_conf: the host's real resolver configuration.
         limits: what each process may use.
+        user_chats: the physical path of the user's own `~/.cursor/chats`.
     """
 
     user: User
@@ -49,9 +53,10 @@ class Surroundings(NamedTuple):
     environ: dict[str, str]
     resolv_conf: str
     limits: tuple[tuple[str, int], ...] = ()
+    user_chats: str = ""
 
 
-def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[str, ...], git_dir: tuple[str, ...]) -> Spec:
+def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[str, ...], guard: Guard) -> Spec:
     """Return the sandbox of an agent's turn.
 
     Args:
@@ -59,7 +64,7 @@ def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[s
         place: its directories.
         around: what is the same for every agent.
         command: the program and its arguments.
-        git_dir: what git's own files in the workspace are protected (those that exist).
+        guard: what is protected in the workspace.
     """
     mounts = (
         *around.system,
@@ -71,9 +76,7 @@ def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[s
         Bind(around.companion, COMPANION_IN_SANDBOX),
         Bind(place.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(place.door, DOOR_IN_SANDBOX),
-        Bind(agent.workspace, agent.workspace, writable=True),
-        Bind(place.cursor, os.path.join(agent.workspace, ".cursor")),
-        *(Bind(path, path) for path in git_dir),
+        *_workspace(agent, place, guard),
     )
     policy = agent.policy
     ports = AllowList.of(policy.allow).ports if policy.network is Network.FILTERED else ()
@@ -122,16 +125,34 @@ def _home(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount,
     """
     home = around.user.home
     folder = chats_folder(agent.workspace)
+    chats = around.user_chats or f"{home}/.cursor/chats"
     return (
         Tmpfs(home, around.memory_dir_bytes, 0o700),
         Bind(place.dot_cursor, f"{home}/.cursor", writable=True),
         Bind(place.chats, f"{home}/.cursor/chats", writable=True),
-        Bind(f"{home}/.cursor/chats/{folder}", f"{home}/.cursor/chats/{folder}", writable=True),
+        Bind(f"{chats}/{folder}", f"{home}/.cursor/chats/{folder}", writable=True, held=True),
         Bind(place.cache, f"{home}/.cache", writable=True),
         Bind(f"{home}/.config/cursor", f"{home}/.config/cursor", optional=True),
         Bind(place.gitconfig, f"{home}/.gitconfig"),
         Bind(place.git, f"{home}/.config/git"),
     )
+
+
+def _workspace(agent: Agent, place: AgentPlace, guard: Guard) -> Iterator[Mount]:
+    """Show the workspace, the git directory it shares and what the policy names, with what is protected in them.
+
+    An agent can rename what it can write to, but not a mount: so what holds something protected is one, over itself.
+    """
+    cursor = os.path.join(agent.workspace, ".cursor")
+    # Each once, because a descriptor is closed when it is mounted.
+    for path in dict.fromkeys((agent.workspace, *guard.shared, *guard.kept, *guard.own)):
+        yield Bind(path, path, writable=True, held=True)
+    for shown in agent.policy.binds:
+        yield Bind(shown.path, shown.path, writable=shown.writable, held=True)
+    yield Bind(place.cursor, cursor)
+    for path in dict.fromkeys((*guard.closed, *guard.missing)):
+        if path != cursor:
+            yield Bind(path, path, held=True)
 
 
 def _etc(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount, ...]:

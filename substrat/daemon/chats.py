@@ -16,6 +16,8 @@ from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sandbox.host import Bubblewrap
+
 _CHATS = "/run/chats"
 _LIBRARY = "/run/library"
 _MODULES = ("substrat/__init__.py", "substrat/core/__init__.py", "substrat/core/chatstore.py", "substrat/chatreader.py")
@@ -67,10 +69,10 @@ class Chats:
 
     Args:
         home: the user's home directory.
-        find_bubblewrap: returns bubblewrap's path.
+        find_bubblewrap: returns bubblewrap.
     """
 
-    def __init__(self, home: str, find_bubblewrap: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, home: str, find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]) -> None:
         self._home = home
         self._find_bubblewrap = find_bubblewrap
 
@@ -129,7 +131,7 @@ class Chats:
             Tmpfs("/run", 1 << 20),
             *(Bind(path, path) for path in needs),
             *(Bind(os.path.join(root, module), f"{_LIBRARY}/{module}") for module in _MODULES),
-            Bind(os.path.realpath(folder), _CHATS),
+            Bind(os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder)), _CHATS, held=True),
         )
         done = await errand.run(await self._find_bubblewrap(), (python, "-I", "-S", "-c", _START, *arguments), shows, "/")
         if done.status != 0:

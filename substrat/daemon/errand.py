@@ -7,17 +7,19 @@ than asked for.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from subprocess import PIPE
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from sandbox import bwrap, host
 from sandbox.spec import Devices, Mount, Processes, Spec, Tmpfs
-from substrat.daemon import process
+from substrat.daemon import process, sources
 from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from sandbox.host import Bubblewrap
 
 _PATIENCE_S = 10
 _MAX_OUTPUT = 16 * 1024 * 1024
@@ -26,6 +28,7 @@ _ENVIRONMENT = {
     "HOME": "/nonexistent",
     "LANG": "C.UTF-8",
     "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ALLOW_PROTOCOL": "",
 }
 
 
@@ -37,45 +40,50 @@ class Done(NamedTuple):
     errors: bytes
 
 
-async def run(bubblewrap: str, command: tuple[str, ...], shows: tuple[Mount, ...], workdir: str) -> Done:
+async def run(bubblewrap: Bubblewrap, command: tuple[str, ...], shows: tuple[Mount, ...], workdir: str) -> Done:
     """Run a program that sees the operating system, read-only, and what it is shown.
 
     Args:
-        bubblewrap: bubblewrap's path.
+        bubblewrap: bubblewrap.
         command: the program and its arguments, as seen from inside.
         shows: what is mounted for it.
         workdir: where it starts.
 
     Raises:
         SandboxFailed: it couldn't be started, took longer than 10 s or printed more than 16 MiB.
+        WorkspaceUnusable: something it is shown has become a link.
     """
     mounts = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"), *shows)  # noqa: S108 - the sandbox's own
     spec = Spec(command, tuple(sorted(_ENVIRONMENT.items())), mounts, workdir)
+    held = bwrap.held(spec)
+    opened = dict(zip(held, await trio.to_thread.run_sync(sources.open_all, held), strict=True))
     call_filter = process.call_filter()
-    line = (bubblewrap, "--seccomp", str(call_filter), *bwrap.options(spec, watched=False), "--", *command)
+    given = opened if bubblewrap.takes_descriptors else {}
+    options = bwrap.options(spec, watched=False, descriptors=given)
+    line = (bubblewrap.path, "--seccomp", str(call_filter), *options, "--", *command)
     try:
         with trio.fail_after(_PATIENCE_S):
-            done = await _run(line, call_filter)
+            done = await _run(line, (call_filter, *given.values()))
     except trio.TooSlowError:
         raise SandboxFailed(f"{command[0]} didn't end within {_PATIENCE_S} s in its sandbox") from None
     finally:
-        os.close(call_filter)
+        sources.close_all((call_filter, *opened.values()))
     if done is None:
         raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
     if isinstance(done, OSError):
-        raise SandboxFailed(f"{bubblewrap} can't be started: {done.strerror}")
+        raise SandboxFailed(f"{bubblewrap.path} can't be started: {done.strerror}")
     return done
 
 
-async def _run(line: tuple[str, ...], descriptor: int) -> Done | OSError | None:
-    """Run a command that needs a descriptor; a failure to start is returned, so that the nursery doesn't wrap it."""
+async def _run(line: tuple[str, ...], descriptors: tuple[int, ...]) -> Done | OSError | None:
+    """Run a command that needs descriptors; a failure to start is returned, so that the nursery doesn't wrap it."""
     output, errors = bytearray(), bytearray()
     running: trio.Process | None = None
     failure: OSError | None = None
     async with trio.open_nursery() as nursery:
         start = partial(
             trio.run_process, line, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, check=False, deliver_cancel=_kill,
-            pass_fds=(descriptor,),
+            pass_fds=descriptors,
         )  # fmt: skip
         try:
             running = await nursery.start(start)

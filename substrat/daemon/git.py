@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from sandbox.spec import Bind
+from sandbox.spec import Bind, Mount
 from substrat.daemon import errand
 from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandbox.host import Bubblewrap
+    from substrat.daemon.guard import Guard
 
 log = structlog.get_logger("substrat.git")
 
 _PATIENCE_S = 10
 # Takes the entry's mode and blob from the index and puts them back; $1 is the path.
 _CLEAR_ENTRY = """\
-entry=$(git -c safe.directory='*' ls-files --stage -- "$1") && [ -n "$entry" ] || exit 0
+git() {
+    command git -c safe.directory='*' -c core.fsmonitor=false -c core.hooksPath=/dev/null -c core.alternateRefsCommand= \
+        -c core.sshCommand=false -c credential.helper= -c core.pager=cat -c core.attributesFile=/dev/null "$@"
+}
+entry=$(git ls-files --stage -- "$1") && [ -n "$entry" ] || exit 0
 set -- "$1" $entry
-git -c safe.directory='*' update-index --cacheinfo "$2,$3,$1"
+git update-index --cacheinfo "$2,$3,$1"
 """
 
 
@@ -49,24 +60,27 @@ class Git:
         name, email = known.get("user.name", agent), known.get("user.email", f"{agent}@localhost")
         return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
 
-    async def forget_size(self, bubblewrap: str, workspace: str, path: str) -> None:
+    async def forget_size(self, bubblewrap: Bubblewrap, workspace: str, path: str, guard: Guard) -> None:
         """Make git look at a tracked file's content again instead of at the size it remembers.
 
         In the sandbox another file lay over this one. If git there wrote its index, it noted that file's size, and git
         on the host would take the difference for a change without looking. Writing the entry anew, with the same
         content, clears what was noted. The repository may be an agent's own work, and what a repository's configuration
-        makes git execute can't be listed, so git runs in a sandbox without a network that sees nothing but the workspace.
+        makes git execute can't be listed for sure, so git runs in a sandbox without a network that sees nothing but the
+        workspace, and writes nothing but what the agent could write in `.git`.
 
         Args:
-            bubblewrap: bubblewrap's path.
+            bubblewrap: bubblewrap.
             workspace: the workspace.
             path: the file, from there.
+            guard: what is protected there; the mount points are still in their places.
         """
-        if not (os.path.lexists(os.path.join(workspace, path)) and os.path.isdir(os.path.join(workspace, ".git"))):
+        git = os.path.join(workspace, ".git")
+        if not os.path.lexists(os.path.join(workspace, path)) or git not in guard.kept:
             return
         command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
         try:
-            done = await errand.run(bubblewrap, command, (Bind(workspace, workspace, writable=True),), workspace)
+            done = await errand.run(bubblewrap, command, tuple(_shown(workspace, git, guard)), workspace)
         except SandboxFailed as problem:
             log.info("git wasn't asked", reason=problem.message)
             return
@@ -88,6 +102,14 @@ class Git:
             log.info("git failed", reason=done.stderr.decode("utf-8", "replace").strip()[:200])
             return ""
         return done.stdout.decode("utf-8", "replace")
+
+
+def _shown(workspace: str, git: str, guard: Guard) -> Iterator[Mount]:
+    yield Bind(workspace, workspace, held=True)
+    yield Bind(git, git, writable=True, held=True)
+    for path in (*guard.closed, *guard.missing):
+        if path.startswith(git + "/"):
+            yield Bind(path, path, held=True)
 
 
 def _quoted(value: str) -> str:

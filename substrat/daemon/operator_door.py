@@ -175,7 +175,8 @@ class OperatorDoor:
             model = model or head.model
         wish = Wish(
             workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
-            session, _restore(params), tuple(cast("list[str]", params.get("allow") or ())),
+            session, _restore(params), _strings(params, "allow"),
+            self._runner.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace),
         )  # fmt: skip
         return agent_object(self._supervisor.spawn(wish))
 
@@ -187,7 +188,9 @@ class OperatorDoor:
         return [agent_object(agent) for agent in self._registry.agents]
 
     async def _show(self, _connection: Connection, params: Params) -> object:
-        return agent_object(self._supervisor.find(_text(params, "agent")))
+        agent = self._supervisor.find(_text(params, "agent"))
+        binds = [shown._asdict() for shown in agent.policy.binds]
+        return {**agent_object(agent), **({"binds": binds} if binds else {})}
 
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])
@@ -422,6 +425,10 @@ def _directory(params: Params) -> str:
 
 def _text(params: Params, name: str) -> str:
     return cast("str", params[name])
+
+
+def _strings(params: Params, name: str) -> tuple[str, ...]:
+    return tuple(cast("list[str]", params.get(name) or ()))
 
 
 def _optional(params: Params, name: str) -> str | None:

@@ -84,6 +84,17 @@ class TurnPlace(NamedTuple):
         """Which names the turn's network has given addresses to."""
         return os.path.join(self.root, "names")
 
+    @property
+    def guard(self) -> str:
+        """What of the workspace is protected in the turn."""
+        return os.path.join(self.root, "guard")
+
+    def read_guard(self) -> bytes | None:
+        """Return what `make` wrote about what is protected, None when it wrote nothing."""
+        with suppress(OSError), open(os.open(self.guard, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return file.read()
+        return None
+
     def take_lock(self) -> int:
         """Lock the turn for a sandbox that is about to be started; the caller closes the descriptor.
 
@@ -108,12 +119,15 @@ class TurnPlace(NamedTuple):
             return False
         return False
 
-    def make(self, prompt: str) -> None:
+    def make(self, prompt: str, guard: bytes | None = None) -> None:
         """Make the directory and its files; a directory left from a launch that was cut short is made anew."""
         shutil.rmtree(self.root, ignore_errors=True)
         os.makedirs(self.root, mode=0o700)
         with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
             file.write(prompt)
+        if guard is not None:
+            with open(self.guard, "wb") as record:
+                record.write(guard)
 
     def read_status(self) -> bytes:
         """Return what bubblewrap has reported so far."""
@@ -212,7 +226,15 @@ class AgentPlace(NamedTuple):
         """Return the place of a turn."""
         return TurnPlace(os.path.join(self.root, "turns", str(number)))
 
-    def prepare(self, agent: Agent, parent: str | None, user: User, python: str, identity: str) -> str | None:
+    def prepare(
+        self,
+        agent: Agent,
+        parent: str | None,
+        user: User,
+        python: str,
+        identity: str,
+        git_directories: tuple[str, ...] = (),
+    ) -> str | None:
         """Make everything anew that a turn's sandbox shows of this agent.
 
         Args:
@@ -221,6 +243,7 @@ class AgentPlace(NamedTuple):
             user: who it is inside.
             python: the companion's interpreter.
             identity: the operator's `user.name` and `user.email` as a git configuration section.
+            git_directories: where else than in its `.git` the workspace's repository is.
 
         Returns:
             What was left out and why, or None.
@@ -244,10 +267,10 @@ class AgentPlace(NamedTuple):
         _write(self.mcp_json, text)
         _write(os.path.join(self.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
         self._write_etc(user, agent)
-        self._write_git(user, agent, identity, own)
+        self._write_git(user, (f"{agent.workspace}/.git", *git_directories), identity, own)
         return problem or left_out
 
-    def _write_git(self, user: User, agent: Agent, identity: str, own: str | None) -> None:
+    def _write_git(self, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
         """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
 
         Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
@@ -263,8 +286,10 @@ class AgentPlace(NamedTuple):
             f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
             f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
         )
-        where = agent.workspace.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        include = f'[includeIf "gitdir:{where}/.git"]\n\tpath = {there}/workspace\n'
+        include = ""
+        for path in git_directories:
+            where = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            include += f'[includeIf "gitdir:{where}"]\n\tpath = {there}/workspace\n'
         _write(self.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
 
     def _write_etc(self, user: User, agent: Agent) -> None:

@@ -54,6 +54,7 @@ _SOUND = {
         ("session_stored", "session_stored IN (0, 1)"),
         ("restore", _one_of("restore", Restore)),
         ("restored_at", "json_valid(restored_at) AND json_type(restored_at) = 'array'"),
+        ("binds", "json_valid(binds) AND json_type(binds) = 'array'"),
         ("phase without a turn", _HAS_ITS_TURN),
     ),
     "turns": (

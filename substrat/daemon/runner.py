@@ -12,17 +12,19 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import structlog
 import trio
 
 import mcp_server.relay
 from sandbox import bwrap, host, launch
 from sandbox.spec import Network
+from substrat import paths
 from substrat.core import cursor, failures
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.daemon import blueprint, damage, process, program, workspace
+from substrat.daemon import binds, blueprint, damage, guard, process, program, sources, workspace
 from substrat.daemon.git import Git
 from substrat.daemon.netns import TurnNetwork
 from substrat.daemon.turn import Launch, Pace, RunningTurn, disk_is_full, stored
@@ -40,10 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sandbox.spec import Spec
-    from substrat.core.records import Agent, Process, Turn
+    from substrat.core.records import Agent, Process, Shown, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.config import Config
     from substrat.daemon.gateway import Decision
+    from substrat.daemon.guard import Guard
     from substrat.daemon.places import AgentPlace, Places, TurnPlace
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
@@ -108,6 +111,7 @@ class TurnRunner:
         self._networks: dict[str, TurnNetwork] = {}
         self._stopping: dict[str, str] = {}
         self._occupied: Counter[str] = Counter()
+        self._shared: dict[str, tuple[str, ...]] = {}
         self._bubblewrap: host.Bubblewrap | None = None
         self._has_filtered = False
         self._git = Git(environ)
@@ -127,7 +131,10 @@ class TurnRunner:
 
     def start(self, agent: Agent, turn: Turn) -> None:
         """Start a turn's task."""
+        place = self._places.agent(agent.id).turn(turn.number)
+        left = guard.decode(place.read_guard()) if turn.process is not None or place.is_held() else None
         self._occupied[agent.workspace] += 1
+        self._occupy(turn, (*left.shared, *_writable(agent)) if left is not None else ())
         self._nursery.start_soon(self._run, agent, turn)
 
     def stop(self, turn_id: str, reason: str) -> None:
@@ -209,18 +216,30 @@ class TurnRunner:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
         return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
 
+    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[Shown, ...]:
+        """Check what an agent is to be shown besides its workspace; raises what `binds.check` raises."""
+        own = (
+            self._places.state,
+            self._places.runtime,
+            os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
+        )
+        return binds.check(writable, read_only, directory, self._user, own)
+
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started."""
         bubblewrap = await self._find_bubblewrap()
-        spec = self._spec(agent)
+        shared, own, _ = await self._shared_with(agent)
+        further = _writable(agent)
+        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, further)
+        spec = self._spec(agent, found)
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         hidden = {name: "…" if name.startswith("CURSOR_") else value for name, value in spec.environment}
         return Explanation(command, hidden, program.find(self.config.agent.binary).path)
 
-    async def find_bubblewrap(self) -> str:
-        """Return bubblewrap's path; raises what `check` raises."""
-        return (await self._find_bubblewrap()).path
+    async def find_bubblewrap(self) -> host.Bubblewrap:
+        """Return bubblewrap; raises what `check` raises."""
+        return await self._find_bubblewrap()
 
     async def _find_bubblewrap(self) -> host.Bubblewrap:
         if self._bubblewrap is None:
@@ -249,7 +268,7 @@ class TurnRunner:
             raise NamespacesForbidden(f"no filtered network can be made here ({obstacle.reason}): {obstacle.remedy}")
         self._has_filtered = True
 
-    def _spec(self, agent: Agent) -> Spec:
+    def _spec(self, agent: Agent, found: Guard) -> Spec:
         agent_program = program.find(self.config.agent.binary)
         _, python_needs = program.find_python()
         around = blueprint.Surroundings(
@@ -264,11 +283,12 @@ class TurnRunner:
             environ=self._environ,
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
             limits=self._limits(),
+            user_chats=os.path.realpath(os.path.join(self._user.home, ".cursor", "chats")),
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
         command = cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
-        return blueprint.spec(agent, self._places.agent(agent.id), around, command, workspace.git_files(agent.workspace))
+        return blueprint.spec(agent, self._places.agent(agent.id), around, command, found)
 
     def _limits(self) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
@@ -280,16 +300,42 @@ class TurnRunner:
     async def _run(self, agent: Agent, turn: Turn) -> None:
         try:
             seen, verdict = await self._run_to_its_end(agent, turn)
+            # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
+            left = guard.decode(self._places.agent(agent.id).turn(turn.number).read_guard())
+            if left is not None:
+                await self._tell_news(agent, turn, left)
             await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
             self._sweeper.wake()
-            # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
-            self._occupied[agent.workspace] -= 1
+            if self._bubblewrap is not None and left is not None:
+                await self._git.forget_size(self._bubblewrap, agent.workspace, ".cursor/mcp.json", left)
+            self._leave(agent, turn)
             await stored(self.remove_mount_points)
-            if self._bubblewrap is not None:
-                await self._git.forget_size(self._bubblewrap.path, agent.workspace, ".cursor/mcp.json")
         except Exception:
             # Whatever it is, it is this agent's; the others and the daemon go on.
             log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
+
+    async def _tell_news(self, agent: Agent, turn: Turn, before: Guard) -> None:
+        """Tell what the turn has made that would have been protected, had it been there."""
+        try:
+            after = await trio.to_thread.run_sync(guard.look, agent.workspace, before.shared, before.own, _writable(agent))
+            told = guard.news(before, after)
+        except WorkspaceUnusable as problem:
+            told = problem.message
+        if told is not None:
+            await stored(partial(self._book.turn_note, turn.id, "workspace:unprotected", told))
+
+    def _occupy(self, turn: Turn, shared: tuple[str, ...]) -> None:
+        """Keep what stands in git directories elsewhere for a turn's sake."""
+        self._shared[turn.id] = shared
+        self._occupied.update(shared)
+
+    def _leave(self, agent: Agent, turn: Turn) -> None:
+        self._occupied.subtract((agent.workspace, *self._shared.pop(turn.id, ())))
+        self._occupied = +self._occupied
+
+    async def _shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+        closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
+        return await trio.to_thread.run_sync(guard.shared_with, agent.workspace, closed)
 
     async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[Seen, Verdict]:
         try:
@@ -410,25 +456,30 @@ class TurnRunner:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         self.check_resumable(agent)
         await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
-        self._make_mount_point(agent.workspace)
+        found = await self._protect(agent, turn)
         python = program.find_python()[0]
         identity = await self._git.identity(agent.name)
         self._registry.points.before("files made")
         note = await trio.to_thread.run_sync(
             self._places.agent(agent.id).prepare,
-            agent, self._registry.name_of(agent.parent), self._user, python, identity,
+            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
         )  # fmt: skip
         if note is not None:
             self._book.turn_note(turn.id, "workspace:left-out", note)
         self._registry.points.after("files made")
         self._registry.points.before("prompt written")
-        await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn))
+        await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn), guard.encode(found))
         self._registry.points.after("prompt written")
-        spec = self._spec(agent)
-        started = launch.start(bubblewrap.path, spec)
+        spec = self._spec(agent, found)
+        by_descriptor = bubblewrap.takes_descriptors
+        started = launch.start(bubblewrap.path, spec, by_descriptor=by_descriptor)
         version = program.version_of(spec.command[0])
         channel = network.channel if network is not None else None
-        return Launch(started.command, dict(spec.environment), started.options, version, channel)
+        held = await trio.to_thread.run_sync(sources.open_all, bwrap.held(spec))
+        if not by_descriptor:
+            sources.close_all(held)
+            held = ()
+        return Launch(started.command, dict(spec.environment), started.options, version, channel, held)
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns
@@ -438,26 +489,42 @@ class TurnRunner:
         output = self.config.disk.turn_output
         return Pace(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
 
-    def _make_mount_point(self, directory: str) -> None:
-        store = self._registry.store
-        path = os.path.join(directory, ".cursor")
-        if not os.path.lexists(path):
-            with self._registry.change("mount point noted"):
-                store.add_mount_point(path)
-            self._registry.points.before("mount point made")
-        workspace.make_mount_point(directory)
+    async def _protect(self, agent: Agent, turn: Turn) -> Guard:
+        """Find what has to be protected in a workspace, and make what is mounted over where something is missing."""
+        shared, own, refused = await self._shared_with(agent)
+        self._occupied.subtract(self._shared.get(turn.id, ()))
+        self._occupy(turn, (*shared, *_writable(agent)))
+        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, _writable(agent))
+        for note in (*found.notes, *([refused] if refused is not None else [])):
+            self._book.turn_note(turn.id, "workspace:unprotected", note)
+        made = self._make_mount_points(found.missing)
+        return msgspec.structs.replace(found, missing=made)
+
+    def _make_mount_points(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Make what is mounted over; what somebody has made meanwhile is mounted over itself."""
+        if not paths:
+            return ()
+        with self._registry.change("mount point noted"):
+            for path in paths:
+                self._registry.store.add_mount_point(path)
+        self._registry.points.before("mount point made")
+        made = tuple(path for path in paths if guard.make_stand_in(path))
         self._registry.points.after("mount point made")
+        return made
 
     def remove_mount_points(self) -> None:
-        """Remove the directories made only to be mounted over from workspaces where nothing runs any more."""
+        """Remove what was made only to be mounted over from where nothing runs any more."""
         store = self._registry.store
-        for path in store.mount_points():
-            if not self._occupied[os.path.dirname(path)]:
-                self._registry.points.before("mount point removed")
-                workspace.remove_mount_point(path)
-                self._registry.points.after("mount point removed")
-                with self._registry.change("mount point forgotten"):
-                    store.forget_mount_point(path)
+        left = [path for path in store.mount_points() if not any(_within(path, root) for root in self._occupied)]
+        if not left:
+            return
+        self._registry.points.before("mount point removed")
+        for path in left:
+            guard.remove_stand_in(path)
+        self._registry.points.after("mount point removed")
+        with self._registry.change("mount point forgotten"):
+            for path in left:
+                store.forget_mount_point(path)
 
     def _kill_remains(self, agent: Agent, turn: Turn) -> None:
         """Leave no process behind when a turn's task broke."""
@@ -468,3 +535,12 @@ class TurnRunner:
         if pidfd is not None:
             process.kill(pidfd)
             os.close(pidfd)
+
+
+def _writable(agent: Agent) -> tuple[str, ...]:
+    """Return where an agent may write besides its workspace."""
+    return tuple(shown.path for shown in agent.policy.binds if shown.writable)
+
+
+def _within(path: str, directory: str) -> bool:
+    return path.startswith(directory.rstrip("/") + "/")

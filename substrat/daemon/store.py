@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
-from substrat.core.records import Agent, Item, ItemKind, Outcome, Policy, Process, Reminder, Restore, Session, Turn
+from substrat.core.records import Agent, Item, ItemKind, Outcome, Policy, Process, Reminder, Restore, Session, Shown, Turn
 from substrat.errors import StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ _MIGRATIONS = (
     _KEPT_AND_DAMAGED,
     "ALTER TABLE agents ADD COLUMN allow TEXT NOT NULL DEFAULT '[]';",
     "CREATE INDEX network_events ON events (agent, cursor) WHERE kind IN ('network:allowed', 'network:denied');",
+    "ALTER TABLE agents ADD COLUMN binds TEXT NOT NULL DEFAULT '[]';",
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""
 SCHEMA_VERSION = len(_MIGRATIONS)
@@ -207,18 +208,18 @@ class Store:
         """Insert or replace an agent's row; its turn has a row of its own."""
         session = agent.session
         self._db.execute(
-            "INSERT INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
+            "INSERT INTO agents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
             "name=excluded.name, phase=excluded.phase, workspace=excluded.workspace, model=excluded.model, "
             "network=excluded.network, parent=excluded.parent, created_at=excluded.created_at, "
             "session_id=excluded.session_id, "
             "session_stored=excluded.session_stored, status=excluded.status, attempts=excluded.attempts, "
             "retry_at=excluded.retry_at, restore=excluded.restore, restored_at=excluded.restored_at, "
-            "allow=excluded.allow",
+            "allow=excluded.allow, binds=excluded.binds",
             (
                 agent.id, agent.name, agent.phase, agent.workspace, agent.model, agent.policy.network.value, agent.parent,
                 agent.created_at, session.id if session else None, int(session.stored) if session else 0, agent.status,
                 agent.attempts, agent.retry_at, agent.restore, json.dumps(agent.restored_at),
-                json.dumps(agent.policy.allow),
+                json.dumps(agent.policy.allow), json.dumps(agent.policy.binds),
             ),
         )  # fmt: skip
 
@@ -585,9 +586,10 @@ def _refuse_newer(path: str) -> None:
 
 def _agent(row: Any, turn: Turn | None, waiting: int) -> Agent:
     (agent_id, name, phase, workspace, model, network, parent, created_at, session_id, stored, status,
-     attempts, retry_at, restore, restored_at, allow) = row  # fmt: skip
+     attempts, retry_at, restore, restored_at, allow, binds) = row  # fmt: skip
     session = Session(session_id, bool(stored)) if session_id is not None else None
-    policy = Policy(Network(network), tuple(json.loads(allow)))
+    shown = tuple(Shown(path, bool(writable)) for path, writable in json.loads(binds))
+    policy = Policy(Network(network), tuple(json.loads(allow)), shown)
     return Agent(
         agent_id, name, Phase(phase), workspace, model, policy, created_at, parent, session, waiting, turn, status,
         attempts, retry_at, Restore(restore), tuple(json.loads(restored_at)),

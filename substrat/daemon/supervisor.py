@@ -22,6 +22,7 @@ from substrat.core.records import (
     Policy,
     Restore,
     Session,
+    Shown,
 )
 from substrat.daemon.journal import Told
 from substrat.daemon.registry import STOP_REASONS
@@ -48,6 +49,7 @@ class Wish(NamedTuple):
     Args:
         session: a stored chat that it takes over.
         restore: what becomes of it when its turn is lost; its parent's or the configured way by default.
+        binds: what it is shown besides its workspace, checked; its parent's by default.
         allow: what its network lets through besides its parent's or the configured list; asks for `filtered` by itself.
     """
 
@@ -59,6 +61,7 @@ class Wish(NamedTuple):
     session: str | None = None
     restore: Restore | None = None
     allow: tuple[str, ...] = ()
+    binds: tuple[Shown, ...] | None = None
 
 
 class Supervisor:
@@ -107,6 +110,8 @@ class Supervisor:
         name = wish.name if wish.name is not None else self._new_name()
         self._check_name(name)
         policy = self._policy(wish, parent)
+        if parent is not None and not parent.policy.shows(policy):
+            raise PolicyDenied(f"a child can't be shown more than its parent {parent.name}: leave the binds out")
         if parent is not None and not parent.policy.allows(policy):
             more = "" if policy.network is not parent.policy.network else ", with more allowed,"
             raise PolicyDenied(
@@ -132,19 +137,20 @@ class Supervisor:
 
     def _policy(self, wish: Wish, parent: Agent | None) -> Policy:
         """Return what a new agent may reach: what it is given, else what its parent has, else what is configured."""
+        binds = wish.binds if wish.binds is not None else parent.policy.binds if parent is not None else ()
         network = wish.network or (Network.FILTERED if wish.allow else None)
         if network is None:
             network = parent.policy.network if parent is not None else self._config.sandbox.network
         if network is not Network.FILTERED:
             if wish.allow:
                 raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave --allow out")
-            return Policy(network)
+            return Policy(network, binds=binds)
         above = parent.policy if parent is not None and parent.policy.network is network else None
         try:
             allow = AllowList.of((*(above.allow if above is not None else self._config.sandbox.allow), *wish.allow))
         except NoName as problem:
             raise InvalidParams(str(problem)) from None
-        return Policy(network, allow.texts)
+        return Policy(network, allow.texts, binds)
 
     def _holder(self, session: str) -> Agent | None:
         """Return the agent whose session it is."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import structlog
 import trio
 
-from sandbox.bwrap import NETWORK_FD
+from sandbox.bwrap import FIRST_SOURCE_FD, NETWORK_FD
 from substrat.core import stream
 from substrat.core.ndjson import Line, Splitter
 from substrat.core.toolcalls import Pairing
@@ -24,7 +24,7 @@ from substrat.errors import SandboxFailed, StorageFailed
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from substrat.core.records import Process
     from substrat.daemon.places import TurnPlace
@@ -49,6 +49,7 @@ class Launch(NamedTuple):
         options: bubblewrap's, which it reads from a descriptor.
         version: the agent program's, None when its path doesn't tell.
         channel: what it finds at `bwrap.NETWORK_FD`, if anything; closed once it is started.
+        sources: what it finds from `bwrap.FIRST_SOURCE_FD` on; closed once it is started, or isn't.
     """
 
     command: tuple[str, ...]
@@ -56,6 +57,7 @@ class Launch(NamedTuple):
     options: bytes
     version: str | None = None
     channel: socket.socket | None = None
+    sources: tuple[int, ...] = ()
 
 
 class Pace(NamedTuple):
@@ -217,6 +219,7 @@ class RunningTurn:
         """
         prepared = await launch()
         if self._stop_wanted.is_set():
+            _close(prepared.sources)
             return Seen(None, None, self._stop_reason, "", anything=False)
         with self._watcher.watching(self._place.root) as change:
             pidfd = await self._start(prepared)
@@ -245,15 +248,14 @@ class RunningTurn:
             files.append(self._place.take_lock())
             files.append(process.call_filter())
             self._points.before("sandbox started")
-            self._process = process.start(launch.command, launch.environment, _with_channel(files, launch.channel))
+            self._process = process.start(launch.command, launch.environment, _in_their_places(files, launch))
             self._points.after("sandbox started")
         except OSError as problem:
             if disk_is_full(problem):
                 raise StorageFailed(f"the turn's files can't be made: {problem.strerror}; make room") from None
             raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
         finally:
-            for descriptor in files:
-                os.close(descriptor)
+            _close((*files, *launch.sources))
             if launch.channel is not None:
                 launch.channel.close()
         started = self._process
@@ -436,6 +438,14 @@ class RunningTurn:
                 self._result_seen.set()
 
 
-def _with_channel(files: Sequence[int], channel: socket.socket | None) -> Sequence[int | None]:
-    """Put the launcher's channel where the launcher looks for it."""
-    return files if channel is None else [*files, *[None] * (NETWORK_FD - len(files)), channel.fileno()]
+def _in_their_places(files: Sequence[int], launch: Launch) -> Sequence[int | None]:
+    """Put the launcher's channel and what is bound by descriptor where they are looked for."""
+    channel = launch.channel.fileno() if launch.channel is not None else None
+    before = [*files, *[None] * (NETWORK_FD - len(files)), channel]
+    assert len(before) == FIRST_SOURCE_FD
+    return [*before, *launch.sources]
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
 from substrat.core.cursor import chats_folder
 from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-log = structlog.get_logger("substrat.workspace")
 
 _MAX_OVERLAY_FILES = 2000
 _MAX_OVERLAY_BYTES = 32 * 1024 * 1024
@@ -77,9 +72,7 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         raise WorkspaceUnusable(f"the workspace {path} isn't a directory: choose one")
     if real in _SYSTEM_PLACES or real.startswith(("/proc/", "/sys/", "/dev/", "/usr/", "/etc/", "/boot/")):
         raise WorkspaceUnusable(f"the workspace {real} belongs to the system: choose a directory of your own")
-    # Working in one of these would be writing what decides about other agents, logins or the daemon.
-    closed = (*forbidden, *(os.path.join(user.home, name) for name in (".cursor", ".config/cursor", ".ssh", ".gnupg")))
-    for other in (user.home, *closed):
+    for other in (user.home, *closed_places(user, forbidden)):
         if _within(other, real) or (other != user.home and _within(real, other)):
             raise WorkspaceUnusable(
                 f"the workspace {real} would open {other} to the agent: choose a directory that neither holds it "
@@ -88,6 +81,11 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
     _check_owner(real, found, user)
     _check_cursor_dir(real)
     return real
+
+
+def closed_places(user: User, forbidden: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories no agent works in: writing there would decide about other agents, logins or the daemon."""
+    return (*forbidden, *(os.path.join(user.home, name) for name in (".cursor", ".config/cursor", ".ssh", ".gnupg")))
 
 
 _SYSTEM_PLACES = frozenset(  # none of them is written to here: they are what must not become a workspace
@@ -122,47 +120,6 @@ def _check_cursor_dir(workspace: str) -> None:
 
 def _within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
-def make_mount_point(workspace: str) -> str | None:
-    """Make `<workspace>/.cursor` if there is none, for mounting over it.
-
-    Returns:
-        Its path if it was made and is to be removed again, else None.
-
-    Raises:
-        WorkspaceUnusable: it is something else than a directory, or can't be made.
-    """
-    _check_cursor_dir(workspace)
-    path = os.path.join(workspace, ".cursor")
-    try:
-        os.mkdir(path, 0o755)
-    except FileExistsError:
-        return None
-    except OSError as problem:
-        raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}; check the workspace") from None
-    return path
-
-
-def remove_mount_point(path: str) -> None:
-    """Remove what `make_mount_point` made, unless somebody has put something there since."""
-    try:
-        os.rmdir(path)
-    except OSError as problem:
-        if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR}:
-            # An agent may have taken the right away; its workspace is no reason to stop.
-            log.warning("a mount point stays", path=path, reason=problem.strerror)
-
-
-def git_files(workspace: str) -> tuple[str, ...]:
-    """List what git on the host would execute or obey, so that it can be protected in the writable workspace."""
-    found = []
-    for name in ("config", "hooks"):
-        path = os.path.join(workspace, ".git", name)
-        with suppress(OSError):
-            if stat.S_IFMT(os.lstat(path).st_mode) in {stat.S_IFREG, stat.S_IFDIR}:
-                found.append(path)
-    return tuple(found)
 
 
 def session_is_stored(user: User, workspace: str, session: str) -> bool:

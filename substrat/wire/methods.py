@@ -77,6 +77,8 @@ METHODS = (
         Param("model", "string", "model slug; the configured default when absent"),
         Param("network", "string", "`none`, `filtered` or `host`; the configured default when absent"),
         Param("allow", "strings", "hosts for `filtered`"),
+        Param("bind", "strings", "absolute paths of further places it may write to"),
+        Param("bind_ro", "strings", "absolute paths of further places it may read"),
         Param("prompt", "string", "the first prompt"),
         Param("session", "string", "a chat of this workspace to take over; its model is the default then"),
         Param("restore", "string", "what becomes of it when its turn is lost: `hold` or `auto`"),
@@ -86,7 +88,7 @@ METHODS = (
         Param("prompt", "string", "the prompt", required=True),
     )),
     Method("agent.list", "all agents, oldest first", "a list of agent objects"),
-    Method("agent.show", "one agent", "an agent object", (_AGENT,)),
+    Method("agent.show", "one agent", "an agent object, with `binds` if it has any", (_AGENT,)),
     Method("agent.wait", "answers when each agent is in one of the states", "a list of agent objects", (
         Param("agents", "strings", "names or ids", required=True),
         Param("until", "states", "the states; when absent: neither queued nor running"),

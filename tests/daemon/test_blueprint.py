@@ -11,6 +11,7 @@ from substrat.core.lifecycle import Phase
 from substrat.core.records import Agent, Policy
 from substrat.daemon import blueprint
 from substrat.daemon.blueprint import Surroundings
+from substrat.daemon.guard import Guard
 from substrat.daemon.places import AgentPlace
 from substrat.daemon.program import Program
 from substrat.daemon.workspace import User
@@ -35,10 +36,13 @@ def surroundings(**changes):
     return Surroundings(**{**given_values, **changes})
 
 
-def spec(agent=None, git=(), **changes):
+NOTHING = Guard()
+
+
+def spec(agent=None, guard=NOTHING, **changes):
     agent = agent or agent_with()
     command = cursor.command("/opt/cursor/agent", agent.workspace, "auto", None)
-    return blueprint.spec(agent, PLACE, surroundings(**changes), command, git)
+    return blueprint.spec(agent, PLACE, surroundings(**changes), command, guard)
 
 
 def source_of(built, path):
@@ -70,13 +74,34 @@ def test_it_is_a_pure_function():
 
 
 def test_the_workspace_is_writable_and_its_cursor_directory_is_ours():
-    built = spec(git=("/home/me/work/.git/config", "/home/me/work/.git/hooks"))
+    closed = ("/home/me/work/.git/config", "/home/me/work/.git/hooks", "/home/me/work/.cursor")
+    built = spec(guard=Guard(kept=("/home/me/work/.git",), closed=closed, missing=("/home/me/work/.envrc",)))
     assert built.workdir == "/home/me/work"
     assert source_of(built, "/home/me/work/src") == ("/home/me/work/src", True)
     assert source_of(built, "/home/me/work/.cursor/mcp.json") == (PLACE.mcp_json, False)
     for name in ("config", "hooks/pre-commit"):
         assert source_of(built, f"/home/me/work/.git/{name}") == (f"/home/me/work/.git/{name}", False)
     assert source_of(built, "/home/me/work/.git/HEAD") == ("/home/me/work/.git/HEAD", True)
+    assert source_of(built, "/home/me/work/.envrc") == ("/home/me/work/.envrc", False)
+    assert Bind("/home/me/work/.git", "/home/me/work/.git", writable=True, held=True) in built.mounts
+
+
+def test_a_worktree_has_its_repositorys_git_directory_but_not_the_other_worktrees():
+    git = "/home/me/main/.git"
+    own = f"{git}/worktrees/mine"
+    closed = (f"{git}/config", f"{git}/worktrees", f"{own}/commondir")
+    built = spec(guard=Guard(kept=(git, own), closed=closed, shared=(git,), own=(own,)))
+    assert len(set(built.mounts)) == len(built.mounts)
+    writable = {f"{git}/objects": True, f"{git}/config": False, f"{git}/worktrees/theirs/HEAD": False, f"{own}/HEAD": True,
+                f"{own}/commondir": False}  # fmt: skip
+    assert {path: source_of(built, path)[1] for path in writable} == writable
+
+
+def test_what_an_agent_could_swap_is_bound_by_descriptor():
+    built = spec(guard=Guard(kept=("/home/me/work/.git",), closed=("/home/me/work/.git/hooks",)))
+    for mount in built.mounts:
+        if isinstance(mount, Bind) and mount.source.startswith(("/home/me/work", f"{HOME}/.cursor/chats")):
+            assert mount.held
 
 
 def test_the_home_is_in_memory_with_little_in_it():

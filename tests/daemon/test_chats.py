@@ -24,7 +24,7 @@ def bubblewrap():
     found = host.find_bubblewrap()
     if found is None or host.sandbox_obstacle(found) is not None:
         pytest.skip("no sandbox can be made here")
-    return found.path
+    return found
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def bubblewrap():
     found = host.find_bubblewrap()
     if found is None or host.sandbox_obstacle(found) is not None:
         pytest.skip("no sandbox can be made here")
-    return found.path
+    return found
 
 
 def run(bubblewrap, script, *shows):
@@ -67,7 +67,7 @@ def test_one_that_prints_without_end_is_killed(bubblewrap, monkeypatch):
 
 def test_one_that_cannot_be_started():
     with pytest.raises(SandboxFailed, match="can't be started"):
-        run("/nonexistent/bwrap", "true")
+        run(host.Bubblewrap("/nonexistent/bwrap", (0, 8, 0)), "true")
 
 
 def test_it_runs_under_the_filter(bubblewrap):

@@ -133,8 +133,6 @@ def test_a_cursor_directory_that_could_not_be_protected(work, user, tmp_path, wh
             target.mkdir()
         (work / ".cursor").symlink_to(target)
     assert ".cursor" in refusal(work, user)
-    with pytest.raises(WorkspaceUnusable):
-        workspace.make_mount_point(str(work))
 
 
 def test_who_agents_are(tmp_path):
@@ -146,70 +144,6 @@ def test_who_agents_are(tmp_path):
     assert not found._replace(home="/usr").has_home
     (tmp_path / "link").symlink_to(tmp_path)
     assert User.current({"HOME": str(tmp_path / "link")}).home == str(tmp_path)
-
-
-# Mount points
-
-
-def test_a_mount_point_is_made_and_removed(work):
-    path = workspace.make_mount_point(str(work))
-    assert path == str(work / ".cursor")
-    assert os.path.isdir(path)
-    workspace.remove_mount_point(path)
-    assert not os.path.exists(path)
-    workspace.remove_mount_point(path)
-
-
-def test_a_directory_that_was_there_stays(work):
-    (work / ".cursor").mkdir()
-    assert workspace.make_mount_point(str(work)) is None
-
-
-def test_what_somebody_put_there_stays(work):
-    path = workspace.make_mount_point(str(work))
-    Path(path, "mine").touch()
-    workspace.remove_mount_point(path)
-    assert Path(path, "mine").exists()
-
-
-@pytest.mark.parametrize("what", ["file", "link"])
-def test_what_somebody_put_in_its_place_stays(work, tmp_path, what):
-    path = work / ".cursor"
-    if what == "file":
-        path.touch()
-    else:
-        (tmp_path / "elsewhere").mkdir()
-        path.symlink_to(tmp_path / "elsewhere")
-    workspace.remove_mount_point(str(path))
-    assert os.path.lexists(path)
-    assert what == "file" or (tmp_path / "elsewhere").exists()
-
-
-def test_a_workspace_that_is_gone(tmp_path):
-    with pytest.raises(WorkspaceUnusable):
-        workspace.make_mount_point(str(tmp_path / "gone"))
-
-
-@pytest.mark.parametrize("kind", ["directory", "file", "link", "none"])
-def test_gits_own_files_are_protected_when_they_are_what_they_seem(work, tmp_path, kind):
-    git = work / ".git"
-    git.mkdir()
-    match kind:
-        case "directory":
-            (git / "hooks").mkdir()
-        case "file":
-            (git / "config").touch()
-        case "link":
-            (git / "hooks").symlink_to(tmp_path)
-            (git / "config").symlink_to("/etc/passwd")
-    found = workspace.git_files(str(work))
-    assert found == {"directory": (str(git / "hooks"),), "file": (str(git / "config"),)}.get(kind, ())
-
-
-def test_a_workspace_without_git(work):
-    assert workspace.git_files(str(work)) == ()
-    (work / ".git").write_text("gitdir: /elsewhere")
-    assert workspace.git_files(str(work)) == ()
 
 
 # Chats

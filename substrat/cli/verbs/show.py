@@ -57,6 +57,9 @@ def describe(
         yield key.removesuffix("_id").removesuffix("_at"), value
         if key == "network" and network:
             yield from _network(network)
+    binds = agent.get("binds")
+    for bind in binds if isinstance(binds, list) else ():
+        yield "bind", f"{output.text_of(bind['path'])} ({'read-write' if bind['writable'] else 'read-only'})"
     turn = output.turn_of(agent)
     if turn is None:
         yield "turn", "none yet"

@@ -1,0 +1,99 @@
+"""Where a workspace's `.git` file leads: to a linked worktree's or a submodule's git directory; believed if it leads back.
+
+The file may be an agent's own work, and what it names becomes writable in the sandbox. What it leads to lies outside of the
+workspace, where the agent couldn't write, so only a git directory that itself names the workspace is believed
+(gitrepository-layout(5): `worktrees/<id>/gitdir`; git-config(1): `core.worktree`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import NamedTuple
+
+from sandbox.protect import IS_GIT_DIRECTORY
+from substrat.daemon import nofollow
+from substrat.errors import WorkspaceUnusable
+
+_SMALL = 4096
+_CONFIG = 256 * 1024
+_WORKTREE = re.compile(rb'^[ \t]*worktree[ \t]*=[ \t]*"?([^"\r\n]+?)"?[ \t]*$', re.MULTILINE)
+
+
+class GitLink(NamedTuple):
+    """Where a workspace's repository is.
+
+    Args:
+        common: the git directory with everything that is shared: objects, references, configuration.
+        own: the part of it that is the workspace's own; the same for a submodule.
+    """
+
+    common: str
+    own: str
+
+
+def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
+    """Return where the workspace's repository is, None when it has no `.git` file.
+
+    Args:
+        workspace: its physical path.
+        closed: places that no agent may see.
+
+    Raises:
+        WorkspaceUnusable: it doesn't lead back, or to where no agent may look.
+    """
+    said = _line(f"{workspace}/.git")
+    if said is None or not said.startswith("gitdir:"):
+        return None
+    own = _absolute(workspace, said.removeprefix("gitdir:").strip())
+    refusal = f"{workspace}/.git leads to {own}, which "
+    common = own
+    if (named := _line(f"{own}/commondir")) is not None:
+        common = _absolute(own, named)
+        back = _line(f"{own}/gitdir")
+        if back is None or os.path.realpath(_absolute(own, back)) != f"{workspace}/.git":
+            raise WorkspaceUnusable(f"{refusal}doesn't lead back, so it isn't shown: `git worktree repair` mends that")
+        if os.path.dirname(own) != f"{common}/worktrees":
+            raise WorkspaceUnusable(f"{refusal}isn't one of {common}'s worktrees, so it isn't shown")
+    elif not _is_its_worktree(own, workspace):
+        raise WorkspaceUnusable(f"{refusal}doesn't lead back, so it isn't shown: its core.worktree names another directory")
+    if not _is_git_directory(common):
+        raise WorkspaceUnusable(f"{refusal}belongs to no repository, so it isn't shown")
+    for other in closed:
+        if _within(common, other) or _within(other, common):
+            raise WorkspaceUnusable(f"{refusal}would open {other} to the agent, so it isn't shown")
+    return GitLink(common, own)
+
+
+def _line(path: str) -> str | None:
+    data = nofollow.read_small(path, _SMALL)
+    return os.fsdecode(data).rstrip("\r\n") if data else None
+
+
+def _absolute(start: str, path: str) -> str:
+    return os.path.realpath(os.path.join(start, path))
+
+
+def _is_its_worktree(git: str, workspace: str) -> bool:
+    config = nofollow.read_small(f"{git}/config", _CONFIG)
+    found = _WORKTREE.findall(config or b"")
+    return len(found) == 1 and _absolute(git, os.fsdecode(found[0])) == workspace
+
+
+def _is_git_directory(path: str) -> bool:
+    try:
+        with nofollow.opened(path) as directory:
+            found = os.fstat(directory)
+            reading = nofollow.open_directory(".", directory)
+            try:
+                names = set(os.listdir(reading))
+            finally:
+                os.close(reading)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and names >= IS_GIT_DIRECTORY
+
+
+def _within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
