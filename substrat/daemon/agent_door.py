@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,8 @@ log = structlog.get_logger("substrat.agent_door")
 
 MAX_CONNECTIONS = 16
 MAX_LINE = 4 * 1024 * 1024
+_RELAY = re.compile(r"[!-~]{1,64}")
+_LONGEST_ID = 64
 
 
 class AgentDoor:
@@ -84,7 +88,7 @@ class AgentDoor:
         host = await self._sdk()
 
         def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
-            answer = self._call(agent, turn, name, arguments, f"{relay}:{request}" if relay else None)
+            answer = self._call(agent, turn, name, arguments, _identity(relay, request))
             self._points.at("tool to be answered")
             return answer
 
@@ -121,10 +125,17 @@ def _relay_name(line: bytes) -> str | None:
     """Return how our companion names itself in its first line; None when the line is MCP already."""
     try:
         hello = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     name = hello.get("relay") if isinstance(hello, dict) and hello.get("substrat") == "companion" else None
-    return name[:64] if isinstance(name, str) else None
+    return name if isinstance(name, str) and _RELAY.fullmatch(name) else None
+
+
+def _identity(relay: str | None, request: str) -> str | None:
+    """Return what a repeated call has in common with the first: short however long the id is, since it is stored."""
+    if relay is None:
+        return None
+    return f"{relay}:{hashlib.sha256(request.encode()).hexdigest() if len(request) > _LONGEST_ID else request}"
 
 
 async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
