@@ -107,7 +107,7 @@ class Supervisor:
             what = "forgets that ended agent" if holder.phase == Phase.ENDED else "continues it"
             raise Refused(f"the session {wish.session} is {holder.name}'s: {how} {what}")
         name = wish.name if wish.name is not None else self._new_name()
-        self._check_name(name)
+        self._check_name(name, parent)
         policy = self._policy(wish, parent)
         if parent is not None and not parent.policy.allows(policy):
             more = "" if policy.network is not parent.policy.network else ", with more allowed,"
@@ -316,13 +316,16 @@ class Supervisor:
         if len(members) > limits.family:
             raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, which is the limit of a family")
 
-    def _check_name(self, name: str) -> None:
+    def _check_name(self, name: str, parent: Agent | None) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
-        if name.lower() in RESERVED_NAMES or is_session_id(name.lower()):
+        if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or is_session_id(name.lower()):
             raise InvalidParams(f"the name {name!r} is reserved: choose another")
         if self.registry.has_name(name):
             raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")
+        alike = next((agent.name for agent in self.registry.agents if agent.name.lower() == name.lower()), None)
+        if parent is not None and alike is not None:
+            raise NameTaken(f"the name {name!r} can be taken for {alike!r}: choose another")
 
     def _new_name(self) -> str:
         number = len(self.registry.agents) + 1

@@ -15,8 +15,8 @@ class Door:
 
     def __init__(self, relay=None, greet=True):
         self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(door_path())
         self.socket.settimeout(20)
-        self.socket.connect(os.environ.get("DOOR") or door_path())
         self.rest, self.number = b"", 0
         if relay is not None:
             self.send({"substrat": "companion", "version": 1, "relay": relay})
