@@ -14,6 +14,7 @@ import trio
 
 from substrat import __version__
 from substrat.daemon import sockets
+from substrat.daemon.pace import Pace
 from substrat.daemon.turn import stored
 from substrat.errors import MessageTooLarge
 
@@ -29,6 +30,8 @@ MAX_CONNECTIONS = 16
 MAX_LINE = 4 * 1024 * 1024
 _RELAY = re.compile(r"[!-~]{1,64}")
 _LONGEST_ID = 64
+_RATE, _BURST = 20.0, 1000.0
+"""Messages a second and a turn: beyond that the agent waits, not the daemon, and its state grows slowly."""
 
 
 class AgentDoor:
@@ -68,18 +71,21 @@ class AgentDoor:
         listener = sockets.listen(path, 0o600)
         self._points.after("agent socket made")
         task_status.started()
+        pace = Pace(_RATE, _BURST)
         try:
             async with trio.open_nursery() as nursery:
                 # The companion will call as soon as the agent has started; the import may be over by then.
                 nursery.start_soon(self._sdk)
-                await sockets.accept_forever(listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, stream))
+                await sockets.accept_forever(
+                    listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, pace, stream)
+                )
         finally:
             self._points.before("agent socket removed")
             with suppress(FileNotFoundError):
                 os.unlink(path)
             self._points.after("agent socket removed")
 
-    async def _serve_one(self, agent: str, turn: str, stream: trio.SocketStream) -> None:
+    async def _serve_one(self, agent: str, turn: str, pace: Pace, stream: trio.SocketStream) -> None:
         lines = sockets.lines(stream, MAX_LINE)
         first = await anext(lines, None)
         if first is None:
@@ -93,18 +99,19 @@ class AgentDoor:
             return answer
 
         try:
-            messages = self._noting(turn, lines if relay else _chain(first, lines))
+            messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
             await host.serve(__version__, messages, stream.send_all, call)
         except* (MessageTooLarge, trio.BrokenResourceError) as group:
             log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
 
-    async def _noting(self, turn: str, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _noting(self, turn: str, pace: Pace, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
         async for message in messages:
             await stored(lambda: self._called(turn))
             yield message
             break
         async for message in messages:
+            await pace.wait()
             yield message
 
     async def _sdk(self) -> ModuleType:

@@ -187,7 +187,7 @@ FLOOD = """
 from collections import Counter
 doors = [Door() for _ in range(8)]
 says = Counter()
-for _ in range(25):
+for _ in range(10):
     for door in doors:
         for to in ("bert", "operator"):
             for _ in range(5):
@@ -209,8 +209,8 @@ def test_a_flood_of_messages_meets_a_limit_and_is_in_nobodys_way(hostile):
     said = dict(attack(hostile, hostile.workspace(), FLOOD))
     assert said["to bert is accepted"] == 100
     assert said["to operator is accepted"] == 100
-    assert said["!of anna wait for bert already: write again when they are read"] == 900
-    assert said["!of anna wait for the operator already: write again when they are read"] == 900
+    assert said["!of anna wait for bert already: write again when they are read"] == 300
+    assert said["!of anna wait for the operator already: write again when they are read"] == 300
     assert any(text.startswith("huge !a message may have 65536 bytes") for text in said)
     code = 'answer = [Door().call("send_message", to=to, text="me too") for to in ("bert", "operator")]'
     assert [text.startswith("!") for text in attack(hostile, victim, code, "carl")] == [False, False]

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -47,9 +48,13 @@ def at_the_end(place):
 
 
 @pytest.fixture(scope="module")
-def door(place):
-    """Where the agent's door is: the listener that its sandbox sees."""
-    return str(place.runtime / "agents" / place.show("anna")["id"] / "agent.sock")
+def doors(place):
+    """Where the agents' doors are, the listeners that their sandboxes see, one after the other: each has a pace."""
+    agents = ["anna"]
+    for number in range(min(20, 1 + int(DEEP))):
+        agents.append(f"bert-{number}")
+        place.held(agents[-1], place.workspace(agents[-1]))
+    return itertools.cycle([str(place.runtime / "agents" / place.show(name)["id"] / "agent.sock") for name in agents])
 
 
 def connect(path):
@@ -223,7 +228,7 @@ def calls(draw):
 
 def answers_on(door):
     (told,) = converse_until(door, "alive")
-    assert json.loads(told["result"]["content"][0]["text"])["name"] == "anna"
+    assert json.loads(told["result"]["content"][0]["text"])["name"]
 
 
 def converse_until(path, number):
@@ -239,7 +244,8 @@ def converse_until(path, number):
 
 @tries(60)
 @given(hellos, st.booleans(), st.lists(calls(), max_size=6))
-def test_messages_at_an_agents_door(door, hello, greeted, asked):
+def test_messages_at_an_agents_door(doors, hello, greeted, asked):
+    door = next(doors)
     for answer in converse(door, hello, INITIALIZE if greeted else b"", *asked):
         assert answer["jsonrpc"] == "2.0"
         assert ("result" in answer) != ("error" in answer) or "method" in answer
@@ -248,7 +254,8 @@ def test_messages_at_an_agents_door(door, hello, greeted, asked):
 
 @tries(60)
 @given(hellos, st.lists(junk | calls(), max_size=5))
-def test_bytes_at_an_agents_door(door, hello, pieces):
+def test_bytes_at_an_agents_door(doors, hello, pieces):
+    door = next(doors)
     converse(door, hello, *(piece + b"\n" for piece in pieces))
     answers_on(door)
 
