@@ -13,6 +13,21 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Item
 
 
+LONGEST_DELIVERY = 512 * 1024
+"""Characters of messages that are delivered at once, so that nobody can write another agent more than it can read."""
+
+
+def fitting(items: Sequence[Item]) -> list[Item]:
+    """Return the first of the messages that wait, as many as are delivered at once; one is always."""
+    size, count = 0, 0
+    for item in items:
+        size += len(item.text)
+        if count and size > LONGEST_DELIVERY:
+            break
+        count += 1
+    return list(items[:count])
+
+
 def delivery(items: Sequence[Item], boundary: str) -> str:
     """Return the prompt that delivers messages.
 
@@ -53,24 +68,30 @@ def continuation(prompt: str) -> str:
     Args:
         prompt: what the interrupted turn was about.
     """
-    quoted = "\n".join(f"> {line}" for line in prompt.splitlines())
     return (
         "You were stopped in the middle of the task below, and your last turn may be missing from this chat. "
         "Look at the workspace to see what is already done, then go on where you stopped.\n\n"
-        f"{quoted}\n"
+        f"{_quoted(prompt)}\n"
     )
 
 
 def child_report(child: str, number: int, outcome: str, text: str) -> str:
-    """Return the message a parent gets when the turn it gave a child is over."""
-    return f"Your child agent {child} has finished turn {number}: {outcome}.\n\n{text}".rstrip() + "\n"
+    """Return the message a parent gets when the turn it gave a child is over.
+
+    It is from Substrat, so what the child said is quoted: none of it can pass for Substrat's own words.
+    """
+    head = f"Your child agent {child} has finished turn {number}: {outcome}."
+    return f"{head} It said:\n\n{_quoted(text.strip())}\n" if text.strip() else f"{head}\n"
 
 
 def answer(question: Item, text: str) -> str:
     """Return the message that brings the operator's answer, with the question it answers."""
-    quoted = "\n".join(f"> {line}" for line in question.text.splitlines())
     what = "question" if question.kind is ItemKind.QUESTION else "message"
-    return f"The operator's answer to your {what} {question.id}:\n\n{text}\n\nYou wrote:\n\n{quoted}\n"
+    return f"The operator's answer to your {what} {question.id}:\n\n{text}\n\nYou wrote:\n\n{_quoted(question.text)}\n"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 def rules(agent: Agent, parent: str | None) -> str:

@@ -18,7 +18,7 @@ OPERATOR = "operator"
 """The name under which agents know the person in charge; no agent may have it."""
 SYSTEM = "substrat"
 """The sender of what the daemon itself has to say; no agent may have it."""
-RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "all", "me", "parent"})
+RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "substratd", "system", "all", "me", "parent"})
 
 
 class Restore(StrEnum):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import trio
 
 from substrat import __version__
 from substrat.daemon import sockets
+from substrat.daemon.pace import Pace
 from substrat.daemon.turn import stored
 from substrat.errors import MessageTooLarge
 
@@ -25,6 +28,10 @@ log = structlog.get_logger("substrat.agent_door")
 
 MAX_CONNECTIONS = 16
 MAX_LINE = 4 * 1024 * 1024
+_RELAY = re.compile(r"[!-~]{1,64}")
+_LONGEST_ID = 64
+_RATE, _BURST = 20.0, 1000.0
+"""Messages a second and a turn: beyond that the agent waits, not the daemon, and its state grows slowly."""
 
 
 class AgentDoor:
@@ -64,18 +71,21 @@ class AgentDoor:
         listener = sockets.listen(path, 0o600)
         self._points.after("agent socket made")
         task_status.started()
+        pace = Pace(_RATE, _BURST)
         try:
             async with trio.open_nursery() as nursery:
                 # The companion will call as soon as the agent has started; the import may be over by then.
                 nursery.start_soon(self._sdk)
-                await sockets.accept_forever(listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, stream))
+                await sockets.accept_forever(
+                    listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, pace, stream)
+                )
         finally:
             self._points.before("agent socket removed")
             with suppress(FileNotFoundError):
                 os.unlink(path)
             self._points.after("agent socket removed")
 
-    async def _serve_one(self, agent: str, turn: str, stream: trio.SocketStream) -> None:
+    async def _serve_one(self, agent: str, turn: str, pace: Pace, stream: trio.SocketStream) -> None:
         lines = sockets.lines(stream, MAX_LINE)
         first = await anext(lines, None)
         if first is None:
@@ -84,23 +94,24 @@ class AgentDoor:
         host = await self._sdk()
 
         def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
-            answer = self._call(agent, turn, name, arguments, f"{relay}:{request}" if relay else None)
+            answer = self._call(agent, turn, name, arguments, _identity(relay, request))
             self._points.at("tool to be answered")
             return answer
 
         try:
-            messages = self._noting(turn, lines if relay else _chain(first, lines))
+            messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
             await host.serve(__version__, messages, stream.send_all, call)
         except* (MessageTooLarge, trio.BrokenResourceError) as group:
             log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
 
-    async def _noting(self, turn: str, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _noting(self, turn: str, pace: Pace, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
         async for message in messages:
             await stored(lambda: self._called(turn))
             yield message
             break
         async for message in messages:
+            await pace.wait()
             yield message
 
     async def _sdk(self) -> ModuleType:
@@ -121,10 +132,17 @@ def _relay_name(line: bytes) -> str | None:
     """Return how our companion names itself in its first line; None when the line is MCP already."""
     try:
         hello = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     name = hello.get("relay") if isinstance(hello, dict) and hello.get("substrat") == "companion" else None
-    return name[:64] if isinstance(name, str) else None
+    return name if isinstance(name, str) and _RELAY.fullmatch(name) else None
+
+
+def _identity(relay: str | None, request: str) -> str | None:
+    """Return what a repeated call has in common with the first: short however long the id is, since it is stored."""
+    if relay is None:
+        return None
+    return f"{relay}:{hashlib.sha256(request.encode()).hexdigest() if len(request) > _LONGEST_ID else request}"
 
 
 async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

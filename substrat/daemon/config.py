@@ -87,8 +87,17 @@ class LimitKeys(msgspec.Struct, frozen=True):
 
     message_bytes: Annotated[int, Meta(ge=1, description="the longest message an agent may send")] = 64 * 1024
     waiting_items: Annotated[int, Meta(ge=1, description="how many prompts and messages may wait for one agent")] = 1000
+    waiting_from_one: Annotated[
+        int, Meta(ge=1, description="how many messages of one agent may wait for another, or for the operator")
+    ] = 100
+    wakes: Annotated[
+        int,
+        Meta(ge=0, description="how many turns in a row messages alone may start within the window; 0: no limit"),
+    ] = 100
+    wake_window: Annotated[float, Meta(gt=0, description="the window, in seconds")] = 3600.0
     children: Annotated[int, Meta(ge=0, description="how many living children an agent may have")] = 16
     depth: Annotated[int, Meta(ge=0, description="how many generations agents may spawn")] = 4
+    family: Annotated[int, Meta(ge=0, description="how many living descendants an agent of the operator's may have")] = 100
     agents: Annotated[int, Meta(ge=1, description="how many agents there may be")] = 10_000
 
 
@@ -97,7 +106,10 @@ class DiskKeys(msgspec.Struct, frozen=True):
 
     turn_output: Annotated[
         int,
-        Meta(ge=0, description="bytes a turn may write to its standard output and error before it is stopped; 0: no limit"),
+        Meta(
+            ge=0,
+            description="bytes a turn may write to its standard output and error before it is stopped; 0: no limit",
+        ),
     ] = 1024 * MIB
     agent: Annotated[
         int, Meta(ge=0, description="bytes on disk that one agent's turns may have; older ones are dropped; 0: no limit")

@@ -23,6 +23,7 @@ import trio
 
 from substrat.core import addresses, dns, tls
 from substrat.core.names import NoName, canonical
+from substrat.daemon.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -230,7 +231,7 @@ class Gateway:
         room: trio.Semaphore,
         serve: Callable[[trio.socket.SocketType], Awaitable[None]],
     ) -> None:
-        pace = _Pace()
+        pace = Pace(_RATE, _BURST)
         while True:
             await pace.wait()
             try:
@@ -266,7 +267,7 @@ class Gateway:
     # DNS
 
     async def _answer_datagrams(self, listener: trio.socket.SocketType) -> None:
-        pace = _Pace()
+        pace = Pace(_RATE, _BURST)
         while True:
             await pace.wait()
             with suppress(OSError):
@@ -277,7 +278,7 @@ class Gateway:
 
     async def _answer_stream(self, connection: trio.socket.SocketType) -> None:
         """Answer the queries of one TCP connection, each with its length in front (RFC 1035, 4.2.2)."""
-        pace = _Pace()
+        pace = Pace(_RATE, _BURST)
         stream = trio.SocketStream(connection)
         while True:
             await pace.wait()
@@ -444,22 +445,6 @@ class Gateway:
             if waiting == 0:
                 sink.shutdown(socket.SHUT_WR)
                 return
-
-
-class _Pace:
-    """Lets through so many a second, with a burst (a token bucket)."""
-
-    def __init__(self) -> None:
-        self._left = _BURST
-        self._at = trio.current_time()
-
-    async def wait(self) -> None:
-        """Wait for the next one's turn."""
-        now = trio.current_time()
-        self._left = min(_BURST, self._left + (now - self._at) * _RATE) - 1
-        self._at = now
-        if self._left < 0:
-            await trio.sleep(-self._left / _RATE)
 
 
 async def _ending_both(scope: trio.CancelScope, move: Callable[[], Awaitable[None]]) -> None:

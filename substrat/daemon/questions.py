@@ -40,8 +40,7 @@ class Questions:
         limits = self._registry.config.limits
         if len(text.encode("utf-8", "replace")) > limits.message_bytes:
             raise LimitReached(f"a question may have {limits.message_bytes} bytes: write the rest to a file")
-        if len(self._store.waiting_items(None)) >= limits.waiting_items:
-            raise LimitReached(f"{limits.waiting_items} questions and messages wait for the operator already")
+        self._registry.check_mail(agent, None)
         with self._registry.change("question asked"):
             item = Item(0, None, ItemKind.QUESTION, agent.id, agent.name, text, self._registry.now())
             number = self._store.add_item(item)

@@ -15,7 +15,7 @@ import trio
 
 from substrat.core.lifecycle import RUNNING_PHASES, Command, Event, Phase, step
 from substrat.core.records import OPERATOR, SUSPENDED, Agent, Item, ItemKind, Turn
-from substrat.errors import NotFound
+from substrat.errors import LimitReached, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -249,6 +249,34 @@ class Registry:
                     agent = self.put_turn(agent, _thawed(turn, self.now()))
                     self.after(partial(runner.thaw, turn.id))
         return agent
+
+    def check_mail(self, sender: Agent, addressee: Agent | None) -> None:
+        """Find out whether an agent may write to another, or to the operator (None).
+
+        Raises:
+            LimitReached: too much of what it wrote waits there already, or the addressee was woken too often.
+        """
+        limits = self.config.limits
+        whom, where = (addressee.name, addressee.id) if addressee is not None else ("the operator", None)
+        if (count := self.store.waiting_from(sender.id, where)) >= limits.waiting_from_one:
+            raise LimitReached(f"{count} messages of {sender.name} wait for {whom} already: write again when they are read")
+        if addressee is None and self.store.waiting_from(None, None) >= limits.waiting_items:
+            raise LimitReached(f"{limits.waiting_items} questions and messages wait for the operator already")
+        if addressee is not None and (until := self.asleep_until(addressee)) is not None:
+            raise LimitReached(
+                f"messages alone have started the last {limits.wakes} turns of {addressee.name}: it takes none for "
+                f"{max(1.0, until - self.now()):.0f} s, unless the operator prompts it"
+            )
+
+    def asleep_until(self, agent: Agent) -> float | None:
+        """Return until when messages start no turn of an agent, in seconds since the epoch; None: they may now."""
+        limits = self.config.limits
+        if not limits.wakes or agent.turn is None or agent.turn.number < limits.wakes:
+            return None
+        first = self.store.woken_by_mail(agent.id, limits.wakes, OPERATOR)
+        if first is None or first + limits.wake_window <= self.now():
+            return None
+        return None if self.store.waits_from_a_person(agent.id, OPERATOR) else first + limits.wake_window
 
     def add_item(self, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
         """Put something into an agent's inbox and let its lifecycle know, as part of the change under way.

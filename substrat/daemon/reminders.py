@@ -53,6 +53,8 @@ class Reminders:
             raise LimitReached(f"a reminder may have {limit} bytes: write the rest to a file")
         if not 0 <= seconds <= LONGEST_S:
             raise InvalidParams(f"a reminder can be up to {LONGEST_S:g} seconds from now, not {seconds:g}")
+        if agent.waiting >= self._registry.config.limits.waiting_items:
+            raise LimitReached(f"{agent.name} has {agent.waiting} messages waiting: read them first")
         if len(self._store.reminders(agent.id)) >= MOST:
             raise LimitReached(f"{agent.name} has {MOST} reminders already: cancel some")
         due = self._registry.now() + seconds

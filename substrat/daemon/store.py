@@ -306,6 +306,41 @@ class Store:
         )
         return [_item(row) for row in rows]
 
+    def waiting_from(self, sender: str | None, agent_id: str | None) -> int:
+        """Count what waits for an agent (None: the operator) from one sender (None: from all)."""
+        row = self._db.execute(
+            "SELECT count(*) FROM items WHERE turn IS NULL AND agent IS ?1 AND (?2 IS NULL OR sender = ?2)",
+            (agent_id, sender),
+        ).fetchone()
+        return int(row[0])
+
+    def woken_by_mail(self, agent_id: str, count: int, operator: str) -> float | None:
+        """Return when the first of an agent's newest turns started if messages alone started them all.
+
+        Args:
+            agent_id: the agent.
+            count: how many turns.
+            operator: whose messages don't count as such.
+
+        Returns:
+            Seconds since the epoch; None when there are fewer turns, or one was started otherwise.
+        """
+        row = self._db.execute(
+            "SELECT count(*), min(started_at), sum(EXISTS (SELECT 1 FROM items WHERE items.turn = newest.id AND "
+            "(kind != 'message' OR sender = ?3))) FROM "
+            "(SELECT id, started_at FROM turns WHERE agent = ?1 ORDER BY number DESC LIMIT ?2) AS newest",
+            (agent_id, count, operator),
+        ).fetchone()
+        return row[1] if row[0] == count and not row[2] else None
+
+    def waits_from_a_person(self, agent_id: str, operator: str) -> bool:
+        """Say whether a person's doing waits for an agent: anything but messages of agents and of the daemon."""
+        row = self._db.execute(
+            "SELECT 1 FROM items WHERE turn IS NULL AND agent = ?1 AND (kind != 'message' OR sender = ?2) LIMIT 1",
+            (agent_id, operator),
+        ).fetchone()
+        return row is not None
+
     def operator_items(self, limit: int = 1000) -> list[Item]:
         """Load the oldest messages and questions that wait for the operator."""
         return self.waiting_items(None, limit)

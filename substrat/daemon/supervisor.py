@@ -13,6 +13,7 @@ from sandbox.spec import Network
 from substrat.core.cursor import is_session_id
 from substrat.core.lifecycle import LIVE_PHASES, STATE_OF, Event, Phase
 from substrat.core.names import AllowList, NoName
+from substrat.core.prompts import fitting
 from substrat.core.records import (
     OPERATOR,
     RESERVED_NAMES,
@@ -24,6 +25,7 @@ from substrat.core.records import (
     Session,
     Shown,
 )
+from substrat.core.usage import family
 from substrat.daemon.journal import Told
 from substrat.daemon.registry import STOP_REASONS
 from substrat.daemon.store import READ_IN_TOOL
@@ -108,7 +110,7 @@ class Supervisor:
             what = "forgets that ended agent" if holder.phase == Phase.ENDED else "continues it"
             raise Refused(f"the session {wish.session} is {holder.name}'s: {how} {what}")
         name = wish.name if wish.name is not None else self._new_name()
-        self._check_name(name)
+        self._check_name(name, parent)
         policy = self._policy(wish, parent)
         if parent is not None and not parent.policy.shows(policy):
             raise PolicyDenied(f"a child can't be shown more than its parent {parent.name}: leave the binds out")
@@ -174,12 +176,13 @@ class Supervisor:
 
         Raises:
             NotFound: no such addressee.
-            LimitReached: the message is too long or the inbox full.
+            LimitReached: the message is too long, the inbox full, or the addressee was woken too often.
         """
         if len(text.encode("utf-8", "replace")) > self._config.limits.message_bytes:
             raise LimitReached(f"a message may have {self._config.limits.message_bytes} bytes: write it to a file instead")
         with self.registry.change("message to the operator" if to == OPERATOR else "message sent"):
             if to == OPERATOR:
+                self.registry.check_mail(sender, None)
                 item = self._store.add_item(
                     Item(0, None, ItemKind.MESSAGE, sender.id, sender.name, text, self.registry.now())
                 )
@@ -188,6 +191,7 @@ class Supervisor:
             addressee = self.find(to)
             if addressee.id == sender.id:
                 raise Refused(f"{sender.name} can't send a message to itself")
+            self.registry.check_mail(sender, addressee)
             item = self._add(addressee, ItemKind.MESSAGE, text, sender, Event.MAIL)
             self._journal.tell(
                 Told(sender.id, open_turn_id(sender), "message:sent", f"to {addressee.name}: {text}"),
@@ -196,9 +200,9 @@ class Supervisor:
         return item
 
     def take_inbox(self, name: str) -> list[Item]:
-        """Hand out the messages that wait for an agent, once."""
+        """Hand out the messages that wait for an agent, once, as many as fit into one answer."""
         agent = self.find(name)
-        items = [item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE]
+        items = fitting([item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE])
         if items:
             with self.registry.change("inbox read"):
                 self._store.deliver(items, READ_IN_TOOL)
@@ -313,14 +317,21 @@ class Supervisor:
             depth, ancestor = depth + 1, above
         if depth > limits.depth:
             raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: the limit is {limits.depth}")
+        # So that one agent of the operator's can't use up all there may be.
+        members = [member for member in family(ancestor, self.registry.agents) if member.phase != Phase.ENDED]
+        if len(members) > limits.family:
+            raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, which is the limit of a family")
 
-    def _check_name(self, name: str) -> None:
+    def _check_name(self, name: str, parent: Agent | None) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
-        if name.lower() in RESERVED_NAMES or is_session_id(name.lower()):
+        if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or is_session_id(name.lower()):
             raise InvalidParams(f"the name {name!r} is reserved: choose another")
         if self.registry.has_name(name):
             raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")
+        alike = next((agent.name for agent in self.registry.agents if agent.name.lower() == name.lower()), None)
+        if parent is not None and alike is not None:
+            raise NameTaken(f"the name {name!r} can be taken for {alike!r}: choose another")
 
     def _new_name(self) -> str:
         number = len(self.registry.agents) + 1

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.tools")
 
+_ONLY_READ = (tools.Whoami, tools.ListAgents)
+"""Tools whose answers aren't kept for a repeated call: they have no effect, and an answer may be long."""
+
 
 class ToolCalls:
     """Performs the agents' tool calls.
@@ -62,7 +65,7 @@ class ToolCalls:
             call = tools.parse(name, arguments)
             with self._supervisor.registry.change(f"tool called: {name}"):
                 text = self._do(self._supervisor.find(agent), call)
-                if identity is not None:
+                if identity is not None and not isinstance(call, _ONLY_READ):
                     store.add_call(agent, turn, identity, json.dumps([text, False]))
         except (SubstratError, tools.BadArguments) as problem:
             return str(problem), True
@@ -138,10 +141,12 @@ class ToolCalls:
 
     def _check_inbox(self, caller: Agent) -> str:
         items = self._supervisor.take_inbox(caller.id)
+        more = self._supervisor.find(caller.id).waiting
         return _json(
             messages=[
                 {"id": item.id, "from": sender(item), "time": timestamp(item.time), "text": item.text} for item in items
-            ]
+            ],
+            **({"unread": more} if more else {}),
         )
 
     def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
@@ -24,7 +25,7 @@ from substrat.errors import SandboxFailed, StorageFailed
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from substrat.core.records import Process
     from substrat.daemon.places import TurnPlace
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.turn")
 
 _BATCH = 200
+_BYTES_PER_LINE, _FEWEST_LINES = 256, 1000
+"""How many lines `disk.turn_output` stands for: an event costs the state that much however short its line is."""
 _FULL_DISK_PAUSE = 1.0
 _FREEZE_PAUSE = 0.005
 AFTER_RESULT = "went on after its result"
@@ -116,6 +119,9 @@ class Books(Protocol):
     def turn_truncated(self, turn: str, size: int, expected: int) -> None:
         """The agent cut its own output."""
 
+    def turn_note(self, turn: str, kind: str, text: str) -> None:
+        """Something is to be told about the turn."""
+
     def turn_limit_reached(self, turn: str, limit: str) -> None:
         """The turn has run into one of `verdict.LIMITS`."""
 
@@ -162,6 +168,9 @@ class RunningTurn:
         self._result_seen = trio.Event()
         self._exited = trio.Event()
         self._calls = Pairing()
+        self._lines = 0
+        self._is_unread = False
+        self._is_too_long = False
         self._result: stream.Result | None = None
         self._process: Process | None = None
         self._inner: int | None = None
@@ -387,7 +396,7 @@ class RunningTurn:
         with self._watcher.watching(self._place.root) as change:
             while self._place.output_size() <= self._pace.output:
                 await change.wait()
-            await stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
+            await self._tell_too_long()
             # It is being stopped gently; one that goes on flooding the disk meanwhile is not.
             while self._place.output_size() <= 2 * self._pace.output:
                 await change.wait()
@@ -405,12 +414,13 @@ class RunningTurn:
         try:
             while True:
                 over = self._exited.is_set()
-                found = tail.read()
+                found = b"" if self._is_unread else tail.read()
                 if isinstance(found, Cut):
+                    self._lines += 1
                     await stored(lambda cut=found: self._books.turn_truncated(self.turn, cut.size, cut.expected))  # type: ignore[misc]
                     splitter = Splitter(found.position)
                 elif found:
-                    await self._take(list(splitter.feed(found)))
+                    await self._take(splitter.feed(found))
                     await trio.lowlevel.checkpoint()
                 elif over:
                     break
@@ -418,17 +428,33 @@ class RunningTurn:
                     await change.wait()
         finally:
             tail.close()
-        await self._take(list(splitter.finish()))
+        await self._take(splitter.finish())
         done.set()
 
-    async def _take(self, lines: list[Line]) -> None:
+    async def _take(self, lines: Iterator[Line]) -> None:
         """Pass lines on in batches, so that a flood of short ones doesn't hold up everybody else."""
-        for start in range(0, len(lines), _BATCH):
-            batch = lines[start : start + _BATCH]
+        most = max(_FEWEST_LINES, self._pace.output // _BYTES_PER_LINE) if self._pace.output else None
+        while not self._is_unread and (batch := list(islice(lines, _BATCH))):
+            self._lines += len(batch)
+            if most is not None and self._lines > most:
+                await self._stop_reading(batch[0].offset)
+                return
             decoded = [(line, stream.decode(line, self._calls)) for line in batch]
             last = batch[-1]
             await self._note(decoded, last.offset + last.length + last.ended)
             await trio.lowlevel.checkpoint()
+
+    async def _stop_reading(self, offset: int) -> None:
+        """Stop a turn that has written too many lines to be events, however few bytes they are."""
+        self._is_unread = True
+        text = f"what the agent wrote from byte {offset} on is too much to be read; it is in {self._place.stdout}"
+        await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text))
+        await self._tell_too_long()
+
+    async def _tell_too_long(self) -> None:
+        if not self._is_too_long:
+            self._is_too_long = True
+            await stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
 
     async def _note(self, decoded: list[tuple[Line, stream.Event]], offset: int) -> None:
         await stored(lambda: self._books.turn_lines(self.turn, decoded, offset))

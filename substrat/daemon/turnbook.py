@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import structlog
@@ -90,6 +91,8 @@ class TurnBook:
         for agent in sorted(queued, key=lambda agent: first.get(agent.id, 0)):
             if agent.retry_at is not None and agent.retry_at > now:
                 self._registry.wake_at(agent.retry_at)
+            elif (until := self._registry.asleep_until(agent)) is not None:
+                self._put_off(agent, until)
             elif gate is not None and not may_start:
                 gate.hold(agent)
             elif room > 0:
@@ -104,6 +107,20 @@ class TurnBook:
                     else:
                         self._registry.wake_at(now + 1.0)
                     return
+
+    def _put_off(self, agent: Agent, until: float) -> None:
+        """Let an agent wait that messages have woken too often."""
+        self._registry.wake_at(until)
+        text = (
+            f"its turn waits: messages alone have started its last {self._registry.config.limits.wakes} turns; it goes on "
+            f"at {prompts.timestamp(until)}, or when a person prompts it"
+        )
+        try:
+            with self._registry.change("wait told"):
+                self._registry.put(replace(agent, retry_at=until))
+                self._journal.tell(Told(agent.id, None, "turn:waiting", text))
+        except StorageFailed as problem:
+            log.error("wait not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
 
     def _start_turn(self, agent: Agent) -> None:
         items = _next_delivery(self._store.waiting_items(agent.id))
@@ -376,12 +393,7 @@ def _shortened(text: str) -> str:
 
 
 def _next_delivery(waiting: list[Item]) -> list[Item]:
-    """Choose what the next turn delivers: a prompt alone, or all messages up to the next prompt."""
+    """Choose what the next turn delivers: a prompt alone, or messages up to the next prompt, as many as one takes."""
     if waiting[0].kind is not ItemKind.MESSAGE:
         return waiting[:1]
-    batch = []
-    for item in waiting:
-        if item.kind is not ItemKind.MESSAGE:
-            break
-        batch.append(item)
-    return batch
+    return prompts.fitting(list(takewhile(lambda item: item.kind is ItemKind.MESSAGE, waiting)))

@@ -28,8 +28,8 @@ class LineSplitter:
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        self._pieces: list[bytes] = []
-        self._held = 0
+        # One buffer, because a peer that sends byte by byte would make a list of as many objects.
+        self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take in bytes and give back each line that they complete, without its newline.
@@ -40,18 +40,15 @@ class LineSplitter:
         *complete, rest = data.split(b"\n")
         for part in complete:
             self._hold(part)
-            line = b"".join(self._pieces)
-            self._pieces.clear()
-            self._held = 0
+            line = bytes(self._held)
+            self._held.clear()
             yield line
         self._hold(rest)
 
     def _hold(self, part: bytes) -> None:
-        self._held += len(part)
-        if self._held > self._limit:
+        if len(self._held) + len(part) > self._limit:
             raise errors.MessageTooLarge(f"a message may have {self._limit} bytes; this one is longer, send less")
-        if part:
-            self._pieces.append(part)
+        self._held += part
 
 
 def request(request_id: int, method: str, params: dict[str, object]) -> bytes:

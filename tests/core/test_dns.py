@@ -91,3 +91,22 @@ def test_malformed(message, code):
 
 def test_bytes_that_names_do_not_have_show():
     assert dns.parse(query(["evil.com\0", "b\xe9"])).name == "evil?com?.b?"
+
+
+@given(st.lists(st.sampled_from([b"\xc0\x0c", b"\xc0\x0e", b"\xc0\xff", b"\x01a", b"\x3f", b"\x40", b"\0"]), max_size=9))
+def test_pointers_lead_nowhere(parts):
+    """A pointer has nothing before the question to point at, so a loop of them isn't followed."""
+    message = struct.pack("!6H", 7, 0, 1, 0, 0, 0) + b"".join(parts) + struct.pack("!2H", 1, 1)
+    read = dns.parse(message)
+    if isinstance(read, dns.Query):
+        assert b"\xc0" not in read.question[:-4]
+        assert len(read.name) < 255
+
+
+@given(st.lists(st.binary(min_size=1, max_size=63), max_size=6), st.booleans())
+def test_an_answer_fits_into_the_smallest_datagram(parts, edns):
+    name = b"".join(bytes([len(part)]) + part for part in parts) + b"\0"
+    head = struct.pack("!6H", 7, 0x0100, 1, 0, 0, int(edns))
+    asked = dns.parse(head + name + struct.pack("!2H", dns.AAAA, 1) + (EDNS if edns else b""))
+    if isinstance(asked, dns.Query):
+        assert len(dns.answer(asked, 0, ("fd00::1",))) <= 512

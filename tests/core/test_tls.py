@@ -104,3 +104,18 @@ def test_damage_is_no_exception(place, byte):
 
 
 HELLO = hello(NAME)
+
+
+@given(st.binary(max_size=300), st.integers(0, 600), st.integers(0, 255), st.booleans())
+def test_what_is_decided_stays_so_whatever_follows(more, place, byte, damaged):
+    """Bytes arrive in pieces: a decision about the first must not depend on how many there were."""
+    data = bytearray(HELLO)
+    if damaged:
+        data[place % len(data)] = byte
+    data = bytes(data[: place + 1]) + more
+    decided = None
+    for size in range(0, len(data) + 1, 7):
+        found = tls.read(data[:size])
+        if decided is not None and decided.kind is not Kind.INCOMPLETE:
+            assert found == decided
+        decided = found

@@ -72,10 +72,20 @@ def test_what_cannot_be_a_name(house, name):
     assert not house.registry.agents
 
 
-@pytest.mark.parametrize("name", ["operator", "Operator", "substrat", "all", "me", "parent", SESSION, SESSION.upper()])
+@pytest.mark.parametrize(
+    "name", ["operator", "Operator", "sub-strat", "System", "all", "me", "parent", SESSION, SESSION.upper()]
+)
 def test_reserved_names(house, name):
     with pytest.raises(InvalidParams, match="reserved"):
         house.spawn(name)
+
+
+def test_a_child_cannot_have_a_name_like_anothers(house):
+    house.spawn("Anna")
+    house.spawn("anna")
+    house.spawn("bob")
+    with pytest.raises(NameTaken, match="the name 'BOB' can be taken for 'bob'"):
+        house.spawn("BOB", "task", parent="anna")
 
 
 def test_a_name_can_be_used_once(house):

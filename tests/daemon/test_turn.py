@@ -37,6 +37,7 @@ class Books:
         self.offset = 0
         self.truncated = []
         self.limits = []
+        self.notes = []
         self.too_long = []
         self.failures = 0
         self.news = trio.Event()
@@ -67,6 +68,10 @@ class Books:
     def turn_limit_reached(self, _turn, limit):
         self._write()
         self.limits.append(limit)
+
+    def turn_note(self, _turn, kind, text):
+        self._write()
+        self.notes.append((kind, text))
 
     def turn_output_too_long(self, _turn, limit):
         self._write()

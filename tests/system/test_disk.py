@@ -27,6 +27,17 @@ def test_a_turn_that_writes_too_much_is_stopped_and_says_so(house, where):
     assert house.show("anna")["state"] == "failed"
 
 
+def test_many_short_lines_are_too_much_too(house):
+    """Each is an event, which costs the state more than its bytes."""
+    house.start(agent=house.program('begin()\nos.write(1, b"{}\\n" * 100_000)\nfinish()\n'), config=LIMIT)
+    agent = house.spawn("anna", house.workspace(), "x")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+    assert "disk.turn_output" in agent["turn"]["error"]
+    assert len(house.events("anna")) < 5000
+    (note,) = house.events("anna", "turn:output-unread")
+    assert "too much to be read" in note["text"]
+
+
 def test_the_limit_holds_for_a_turn_that_the_daemon_found_running(house, until):
     source = 'begin()\nmark("ready")\nwait_for("go")\nfor _ in range(200):\n    say("x" * 10000)\nsignal.pause()\n'
     house.start(agent=house.program(source), config=LIMIT)

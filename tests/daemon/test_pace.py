@@ -1,0 +1,30 @@
+"""A pace on a clock that only goes when everybody waits."""
+
+import trio
+
+from substrat.daemon.pace import Pace
+
+
+async def test_so_much_at_once_and_so_much_a_second_from_then_on(autojump_clock):
+    pace = Pace(10.0, 5.0)
+    start = trio.current_time()
+    for _ in range(5):
+        await pace.wait()
+    assert trio.current_time() == start
+    for _ in range(20):
+        await pace.wait()
+    assert abs(trio.current_time() - start - 2.0) < 0.01
+    await trio.sleep(100)
+    quiet = trio.current_time()
+    for _ in range(5):
+        await pace.wait()
+    assert trio.current_time() == quiet
+
+
+async def test_several_share_it(autojump_clock):
+    pace = Pace(10.0, 1.0)
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(11):
+            nursery.start_soon(pace.wait)
+    assert abs(trio.current_time() - start - 1.0) < 0.01
