@@ -50,17 +50,20 @@ def program(spec: Spec) -> tuple[str, ...]:
     return (PRLIMIT, *limits, "--", *spec.command) if spec.limits else spec.command
 
 
-def options(spec: Spec, *, watched: bool = True) -> list[str]:
+def options(spec: Spec, *, watched: bool = True, tied: bool = False) -> list[str]:
     """Return bubblewrap's options: everything but the command it runs.
 
-    There is no `--die-with-parent`: a turn outlives the daemon that started it.
+    A turn's have no `--die-with-parent`: it outlives the daemon that started it.
 
     Args:
         spec: the sandbox.
         watched: whether bubblewrap finds `STATUS_FD`, to report to, `LOCK_FD` and `SECCOMP_FD` open.
+        tied: whether the sandbox ends with the thread that started it, and with its command.
     """
     descriptors = ("--json-status-fd", STATUS_FD, "--sync-fd", LOCK_FD, "--seccomp", SECCOMP_FD)
     args = [*(map(str, descriptors) if watched else ()), *ISOLATION, "--hostname", spec.hostname]
+    if tied:
+        args.append("--die-with-parent")
     if spec.network is Network.NONE:
         args.append("--unshare-net")
     for mount in ordered(spec.mounts):

@@ -31,14 +31,15 @@ class Start(NamedTuple):
     options: bytes
 
 
-def start(program: str, spec: Spec) -> Start:
+def start(program: str, spec: Spec, *, tied: bool = False) -> Start:
     """Return what `command` returns, with the options apart and, for `filtered`, `bwrap.NETWORK_FD` as the channel.
 
     Args:
         program: bubblewrap's path.
         spec: the sandbox.
+        tied: as in `bwrap.options`.
     """
-    options = b"".join(os.fsencode(option) + b"\0" for option in bwrap.options(spec))
+    options = b"".join(os.fsencode(option) + b"\0" for option in bwrap.options(spec, tied=tied))
     launcher = _launcher(spec, str(bwrap.NETWORK_FD))
     return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options)
 

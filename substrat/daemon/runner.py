@@ -9,6 +9,7 @@ import os
 import secrets
 import shlex
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +38,7 @@ from substrat.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from sandbox.spec import Spec
     from substrat.core.records import Agent, Process, Turn
@@ -243,7 +244,7 @@ class TurnRunner:
             raise NamespacesForbidden(f"no filtered network can be made here ({obstacle.reason}): {obstacle.remedy}")
         self._has_filtered = True
 
-    def _spec(self, agent: Agent) -> Spec:
+    def _spec(self, agent: Agent, place: AgentPlace | None = None, instead: tuple[str, ...] = ()) -> Spec:
         agent_program = program.find(self.config.agent.binary)
         _, python_needs = program.find_python()
         around = blueprint.Surroundings(
@@ -261,8 +262,9 @@ class TurnRunner:
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
-        command = cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
-        return blueprint.spec(agent, self._places.agent(agent.id), around, command, workspace.git_files(agent.workspace))
+        command = instead or cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
+        place = place or self._places.agent(agent.id)
+        return blueprint.spec(agent, place, around, command, workspace.git_files(agent.workspace))
 
     def _limits(self) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
@@ -393,24 +395,10 @@ class TurnRunner:
 
     async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace, network: TurnNetwork | None) -> Launch:
         """Make everything a turn's sandbox shows, and say what starts it."""
-        bubblewrap = await self._find_bubblewrap()
-        if network is not None:
-            await self._check_filtered(bubblewrap)
-        if self.check_workspace(agent.workspace) != agent.workspace:
-            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         self.check_resumable(agent)
-        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
-        self._make_mount_point(agent.workspace)
-        python = program.find_python()[0]
-        identity = await self._git.identity(agent.name)
-        self._registry.points.before("files made")
-        note = await trio.to_thread.run_sync(
-            self._places.agent(agent.id).prepare,
-            agent, self._registry.name_of(agent.parent), self._user, python, identity,
-        )  # fmt: skip
+        bubblewrap, note = await self._furnish(agent, self._places.agent(agent.id), filtered=network is not None)
         if note is not None:
             self._book.turn_note(turn.id, "workspace:left-out", note)
-        self._registry.points.after("files made")
         self._registry.points.before("prompt written")
         await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn))
         self._registry.points.after("prompt written")
@@ -419,6 +407,58 @@ class TurnRunner:
         version = program.version_of(spec.command[0])
         channel = network.channel if network is not None else None
         return Launch(started.command, dict(spec.environment), started.options, version, channel)
+
+    async def prepare_visit(
+        self, agent: Agent, place: AgentPlace, command: tuple[str, ...], network: TurnNetwork | None
+    ) -> Launch:
+        """Make everything that an agent's sandbox shows, and say what starts another command in such a sandbox.
+
+        Args:
+            agent: the agent.
+            place: its directories, with one of the command's own for what is generated.
+            command: what is run instead of the agent program.
+            network: the command's `filtered` network, if the agent has one.
+
+        Raises:
+            SubstratError: a part of the sandbox is missing; nothing is running.
+        """
+        bubblewrap, _ = await self._furnish(agent, place, filtered=network is not None)
+        spec = self._spec(agent, place, command)
+        started = launch.start(bubblewrap.path, spec, tied=True)
+        channel = network.channel if network is not None else None
+        return Launch(started.command, dict(spec.environment), started.options, channel=channel)
+
+    async def _furnish(self, agent: Agent, place: AgentPlace, *, filtered: bool) -> tuple[host.Bubblewrap, str | None]:
+        """Make everything an agent's sandbox shows; returns bubblewrap, and what was left out and why."""
+        bubblewrap = await self._find_bubblewrap()
+        if filtered:
+            await self._check_filtered(bubblewrap)
+        if self.check_workspace(agent.workspace) != agent.workspace:
+            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
+        self._make_mount_point(agent.workspace)
+        python = program.find_python()[0]
+        identity = await self._git.identity(agent.name)
+        self._registry.points.before("files made")
+        note = await trio.to_thread.run_sync(
+            place.prepare, agent, self._registry.name_of(agent.parent), self._user, python, identity
+        )
+        self._registry.points.after("files made")
+        return bubblewrap, note
+
+    @contextmanager
+    def occupying(self, directory: str) -> Iterator[None]:
+        """Keep what is mounted in a workspace for as long as something else than a turn runs there."""
+        self._occupied[directory] += 1
+        try:
+            yield
+        finally:
+            self._occupied[directory] -= 1
+            try:
+                self.remove_mount_points()
+            except StorageFailed as problem:
+                # The next turn's end, or the next daemon, removes them.
+                log.error("a mount point stays for now", reason=problem.message)  # noqa: TRY400
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns
