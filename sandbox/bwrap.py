@@ -62,18 +62,23 @@ def held(spec: Spec) -> tuple[Bind, ...]:
     return tuple(mount for mount in ordered(spec.mounts) if isinstance(mount, Bind) and mount.held)
 
 
-def options(spec: Spec, *, watched: bool = True, descriptors: Mapping[Bind, int] | None = None) -> list[str]:
+def options(
+    spec: Spec, *, watched: bool = True, descriptors: Mapping[Bind, int] | None = None, tied: bool = False
+) -> list[str]:
     """Return bubblewrap's options: everything but the command it runs.
 
-    There is no `--die-with-parent`: a turn outlives the daemon that started it.
+    A turn's have no `--die-with-parent`: it outlives the daemon that started it.
 
     Args:
         spec: the sandbox.
         watched: whether bubblewrap finds `STATUS_FD`, to report to, `LOCK_FD` and `SECCOMP_FD` open.
         descriptors: where it finds what is `held` open.
+        tied: whether the sandbox ends with the thread that started it, and with its command.
     """
     reports = ("--json-status-fd", STATUS_FD, "--sync-fd", LOCK_FD, "--seccomp", SECCOMP_FD)
     args = [*(map(str, reports) if watched else ()), *ISOLATION, "--hostname", spec.hostname]
+    if tied:
+        args.append("--die-with-parent")
     if spec.network is Network.NONE:
         args.append("--unshare-net")
     found = descriptors or {}

@@ -31,16 +31,17 @@ class Start(NamedTuple):
     options: bytes
 
 
-def start(program: str, spec: Spec, *, by_descriptor: bool = False) -> Start:
+def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool = False) -> Start:
     """Return what `command` returns, with the options apart and, for `filtered`, `bwrap.NETWORK_FD` as the channel.
 
     Args:
         program: bubblewrap's path.
         spec: the sandbox.
         by_descriptor: whether it finds what is `bwrap.held` open.
+        tied: as in `bwrap.options`.
     """
     held = {mount: bwrap.FIRST_SOURCE_FD + number for number, mount in enumerate(bwrap.held(spec))}
-    made = bwrap.options(spec, descriptors=held if by_descriptor else None)
+    made = bwrap.options(spec, descriptors=held if by_descriptor else None, tied=tied)
     options = b"".join(os.fsencode(option) + b"\0" for option in made)
     launcher = _launcher(spec, str(bwrap.NETWORK_FD))
     return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options)

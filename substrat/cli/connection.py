@@ -8,6 +8,7 @@ from __future__ import annotations
 import _socket
 import json
 import os
+import sys
 from collections import deque
 
 from substrat import __version__, errors, paths
@@ -149,6 +150,26 @@ class Connection:
     def has_answer(self, number: int) -> bool:
         """Return whether the answer to a request has come."""
         return number in self._answers
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for waiting until `take_in` has something to do."""
+        return self._socket.fileno()
+
+    def take_in(self) -> None:
+        """Send what is queued, then take whatever has come, or wait for something to come."""
+        self._flush()
+        self._lines.extend(self._splitter.feed(self._receive()))
+        while self._lines:
+            self._take_message()
+
+    def send_queued(self) -> None:
+        """Send the requests that are queued, without waiting for an answer."""
+        self._flush()
+
+    def peer_uid(self) -> int:
+        """Return the daemon's user (SO_PEERCRED, unix(7))."""
+        found = self._socket.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        return int.from_bytes(found[4:8], sys.byteorder)
 
     def wait_for_end(self) -> None:
         """Wait until the daemon closes the connection."""

@@ -9,6 +9,7 @@ VERBS = {
     "send": "queue a prompt for an agent",
     "ls": "list the agents",
     "show": "everything about one agent",
+    "exec": "run a command, or a shell, in an agent's sandbox",
     "tree": "which agent spawned which",
     "logs": "what an agent did, and with -f what it does",
     "transcript": "what an agent was asked, said and did, turn by turn",
@@ -35,6 +36,6 @@ VERBS = {
 
 # Verbs whose arguments are names of agents, for the completion scripts.
 TAKES_AGENTS = (
-    "send", "show", "logs", "transcript", "usage", "wait", "suspend", "resume", "interrupt", "end", "rm", "export",
+    "send", "show", "exec", "logs", "transcript", "usage", "wait", "suspend", "resume", "interrupt", "end", "rm", "export",
     "allow",
 )  # fmt: skip

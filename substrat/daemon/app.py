@@ -33,6 +33,7 @@ from substrat.daemon.supervisor import Supervisor
 from substrat.daemon.sweeper import Sweeper
 from substrat.daemon.tools import ToolCalls
 from substrat.daemon.turnbook import TurnBook
+from substrat.daemon.visits import Visits
 from substrat.daemon.watch import Watcher
 from substrat.daemon.workspace import User
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable
@@ -104,11 +105,14 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 registry, book, places, user, watcher, nursery, sweeper, agent_door.serve, settings.environ, now
             )
             chats, allowances = Chats(user.home, runner.find_bubblewrap), Allowances(registry)
-            door = OperatorDoor(supervisor, runner, places, chats, questions, allowances, nursery.cancel_scope.cancel)
+            visits = Visits(registry, runner, places, watcher, sweeper)
+            door = OperatorDoor(
+                supervisor, runner, places, chats, questions, allowances, visits, nursery.cancel_scope.cancel
+            )
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
             book.attach(runner)
-            runner.remove_mount_points()
+            _tidy_up(visits, runner)
             nursery.start_soon(sweeper.run)
             reminders.tell_due()
 
@@ -132,6 +136,12 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         if held is None:
             _remove_socket(places.runtime)
         log.info("stopped", turns_going_on=registry.running)
+
+
+def _tidy_up(visits: Visits, runner: TurnRunner) -> None:
+    """Remove what a daemon that was killed has left."""
+    visits.end_those_before()
+    runner.remove_mount_points()
 
 
 async def _obey_signals(

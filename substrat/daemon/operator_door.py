@@ -17,6 +17,7 @@ from substrat.core.records import Restore
 from substrat.core.usage import family, total
 from substrat.daemon import journal, rpc, sockets
 from substrat.daemon.supervisor import Wish, bounded
+from substrat.daemon.visits import Call
 from substrat.errors import InvalidParams, NotFound, Refused, SessionDamaged
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from substrat.daemon.rpc import Connection, Params
     from substrat.daemon.runner import TurnRunner
     from substrat.daemon.supervisor import Supervisor
+    from substrat.daemon.visits import Visits
 
 log = structlog.get_logger("substrat.operator_door")
 
@@ -83,6 +85,7 @@ class OperatorDoor:
         chats: the user's chats.
         questions: what waits for the operator.
         allowances: what `filtered` networks let through.
+        visits: the operator's commands in agents' sandboxes.
         stop: stops the daemon.
     """
 
@@ -94,6 +97,7 @@ class OperatorDoor:
         chats: Chats,
         questions: Questions,
         allowances: Allowances,
+        visits: Visits,
         stop: Callable[[], None],
     ) -> None:
         self._supervisor = supervisor
@@ -103,6 +107,7 @@ class OperatorDoor:
         self._chats = chats
         self._questions = questions
         self._allowances = allowances
+        self._visits = visits
         self._stop = stop
         self._handlers: dict[str, Callable[[Connection, Params], Awaitable[object]]] = {
             "agent.spawn": self._spawn,
@@ -117,6 +122,7 @@ class OperatorDoor:
             "agent.end": self._end,
             "agent.rm": self._rm,
             "agent.explain": self._explain,
+            "agent.exec": self._exec,
             "agent.turns": self._turns,
             "agent.usage": self._usage,
             "agent.network": self._network,
@@ -231,11 +237,17 @@ class OperatorDoor:
         return {"agent": agent_object(agent), "message": item}
 
     async def _rm(self, _connection: Connection, params: Params) -> object:
+        self._visits.check_none(self._supervisor.find(_text(params, "agent")))
         self._supervisor.remove(_text(params, "agent"))
         return None
 
     async def _explain(self, _connection: Connection, params: Params) -> object:
         return (await self._runner.explain(self._supervisor.find(_text(params, "agent"))))._asdict()
+
+    async def _exec(self, _connection: Connection, params: Params) -> object:
+        agent, command = self._supervisor.find(_text(params, "agent")), cast("list[str]", params["command"])
+        call = Call(tuple(command), _text(params, "descriptors"), _optional(params, "terminal"))
+        return {"exit_code": await self._visits.run(agent, call)}
 
     async def _turns(self, _connection: Connection, params: Params) -> object:
         agent, after = self._supervisor.find(_text(params, "agent")), cast("int", params.get("after", 0))

@@ -44,9 +44,19 @@ class Places(NamedTuple):
         """What couldn't be read and was set aside."""
         return os.path.join(self.state, "damaged")
 
+    @property
+    def visits(self) -> str:
+        """Where the operator's commands in agents' sandboxes have their files, while they run."""
+        return os.path.join(self.state, "visits")
+
     def agent(self, agent_id: str) -> AgentPlace:
         """Return an agent's directories."""
         return AgentPlace(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
+
+    def visit(self, agent_id: str, visit: str) -> tuple[AgentPlace, TurnPlace]:
+        """Return the directories of a command in an agent's sandbox: the agent's own, but for what is generated anew."""
+        root = os.path.join(self.visits, visit)
+        return self.agent(agent_id)._replace(made=root), TurnPlace(root)
 
 
 class TurnPlace(NamedTuple):
@@ -167,15 +177,17 @@ class AgentPlace(NamedTuple):
     Args:
         root: `<state>/agents/<uuid>`.
         door: `<runtime>/agents/<uuid>`, the directory of its socket.
+        made: where the files are that `prepare` generates; empty: in `root`, which a running turn may be looking at.
     """
 
     root: str
     door: str
+    made: str = ""
 
     @property
     def cursor(self) -> str:
         """What is bound over `<workspace>/.cursor`."""
-        return os.path.join(self.root, "cursor")
+        return os.path.join(self.made or self.root, "cursor")
 
     @property
     def mcp_json(self) -> str:
@@ -200,22 +212,22 @@ class AgentPlace(NamedTuple):
     @property
     def etc(self) -> str:
         """Generated files for `/etc`."""
-        return os.path.join(self.root, "etc")
+        return os.path.join(self.made or self.root, "etc")
 
     @property
     def gitconfig(self) -> str:
         """The generated `~/.gitconfig`."""
-        return os.path.join(self.root, "gitconfig")
+        return os.path.join(self.made or self.root, "gitconfig")
 
     @property
     def git(self) -> str:
         """Generated git files that keep our files in `.cursor` out of the agent's commits; its `~/.config/git`."""
-        return os.path.join(self.root, "git")
+        return os.path.join(self.made or self.root, "git")
 
     @property
     def own_mcp_json(self) -> str:
         """The workspace's own `.cursor/mcp.json`, as git has to see it."""
-        return os.path.join(self.root, "own-mcp.json")
+        return os.path.join(self.made or self.root, "own-mcp.json")
 
     @property
     def socket(self) -> str:

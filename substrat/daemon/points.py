@@ -38,7 +38,7 @@ WITHIN_A_TOOL = (
 ACTS = (
     "files made", "prompt written", "sandbox started", "operator socket made", "agent socket made", "agent socket removed",
     "mount point made", "mount point removed", "files removed", "SIGINT sent", "SIGTERM sent", "sandbox killed",
-    "sandbox frozen", "sandbox thawed", "daemon ready",
+    "sandbox frozen", "sandbox thawed", "visit started", "visit ended", "daemon ready",
 )  # fmt: skip
 """What is done outside the database."""
 MOMENTS = ("sandbox to be adopted", "tool to be answered", "daemon to be stopped")

@@ -306,6 +306,20 @@ def kill_recorded(outer: Process) -> None:
             os.close(descriptor)
 
 
+def kill_holders(path: str, descriptor: int) -> None:
+    """Kill whoever has a file open under a certain descriptor: a sandbox whose processes nobody wrote down.
+
+    Args:
+        path: the file.
+        descriptor: its number in each of them.
+    """
+    path = os.path.realpath(path)
+    for entry in os.listdir("/proc"):
+        with suppress(OSError):  # it has ended meanwhile, or is another user's
+            if entry.isdigit() and os.readlink(f"/proc/{entry}/fd/{descriptor}") == path:
+                os.kill(int(entry), signal.SIGKILL)
+
+
 def kill_sandbox_of(outer: int) -> None:
     """Kill the sandbox of an outer process that is our own child and hasn't been waited for.
 

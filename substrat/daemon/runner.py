@@ -9,6 +9,7 @@ import os
 import secrets
 import shlex
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +40,7 @@ from substrat.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from sandbox.spec import Spec
     from substrat.core.records import Agent, Process, Shown, Turn
@@ -66,6 +67,14 @@ class Explanation(NamedTuple):
     command: str
     environment: dict[str, str]
     program: str
+
+
+class Furnished(NamedTuple):
+    """What was made for a sandbox: bubblewrap, what is protected, and what there is to tell, with its events' kinds."""
+
+    bubblewrap: host.Bubblewrap
+    guard: Guard
+    notes: tuple[tuple[str, str], ...]
 
 
 class TurnRunner:
@@ -134,7 +143,7 @@ class TurnRunner:
         place = self._places.agent(agent.id).turn(turn.number)
         left = guard.decode(place.read_guard()) if turn.process is not None or place.is_held() else None
         self._occupied[agent.workspace] += 1
-        self._occupy(turn, (*left.shared, *_writable(agent)) if left is not None else ())
+        self._occupy(turn.id, (*left.shared, *_writable(agent)) if left is not None else ())
         self._nursery.start_soon(self._run, agent, turn)
 
     def stop(self, turn_id: str, reason: str) -> None:
@@ -268,7 +277,7 @@ class TurnRunner:
             raise NamespacesForbidden(f"no filtered network can be made here ({obstacle.reason}): {obstacle.remedy}")
         self._has_filtered = True
 
-    def _spec(self, agent: Agent, found: Guard) -> Spec:
+    def _spec(self, agent: Agent, found: Guard, place: AgentPlace | None = None, instead: tuple[str, ...] = ()) -> Spec:
         agent_program = program.find(self.config.agent.binary)
         _, python_needs = program.find_python()
         around = blueprint.Surroundings(
@@ -287,8 +296,8 @@ class TurnRunner:
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
-        command = cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
-        return blueprint.spec(agent, self._places.agent(agent.id), around, command, found)
+        command = instead or cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
+        return blueprint.spec(agent, place or self._places.agent(agent.id), around, command, found)
 
     def _limits(self) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
@@ -308,7 +317,7 @@ class TurnRunner:
             self._sweeper.wake()
             if self._bubblewrap is not None and left is not None:
                 await self._git.forget_size(self._bubblewrap, agent.workspace, ".cursor/mcp.json", left)
-            self._leave(agent, turn)
+            self._leave(agent, turn.id)
             await stored(self.remove_mount_points)
         except Exception:
             # Whatever it is, it is this agent's; the others and the daemon go on.
@@ -324,13 +333,13 @@ class TurnRunner:
         if told is not None:
             await stored(partial(self._book.turn_note, turn.id, "workspace:unprotected", told))
 
-    def _occupy(self, turn: Turn, shared: tuple[str, ...]) -> None:
-        """Keep what stands in git directories elsewhere for a turn's sake."""
-        self._shared[turn.id] = shared
+    def _occupy(self, holder: str, shared: tuple[str, ...]) -> None:
+        """Keep what stands in git directories elsewhere for the sake of a turn, or of whatever else runs."""
+        self._shared[holder] = shared
         self._occupied.update(shared)
 
-    def _leave(self, agent: Agent, turn: Turn) -> None:
-        self._occupied.subtract((agent.workspace, *self._shared.pop(turn.id, ())))
+    def _leave(self, agent: Agent, holder: str) -> None:
+        self._occupied.subtract((agent.workspace, *self._shared.pop(holder, ())))
         self._occupied = +self._occupied
 
     async def _shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
@@ -449,30 +458,39 @@ class TurnRunner:
 
     async def _prepare(self, agent: Agent, turn: Turn, place: TurnPlace, network: TurnNetwork | None) -> Launch:
         """Make everything a turn's sandbox shows, and say what starts it."""
-        bubblewrap = await self._find_bubblewrap()
-        if network is not None:
-            await self._check_filtered(bubblewrap)
-        if self.check_workspace(agent.workspace) != agent.workspace:
-            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         self.check_resumable(agent)
-        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
-        found = await self._protect(agent, turn)
-        python = program.find_python()[0]
-        identity = await self._git.identity(agent.name)
-        self._registry.points.before("files made")
-        note = await trio.to_thread.run_sync(
-            self._places.agent(agent.id).prepare,
-            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
-        )  # fmt: skip
-        if note is not None:
-            self._book.turn_note(turn.id, "workspace:left-out", note)
-        self._registry.points.after("files made")
+        furnished = await self._furnish(agent, self._places.agent(agent.id), turn.id, filtered=network is not None)
+        for kind, note in furnished.notes:
+            self._book.turn_note(turn.id, kind, note)
         self._registry.points.before("prompt written")
-        await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn), guard.encode(found))
+        await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn), guard.encode(furnished.guard))
         self._registry.points.after("prompt written")
-        spec = self._spec(agent, found)
+        return await self._launch(furnished.bubblewrap, self._spec(agent, furnished.guard), network)
+
+    async def prepare_visit(
+        self, agent: Agent, place: AgentPlace, command: tuple[str, ...], network: TurnNetwork | None
+    ) -> Launch:
+        """Make everything that an agent's sandbox shows, and say what starts another command in such a sandbox.
+
+        Args:
+            agent: the agent.
+            place: its directories, with one of the command's own for what is generated.
+            command: what is run instead of the agent program.
+            network: the command's `filtered` network, if the agent has one.
+
+        Raises:
+            SubstratError: a part of the sandbox is missing; nothing is running.
+        """
+        furnished = await self._furnish(agent, place, place.made, filtered=network is not None)
+        spec = self._spec(agent, furnished.guard, place, command)
+        return await self._launch(furnished.bubblewrap, spec, network, tied=True)
+
+    async def _launch(
+        self, bubblewrap: host.Bubblewrap, spec: Spec, network: TurnNetwork | None, *, tied: bool = False
+    ) -> Launch:
+        """Say what starts a sandbox, with everything opened that is bound by descriptor."""
         by_descriptor = bubblewrap.takes_descriptors
-        started = launch.start(bubblewrap.path, spec, by_descriptor=by_descriptor)
+        started = launch.start(bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
         version = program.version_of(spec.command[0])
         channel = network.channel if network is not None else None
         held = await trio.to_thread.run_sync(sources.open_all, bwrap.held(spec))
@@ -480,6 +498,49 @@ class TurnRunner:
             sources.close_all(held)
             held = ()
         return Launch(started.command, dict(spec.environment), started.options, version, channel, held)
+
+    async def _furnish(self, agent: Agent, place: AgentPlace, holder: str, *, filtered: bool) -> Furnished:
+        """Make everything an agent's sandbox shows.
+
+        Args:
+            agent: the agent.
+            place: its directories.
+            holder: the turn, or whatever else the sandbox is for.
+            filtered: whether it has a `filtered` network.
+        """
+        bubblewrap = await self._find_bubblewrap()
+        if filtered:
+            await self._check_filtered(bubblewrap)
+        if self.check_workspace(agent.workspace) != agent.workspace:
+            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
+        found, unprotected = await self._protect(agent, holder)
+        python = program.find_python()[0]
+        identity = await self._git.identity(agent.name)
+        self._registry.points.before("files made")
+        left_out = await trio.to_thread.run_sync(
+            place.prepare,
+            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
+        )  # fmt: skip
+        self._registry.points.after("files made")
+        notes = [("workspace:unprotected", note) for note in unprotected]
+        if left_out is not None:
+            notes.append(("workspace:left-out", left_out))
+        return Furnished(bubblewrap, found, tuple(notes))
+
+    @contextmanager
+    def occupying(self, agent: Agent, holder: str) -> Iterator[None]:
+        """Keep what is mounted in an agent's workspace for as long as something else than a turn runs there."""
+        self._occupied[agent.workspace] += 1
+        try:
+            yield
+        finally:
+            self._leave(agent, holder)
+            try:
+                self.remove_mount_points()
+            except StorageFailed as problem:
+                # The next turn's end, or the next daemon, removes them.
+                log.error("a mount point stays for now", reason=problem.message)  # noqa: TRY400
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self.config.turns
@@ -489,16 +550,19 @@ class TurnRunner:
         output = self.config.disk.turn_output
         return Pace(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
 
-    async def _protect(self, agent: Agent, turn: Turn) -> Guard:
-        """Find what has to be protected in a workspace, and make what is mounted over where something is missing."""
+    async def _protect(self, agent: Agent, holder: str) -> tuple[Guard, tuple[str, ...]]:
+        """Find what has to be protected in a workspace, and make what is mounted over where something is missing.
+
+        Returns:
+            What was found, and what can't be protected.
+        """
         shared, own, refused = await self._shared_with(agent)
-        self._occupied.subtract(self._shared.get(turn.id, ()))
-        self._occupy(turn, (*shared, *_writable(agent)))
+        self._occupied.subtract(self._shared.get(holder, ()))
+        self._occupy(holder, (*shared, *_writable(agent)))
         found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, _writable(agent))
-        for note in (*found.notes, *([refused] if refused is not None else [])):
-            self._book.turn_note(turn.id, "workspace:unprotected", note)
+        notes = (*found.notes, *([refused] if refused is not None else []))
         made = self._make_mount_points(found.missing)
-        return msgspec.structs.replace(found, missing=made)
+        return msgspec.structs.replace(found, missing=made), notes
 
     def _make_mount_points(self, paths: tuple[str, ...]) -> tuple[str, ...]:
         """Make what is mounted over; what somebody has made meanwhile is mounted over itself."""

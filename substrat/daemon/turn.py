@@ -257,7 +257,7 @@ class RunningTurn:
             files.append(self._place.take_lock())
             files.append(process.call_filter())
             self._points.before("sandbox started")
-            self._process = process.start(launch.command, launch.environment, _in_their_places(files, launch))
+            self._process = process.start(launch.command, launch.environment, in_their_places(files, launch))
             self._points.after("sandbox started")
         except OSError as problem:
             if disk_is_full(problem):
@@ -464,7 +464,7 @@ class RunningTurn:
                 self._result_seen.set()
 
 
-def _in_their_places(files: Sequence[int], launch: Launch) -> Sequence[int | None]:
+def in_their_places(files: Sequence[int], launch: Launch) -> Sequence[int | None]:
     """Put the launcher's channel and what is bound by descriptor where they are looked for."""
     channel = launch.channel.fileno() if launch.channel is not None else None
     before = [*files, *[None] * (NETWORK_FD - len(files)), channel]

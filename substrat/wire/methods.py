@@ -111,6 +111,12 @@ METHODS = (
     Method("agent.end", "finishes the agent; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
     Method("agent.rm", "forgets an agent that isn't running, its files and its events", "null", (_AGENT,)),
     Method("agent.explain", "how the next turn would be started", "`{command, environment, program}`", (_AGENT,)),
+    Method("agent.exec", "runs a command in the agent's sandbox; answers when it has ended", "`{exit_code}`", (
+        _AGENT,
+        Param("command", "strings", "the program and its arguments, as seen from inside", required=True),
+        Param("descriptors", "string", "absolute path of the Unix socket they are handed over on", required=True),
+        Param("terminal", "string", "`TERM` of the terminal that standard input is; absent: it is none"),
+    ), waits=True),
     Method("agent.turns", "a page of an agent's turns", "`{turns, after}`; `after` is where to read on", (
         _AGENT,
         Param("after", "integer", "the number of the turn to read after; 0 is the beginning"),

@@ -88,6 +88,9 @@ def test_a_daemon_that_goes_away(ctl, fake):
         (("logs", "a", "--raw", "--json"), "--raw and --json came together"),
         (("logs", "a", "--since", "x"), "--since must be a whole number, not 'x'"),
         (("completion", "tcsh"), "there is a script for bash, zsh, fish, not for 'tcsh'"),
+        (("exec",), "exec: it takes NAME [-- COMMAND...], and none of them came"),
+        (("exec", "a", "ls", "-l"), "put '--' before words that begin with a dash"),
+        (("exec", "a", "--json"), "there is no --json"),
         (("service", "start"), "it takes install or uninstall, not 'start'"),
     ],
 )

@@ -140,6 +140,38 @@ class Wire:
         return found
 
 
+class Caller:
+    """Somebody who lends descriptors: the command's output can be read from `out`."""
+
+    def __init__(self, daemon):
+        self.path = str(daemon.root / "caller")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.settimeout(PATIENCE)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.channel = None
+        out, self._writing = os.pipe()
+        self.out = os.fdopen(out, "rb")
+
+    def lend(self, descriptors=None):
+        self.channel, _ = self.listener.accept()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        given = [nothing, self._writing, self._writing] if descriptors is None else descriptors
+        socket.send_fds(self.channel, [b"\0"], given)
+        os.close(nothing)
+        if descriptors is None:
+            os.close(self._writing)
+            self._writing = -1
+
+    def close(self):
+        self.listener.close()
+        self.out.close()
+        if self.channel is not None:
+            self.channel.close()
+        if self._writing >= 0:
+            os.close(self._writing)
+
+
 class House:
     """A home, a workspace and directories, and the daemon in them."""
 
@@ -287,3 +319,11 @@ def wire(daemon):
     """A connection that has said hello."""
     with daemon.wire() as found:
         yield found
+
+
+@pytest.fixture
+def caller(daemon):
+    """Somebody who lends descriptors for `agent.exec`."""
+    found = Caller(daemon)
+    yield found
+    found.close()

@@ -89,6 +89,9 @@ def test_a_sandbox_that_is_watched_reports_and_holds_its_lock(spec):
 @given(specs)
 def test_no_sandbox_dies_with_the_daemon(spec):
     assert "--die-with-parent" not in bwrap.arguments(spec)
+    tied = bwrap.options(spec, tied=True)
+    assert [option for option in tied if option != "--die-with-parent"] == bwrap.options(spec)
+    assert "--die-with-parent" in tied
 
 
 @given(specs)

@@ -429,9 +429,9 @@ class House:
         own = _link("/proc/self/ns/pid")
         mine = {process.pid for process in self._started}
         # Not remembered from look to look: the kernel gives a namespace's number to a stranger's as soon as it is free.
-        found, namespaces, prefix = set(), set(), f"{self.state}/agents/"
+        found, namespaces, prefixes = set(), set(), (f"{self.state}/agents/", f"{self.state}/visits/")
         for pid in _processes():
-            if pid in mine or not any(path.startswith(prefix) for path in _descriptors(pid)) or not _alive(pid):
+            if pid in mine or not any(path.startswith(prefixes) for path in _descriptors(pid)) or not _alive(pid):
                 continue
             found.add(pid)
             namespaces.add(_link(f"/proc/{pid}/ns/pid"))

@@ -217,6 +217,7 @@ class Story:
         assert self.call("agent.wait", agents=["anna"])[0]["state"] == "idle"
         assert self.call("agent.wait_message", agent="anna")["turn"]["outcome"] == "success"
         assert "--resume" in self.call("agent.explain", agent="anna")["command"]
+        self.execute("anna", "true")
         assert self.call("agent.turns", agent="anna")["turns"]
         assert self.call("agent.usage", agent="anna")["family"]["agents"] == 2
         assert session in [chat["session"] for chat in self.call("session.list", **where)]
@@ -227,6 +228,13 @@ class Story:
         self.call("inbox.list")
         self.call("daemon.status")
         self.ask("rm", "kid", done=lambda: "kid" not in self.agents())
+
+    def execute(self, name, *command):
+        """Run a command in an agent's sandbox; one that a death cut short is given again."""
+        while (result := self.house.ctl("exec", name, "--", *command)).code != 0:
+            assert result.code == 3, result
+            wait_until(self._is_dead, "the daemon's death")
+            self.revive()
 
     def configure(self, config):
         self.house.config.write_text(config)
@@ -299,5 +307,6 @@ class Story:
         assert [path for path in runtime.rglob("*.sock") if path.name != "daemon.sock"] == []
         assert not (self.work / ".cursor").exists()
         assert sorted(os.listdir(self.other / ".cursor")) == ["link"]
+        assert not list((state / "visits").glob("*"))
         odd = [path for path in state.rglob("*") if path.suffix in {".tmp", ".part"} or path.name.endswith("~")]
         assert odd == []

@@ -1,0 +1,298 @@
+"""This process's standard input, output and error lent to a command that the daemon runs; nothing runs here.
+
+Where they are pipes or files the command has them itself. Where input and output are a terminal it gets one of its own
+(pty(7)), and bytes are carried between the two: so it can't touch the person's terminal, and job control works.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import socket
+import sys
+import termios
+import tty
+from contextlib import ExitStack, closing, contextmanager, suppress
+
+from substrat import errors, paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from substrat.cli.connection import Connection
+
+_CHUNK = 1 << 16
+_FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Asked for a second time, these end a command that took no notice of the first.
+_INSISTENT = (signal.SIGHUP, signal.SIGTERM)
+
+
+def run(connection: Connection, agent: str, command: list[str]) -> int:
+    """Have a command run in an agent's sandbox, with this process's descriptors.
+
+    Args:
+        connection: to the daemon.
+        agent: whose sandbox.
+        command: the program and its arguments.
+
+    Returns:
+        The command's exit status.
+
+    Raises:
+        SubstratError: it couldn't be run.
+        ConnectionLost: the daemon went away, and the command with it.
+    """
+    with ExitStack() as stack:
+        terminal = stack.enter_context(_terminal()) if os.isatty(0) and os.isatty(1) else None
+        listener = stack.enter_context(closing(_Listener(connection)))
+        params: dict[str, object] = {"agent": agent, "command": command, "descriptors": listener.path}
+        if terminal is not None:
+            params["terminal"] = os.environ.get("TERM") or "dumb"
+        number = connection.submit("agent.exec", params)
+        connection.send_queued()
+        loan = _Loan(connection, number, listener, terminal, stack.enter_context(_signals()))
+        loan.serve_to_the_end()
+    result = connection.take_answer(number)
+    if not isinstance(result, dict):
+        raise errors.SubstratError("the daemon's answer to agent.exec has another form than expected: upgrade it")
+    return int(result["exit_code"])
+
+
+class _Terminal:
+    """A terminal for the command, and what is on its way to it.
+
+    Args:
+        master: the end that is held here.
+        slave: the command's end.
+    """
+
+    def __init__(self, master: int, slave: int) -> None:
+        self.master = master
+        self.slave = slave
+        self.pending = b""
+
+    def resize(self) -> None:
+        """Make it as large as the person's."""
+        with suppress(termios.error, OSError):
+            termios.tcsetwinsize(self.master, termios.tcgetwinsize(0))
+
+    def take(self) -> bool:
+        """Take what the person typed; False when nothing comes any more."""
+        try:
+            self.pending = os.read(0, _CHUNK)
+        except OSError:
+            return False
+        return bool(self.pending)
+
+    def give(self) -> None:
+        """Pass on what was typed, as far as there is room."""
+        with suppress(BlockingIOError, InterruptedError):
+            self.pending = self.pending[os.write(self.master, self.pending) :]
+
+    def show(self) -> bool:
+        """Show what the command printed; False when there is nothing to show now, or will never be."""
+        try:
+            data = os.read(self.master, _CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError as problem:
+            if problem.errno != errno.EIO:  # nobody has the other end open any more
+                raise
+            return False
+        while data:
+            data = data[os.write(1, data) :]
+        return True
+
+
+class _Loan:
+    """What goes on while a command runs: its descriptors are handed over, signals and a terminal's bytes carried."""
+
+    def __init__(
+        self, connection: Connection, number: int, listener: _Listener, terminal: _Terminal | None, signals: int
+    ) -> None:
+        self._connection = connection
+        self._number = number
+        self._listener: _Listener | None = listener
+        self._terminal = terminal
+        self._signals = signals
+        self._channel: socket.socket | None = None
+        self._typing = terminal is not None
+        self._seen: set[int] = set()
+
+    def serve_to_the_end(self) -> None:
+        """Serve until the daemon has answered and everything the command printed is shown."""
+        try:
+            while not self._connection.has_answer(self._number):
+                ready = dict(self._poll().poll())
+                for descriptor, handle in self._handlers().items():
+                    if ready.get(descriptor):
+                        handle()
+            while self._terminal is not None and self._terminal.show():
+                pass
+        finally:
+            if self._channel is not None:
+                self._channel.close()
+
+    def _handlers(self) -> dict[int, Any]:
+        found: dict[int, Any] = {self._signals: self._take_signals}
+        if self._terminal is not None:
+            found[self._terminal.master] = self._carry
+            found[0] = self._type
+        if self._listener is not None:
+            found[self._listener.fileno()] = self._hand_over
+        return {**found, self._connection.fileno(): self._connection.take_in}
+
+    def _poll(self) -> select.poll:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        poll.register(self._signals, select.POLLIN)
+        if self._listener is not None:
+            poll.register(self._listener, select.POLLIN)
+        elif self._terminal is not None:
+            # Nobody has the other end open before it was handed over, nor after the end, which the answer tells.
+            pending = self._terminal.pending
+            poll.register(self._terminal.master, select.POLLIN | (select.POLLOUT if pending else 0))
+            if self._typing and not pending:
+                poll.register(0, select.POLLIN)
+        return poll
+
+    def _hand_over(self) -> None:
+        assert self._listener is not None
+        channel = self._listener.accept()
+        if channel is None:
+            return
+        self._channel, self._listener = channel, None
+        slave = self._terminal.slave if self._terminal is not None else None
+        with ExitStack() as stack:
+            mine = [_lent(number, slave, stack) for number in range(3)]
+            socket.send_fds(channel, [b"\0"], mine)
+        if self._terminal is not None:
+            os.close(self._terminal.slave)
+            self._terminal.slave = -1
+
+    def _take_signals(self) -> None:
+        for number in os.read(self._signals, 256):
+            if number == signal.SIGWINCH:
+                if self._terminal is not None:
+                    self._terminal.resize()
+            elif number in _FORWARDED:
+                self._forward(number)
+
+    def _forward(self, number: int) -> None:
+        if self._channel is None or (number in _INSISTENT and number in self._seen):
+            raise SystemExit(128 + number)
+        self._seen.add(number)
+        with suppress(OSError):  # the daemon has gone: its connection tells
+            self._channel.send(bytes((number,)))
+
+    def _type(self) -> None:
+        assert self._terminal is not None
+        if not self._terminal.pending and not self._terminal.take():
+            self._typing = False
+            self._forward(signal.SIGHUP)
+
+    def _carry(self) -> None:
+        assert self._terminal is not None
+        if self._terminal.pending:
+            self._terminal.give()
+        self._terminal.show()
+
+
+def _lent(number: int, slave: int | None, stack: ExitStack) -> int:
+    """Return what the command has as one of its standard descriptors."""
+    if slave is not None and os.isatty(number):
+        return slave
+    try:
+        os.fstat(number)
+    except OSError:  # it was closed by the caller
+        number = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        stack.callback(os.close, number)
+    return number
+
+
+class _Listener:
+    """Waits for the daemon beside its own socket, where only its user and root can be.
+
+    Args:
+        connection: to the daemon.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        name = f"exec-{os.getpid()}-{os.urandom(4).hex()}.sock"
+        self.path = os.path.join(os.path.dirname(os.path.abspath(connection.path)), name)
+        self._daemon = connection.peer_uid()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        spelling, directory = paths.short_socket_path(self.path)
+        try:
+            self._socket.bind(spelling)
+            os.chmod(spelling, 0o600)
+            if os.geteuid() != self._daemon:
+                os.chown(spelling, self._daemon, -1)
+            self._socket.listen(1)
+        except OSError as problem:
+            self.close()
+            reason = (problem.strerror or str(problem)).lower()
+            raise errors.SubstratError(f"can't make {self.path}: {reason}; check its directory") from None
+        finally:
+            if directory is not None:
+                os.close(directory)
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        return self._socket.fileno()
+
+    def accept(self) -> socket.socket | None:
+        """Accept the daemon and close; anybody else is sent away, with None."""
+        channel, _ = self._socket.accept()
+        peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if int.from_bytes(peer[4:8], sys.byteorder) != self._daemon:
+            channel.close()
+            return None
+        self.close()
+        return channel
+
+    def close(self) -> None:
+        """Close it and remove its file; closing it twice is fine."""
+        if self._socket.fileno() >= 0:
+            self._socket.close()
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """Collect signals; gives a descriptor on which their numbers can be read."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    before = {number: signal.signal(number, lambda *_: None) for number in (*_FORWARDED, signal.SIGWINCH)}
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+@contextmanager
+def _terminal() -> Iterator[_Terminal]:
+    """Make a terminal like the person's, which passes everything on as it is typed meanwhile."""
+    settings = termios.tcgetattr(0)
+    master, slave = os.openpty()
+    terminal = _Terminal(master, slave)
+    try:
+        os.set_blocking(master, False)
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        terminal.resize()
+        tty.setraw(0, termios.TCSADRAIN)  # what was typed already stays
+        yield terminal
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, settings)
+        os.close(master)
+        if terminal.slave >= 0:
+            os.close(terminal.slave)

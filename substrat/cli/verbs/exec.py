@@ -1,0 +1,33 @@
+"""`exec`: runs a command in a sandbox like the agent's, on this terminal or between these pipes, with its exit status."""
+
+from __future__ import annotations
+
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command
+from substrat.cli.table import VERBS
+
+COMMAND = Command(
+    "exec",
+    VERBS["exec"],
+    "NAME [-- COMMAND...]",
+    least=1,
+    most=None,
+    notes=(
+        "Without a command it is a shell. The sandbox is as the agent's next turn will find it; a turn may be\n"
+        "running beside it. Input, output and exit status are the command's own; 127: it isn't there inside.\n"
+        "What it leaves running is killed."
+    ),
+)
+_SHELL = "/bin/sh"
+
+
+def run(arguments: Arguments) -> int:
+    """Run the command and return its exit status."""
+    if arguments.json:
+        raise COMMAND.wrong("what it prints is the command's own, so there is no --json")
+    # Imported here because no other verb needs terminals.
+    from substrat.cli import lending
+
+    name, *command = arguments.words
+    with Connection() as connection:
+        return lending.run(connection, name, command or [_SHELL])

@@ -1,0 +1,337 @@
+"""Commands of the operator's in agents' sandboxes, with the caller's own descriptors; they are no turns, and no agent's.
+
+A visit sees what the agent's next turn would see, at the side of a turn that may be running, in namespaces of its own. The
+daemon starts it, not the client: so it is the same user's and has the same limits, whoever calls. It ends with its command,
+with its caller and with the daemon, and takes with it whatever it left running.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import re
+import secrets
+import signal
+import socket
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from sandbox.bwrap import LOCK_FD
+from sandbox.spec import Network
+from substrat.core.lifecycle import Phase
+from substrat.daemon import process, sockets
+from substrat.daemon.journal import Told
+from substrat.daemon.netns import TurnNetwork
+from substrat.daemon.places import TurnPlace
+from substrat.daemon.turn import in_their_places
+from substrat.errors import InvalidParams, Refused, SandboxFailed, StorageFailed
+from substrat.paths import short_socket_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from substrat.core.records import Agent, Process
+    from substrat.daemon.gateway import Decision
+    from substrat.daemon.places import Places
+    from substrat.daemon.registry import Registry
+    from substrat.daemon.runner import TurnRunner
+    from substrat.daemon.sweeper import Sweeper
+    from substrat.daemon.turn import Launch
+    from substrat.daemon.watch import Watcher
+
+log = structlog.get_logger("substrat.visits")
+
+SETSID = "/usr/bin/setsid"
+"""What makes the caller's terminal the command's own, inside (setsid(1) is part of util-linux, like prlimit)."""
+PASSED_ON = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
+"""The signals a caller may send to its command."""
+
+_STANDARD = 3  # input, output, error
+_REACH_SECONDS = 10.0
+_TERMINAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
+
+
+class Call(NamedTuple):
+    """What a caller wants.
+
+    Args:
+        command: the program and its arguments, as seen from inside.
+        descriptors: where the caller hands over its standard input, output and error.
+        terminal: `TERM`, if they are a terminal of the command's own.
+    """
+
+    command: tuple[str, ...]
+    descriptors: str
+    terminal: str | None = None
+
+
+def check(agent: Agent, call: Call) -> None:
+    """Check that a call can be carried out.
+
+    Raises:
+        Refused: the agent has ended.
+        InvalidParams: there is no command, or no such terminal.
+    """
+    if not call.command or any("\0" in word for word in call.command):
+        raise InvalidParams("agent.exec: 'command' must name a program, and no word may have a null character")
+    if call.terminal is not None and not _TERMINAL.fullmatch(call.terminal):
+        raise InvalidParams(f"agent.exec: {call.terminal!r} is no kind of terminal: set TERM, for example to xterm")
+    if not os.path.isabs(call.descriptors) or "\0" in call.descriptors:
+        raise InvalidParams(f"agent.exec: 'descriptors' must be an absolute path, not {call.descriptors!r}")
+    if agent.phase == Phase.ENDED:
+        raise Refused(f"{agent.name} has ended and has no sandbox any more: spawn another agent in {agent.workspace}")
+
+
+class Visits:
+    """Runs the visits of one daemon.
+
+    Args:
+        registry: the agents.
+        runner: what knows how their sandboxes are made.
+        places: the daemon's directories.
+        watcher: inotify.
+        sweeper: what deletes files.
+    """
+
+    def __init__(self, registry: Registry, runner: TurnRunner, places: Places, watcher: Watcher, sweeper: Sweeper) -> None:
+        self._registry = registry
+        self._runner = runner
+        self._places = places
+        self._watcher = watcher
+        self._sweeper = sweeper
+        self._visited: Counter[str] = Counter()
+
+    def check_none(self, agent: Agent) -> None:
+        """Raise `Refused` if there is a visit to an agent."""
+        if self._visited[agent.id]:
+            raise Refused(f"a command of yours runs in the sandbox of {agent.name} (`substratctl exec`): end it first")
+
+    def end_those_before(self) -> None:
+        """End the visits of a daemon that was killed, and remove their files.
+
+        They end with their daemon, except one that was killed before bubblewrap had asked the kernel for that.
+        """
+        try:
+            left = os.listdir(self._places.visits)
+        except FileNotFoundError:
+            return
+        for visit in left:
+            place = TurnPlace(os.path.join(self._places.visits, visit))
+            if place.is_held():
+                process.kill_holders(place.lock, LOCK_FD)
+            self._sweeper.discard(place.root)
+
+    async def run(self, agent: Agent, call: Call) -> int:
+        """Run a command to its end.
+
+        Returns:
+            Its exit status, 128 and the signal's number if one ended it.
+
+        Raises:
+            SubstratError: it couldn't be started, or its caller has gone.
+        """
+        check(agent, call)
+        caller = await _reach(call.descriptors)
+        place, own = self._places.visit(agent.id, secrets.token_hex(8))
+        command = (SETSID, "--ctty", "--", *call.command) if call.terminal else call.command
+        with (
+            caller.stream.socket,
+            _closing(caller.descriptors),
+            self._visiting(agent, own),
+            self._network_of(agent, own) as network,
+        ):
+            launch = await self._runner.prepare_visit(agent, place, command, network)
+            if call.terminal:
+                launch.environment["TERM"] = call.terminal
+            log.info("visit", agent=agent.name, program=call.command[0])
+            sandbox = self._start(launch, caller.descriptors, own)
+            # From here on the sandbox alone has them: a terminal ends for the caller when nobody has it any more.
+            _close(caller.descriptors)
+            return await self._stay(sandbox, caller.stream, network)
+
+    @contextmanager
+    def _visiting(self, agent: Agent, place: TurnPlace) -> Iterator[None]:
+        self._visited[agent.id] += 1
+        try:
+            with self._runner.occupying(agent, place.root):
+                yield
+        finally:
+            self._visited[agent.id] -= 1
+            self._sweeper.discard(place.root)
+
+    @contextmanager
+    def _network_of(self, agent: Agent, place: TurnPlace) -> Iterator[TurnNetwork | None]:
+        if agent.policy.network is not Network.FILTERED:
+            yield None
+            return
+
+        def tell(decision: Decision) -> None:
+            kind = "network:allowed" if decision.allowed else "network:denied"
+            try:
+                with self._registry.change("note taken"):
+                    self._registry.journal.tell(Told(agent.id, None, kind, decision.text))
+            except StorageFailed as problem:
+                log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
+
+        network = TurnNetwork(agent.policy.allow, place, self._watcher, tell)
+        try:
+            yield network
+        finally:
+            network.close()
+
+    def _start(self, launch: Launch, descriptors: list[int], place: TurnPlace) -> _Sandbox:
+        files: list[int] = []
+        try:
+            files.append(os.open(place.status, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+            files.append(process.readable(launch.options))
+            files.append(place.take_lock())
+            files.append(process.call_filter())
+            given = in_their_places([*descriptors, *files], launch)
+            self._registry.points.before("visit started")
+            started = process.start(launch.command, launch.environment, given)
+            self._registry.points.after("visit started")
+            return _Sandbox(started, process.open_own(started), place)
+        except OSError as problem:
+            raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
+        finally:
+            for descriptor in (*files, *launch.sources):
+                os.close(descriptor)
+            if launch.channel is not None:
+                launch.channel.close()
+
+    async def _stay(self, sandbox: _Sandbox, caller: trio.SocketStream, network: TurnNetwork | None) -> int:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_heed, caller, sandbox, nursery.cancel_scope)
+                if network is not None:
+                    nursery.start_soon(network.serve, None, lambda: sandbox.outer)
+                await trio.lowlevel.wait_readable(sandbox.pidfd)
+                nursery.cancel_scope.cancel()
+        finally:
+            self._registry.points.before("visit ended")
+            with trio.CancelScope(shield=True):
+                await sandbox.end()
+            self._registry.points.after("visit ended")
+        code = process.read_status(sandbox.place.read_status())[1]
+        if code is None:
+            raise SandboxFailed(
+                "the sandbox couldn't be made, and what made it has said why: `substratctl doctor` looks for the cause"
+            )
+        return code
+
+
+class _Sandbox(NamedTuple):
+    """A visit's sandbox: its outer process, a pidfd of it, and its files."""
+
+    outer: Process
+    pidfd: int
+    place: TurnPlace
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal to the command; says whether there was one."""
+        inner = process.read_status(self.place.read_status())[0]
+        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        if pidfd is None or inner is None:
+            return False
+        try:
+            return process.signal_program(inner, number)
+        finally:
+            os.close(pidfd)
+
+    async def end(self) -> None:
+        """Kill what is still there, and come back when nothing is."""
+        try:
+            if process.is_running(self.outer):
+                process.kill_sandbox_of(self.outer.pid)
+            await process.wait_exit(self.outer, self.pidfd)
+        finally:
+            os.close(self.pidfd)
+        # The command may have ended before what it started did: the kernel kills that only now (--die-with-parent).
+        inner = process.read_status(self.place.read_status())[0]
+        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        if pidfd is not None:
+            try:
+                process.kill(pidfd)
+                await trio.lowlevel.wait_readable(pidfd)
+            finally:
+                os.close(pidfd)
+
+
+async def _heed(caller: trio.SocketStream, sandbox: _Sandbox, everything: trio.CancelScope) -> None:
+    """Pass the caller's signals on; end the visit when it has gone, or when there is no command yet to be signalled."""
+    try:
+        while data := await caller.receive_some(64):
+            for number in data:
+                if number in PASSED_ON and not sandbox.send(signal.Signals(number)):
+                    everything.cancel()
+    except trio.BrokenResourceError:
+        log.debug("a caller went away")
+    everything.cancel()
+
+
+class _Caller(NamedTuple):
+    """A caller: the connection it is heard on, and the descriptors it has handed over."""
+
+    stream: trio.SocketStream
+    descriptors: list[int]
+
+
+async def _reach(path: str) -> _Caller:
+    """Fetch the caller's descriptors.
+
+    Raises:
+        InvalidParams: nobody of this user, or root, hands any over there.
+    """
+    spelling, directory = short_socket_path(path)
+    connection = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream = trio.SocketStream(connection)
+    descriptors: list[int] = []
+    try:
+        with trio.fail_after(_REACH_SECONDS):
+            await connection.connect(spelling)
+            room = socket.CMSG_SPACE(_STANDARD * array.array("i").itemsize)
+            _, rights, _, _ = await connection.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+        descriptors = _received(rights)
+        _check_caller(stream, descriptors, path)
+    except BaseException as problem:
+        connection.close()
+        _close(descriptors)
+        if isinstance(problem, OSError | trio.TooSlowError):
+            reason = getattr(problem, "strerror", None) or "nothing came"
+            raise InvalidParams(f"agent.exec: no descriptors can be had from {path}: {reason}; try it again") from None
+        raise
+    finally:
+        if directory is not None:
+            os.close(directory)
+    return _Caller(stream, descriptors)
+
+
+def _check_caller(stream: trio.SocketStream, descriptors: list[int], path: str) -> None:
+    if sockets.peer_uid(stream) not in {os.geteuid(), 0} or len(descriptors) != _STANDARD:
+        raise InvalidParams(f"agent.exec: no standard input, output and error of yours came from {path}: try it again")
+
+
+def _received(rights: list[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in rights:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
+
+
+@contextmanager
+def _closing(descriptors: list[int]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _close(descriptors)
+
+
+def _close(descriptors: list[int]) -> None:
+    """Close descriptors and forget them."""
+    while descriptors:
+        os.close(descriptors.pop())
