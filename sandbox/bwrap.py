@@ -21,6 +21,8 @@ NETWORK_FD = 7
 """The descriptor that the `filtered` network's launcher hands the listeners over on; closed before bubblewrap runs."""
 PRLIMIT = "/usr/bin/prlimit"
 """What sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
+SETSID = "/usr/bin/setsid"
+"""What makes a terminal the command's own, inside (setsid(1) is part of util-linux too)."""
 
 ISOLATION = (
     "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside
