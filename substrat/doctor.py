@@ -36,19 +36,20 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
     """
     loaded, finding = _configuration(environ)
     found = host.find_bubblewrap(loaded.sandbox.bwrap or None)
+    obstacle = _obstacle(found)
     manager = _systemd(environ)
     checks: tuple[Callable[[], Finding | None], ...] = (
         _python,
         lambda: finding,
         lambda: _bubblewrap(loaded, found),
-        lambda: _namespaces(found),
+        lambda: _namespaces(found, obstacle),
         _system_calls,
         _limits,
         _kernel,
         lambda: _agent_program(loaded),
         lambda: _login(environ, loaded),
         lambda: _chats(environ),
-        lambda: _network(loaded, found),
+        lambda: _network(loaded, None if obstacle else found),
         _cgroups,
         lambda: _disk(environ, loaded),
         lambda: diagnosis.systemd(manager),
@@ -71,19 +72,18 @@ def _configuration(environ: Mapping[str, str]) -> tuple[configuration.Config, Fi
     return loaded, Finding("configuration", GOOD, path if os.path.exists(path) else f"defaults ({path} isn't there)")
 
 
-def _usable(found: host.Bubblewrap | None) -> host.Bubblewrap | None:
-    return found if found is not None and found.new_enough else None
-
-
 def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding:
     there = diagnosis.Bwrap(found.path, found.version) if found is not None else None
     return diagnosis.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP)
 
 
-def _namespaces(found: host.Bubblewrap | None) -> Finding | None:
-    if (usable := _usable(found)) is None:
+def _obstacle(found: host.Bubblewrap | None) -> host.Obstacle | None:
+    return host.sandbox_obstacle(found) if found is not None and found.new_enough else None
+
+
+def _namespaces(found: host.Bubblewrap | None, obstacle: host.Obstacle | None) -> Finding | None:
+    if found is None or not found.new_enough:
         return None
-    obstacle = host.sandbox_obstacle(usable)
     return diagnosis.namespaces(obstacle.reason, obstacle.remedy) if obstacle else diagnosis.namespaces(None, "")
 
 
@@ -112,16 +112,14 @@ def _has_pidfd() -> bool:
 
 def _agent_program(loaded: configuration.Config) -> Finding:
     try:
-        found = program.find(loaded.agent.binary)
+        path = program.find(loaded.agent.binary).path
     except errors.AgentProgramMissing as problem:
-        what, _, remedy = problem.message.partition(": ")
-        return Finding("agent program", BROKEN, what, remedy)
+        return diagnosis.agent_program_missing(problem.message, is_default=loaded.agent.binary == "cursor-agent")
     try:
-        said = subprocess.run([found.path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as problem:
-        return Finding("agent program", WEAKER, f"{found.path} doesn't say its version: {problem}", "try it by hand")
-    version = said.strip().splitlines()[0][:80] if said.strip() else "it names no version"
-    return Finding("agent program", GOOD, f"{found.path} ({version})")
+        return diagnosis.agent_program(path, None, str(problem))
+    return diagnosis.agent_program(path, said)
 
 
 def _login(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
@@ -142,9 +140,9 @@ def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Fin
     default = loaded.sandbox.network
     if default is Network.HOST:
         return diagnosis.network(default.value, None, "")
-    if (usable := _usable(found)) is None:
-        return None
-    obstacle = host.filtered_obstacle(usable)
+    if found is None or not found.new_enough:
+        return None  # there is no sandbox to give one
+    obstacle = host.filtered_obstacle(found)
     return diagnosis.network(default.value, *((obstacle.reason, obstacle.remedy) if obstacle else (None, "")))
 
 

@@ -1,7 +1,9 @@
 """This process's standard input, output and error lent to a command that the daemon runs; nothing runs here.
 
 Where they are pipes or files the command has them itself. Where input and output are a terminal it gets one of its own
-(pty(7)), and bytes are carried between the two: so it can't touch the person's terminal, and job control works.
+(pty(7)), and bytes are carried between the two: so it can't touch the person's terminal, and job control works. Where only
+some are, as in front of `| less`, it has the person's: it can read and write there, and the system call filter refuses it
+the calls that type into one.
 """
 
 from __future__ import annotations

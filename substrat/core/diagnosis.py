@@ -163,6 +163,32 @@ def kernel(found: Kernel) -> Finding:
     return Finding("kernel", GOOD, version)
 
 
+def agent_program_missing(said: str, *, is_default: bool) -> Finding:
+    """Judge that no agent program was found.
+
+    Args:
+        said: the error's sentence, which has the remedy after a colon.
+        is_default: whether it is cursor-agent that is looked for.
+    """
+    what, _, remedy = said.partition(": ")
+    # The installer that Cursor names (cursor.com/docs/cli/installation); it puts the program into ~/.local/bin.
+    return Finding("agent program", BROKEN, what, "curl https://cursor.com/install -fsS | bash" if is_default else remedy)
+
+
+def agent_program(path: str, said: str | None, problem: str = "") -> Finding:
+    """Judge the agent program by what it says to `--version`.
+
+    Args:
+        path: the program.
+        said: what it printed; None: it couldn't be run.
+        problem: why it couldn't.
+    """
+    if said is None:
+        return Finding("agent program", WEAKER, f"{path} doesn't say its version: {problem}", f"try it: {path} --version")
+    version = said.strip().splitlines()[0][:80] if said.strip() else "it names no version"
+    return Finding("agent program", GOOD, f"{path} ({version})")
+
+
 def login(*, in_environment: bool, in_file: bool, needed: bool) -> Finding:
     """Judge the agents' login.
 

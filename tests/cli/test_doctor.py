@@ -96,6 +96,7 @@ def test_forbidden_namespaces(environment, executable):
     finding = examine(environment)["namespaces"]
     assert (finding.state, finding.detail) == (BROKEN, "bwrap: no permissions")
     assert finding.remedy
+    assert "network" not in examine(environment)
 
 
 def test_no_agent_program(environment, executable):

@@ -33,6 +33,14 @@ CASES = {
     "no children": (diagnosis.kernel(Kernel((6, 1), children=False)), WEAKER, "can't be frozen", "CONFIG_PROC_CHILDREN"),
     "an old kernel": (diagnosis.kernel(Kernel((5, 10))), WEAKER, "aren't limited", "Linux 5.14 or newer"),
     "a kernel": (diagnosis.kernel(Kernel((5, 14))), GOOD, "Linux 5.14", ""),
+    "no cursor-agent":
+        (diagnosis.agent_program_missing("it isn't on PATH: name it", is_default=True), BROKEN, "it isn't on PATH",
+         "curl https://cursor.com/install -fsS | bash"),
+    "no other program":
+        (diagnosis.agent_program_missing("/x doesn't exist: correct it", is_default=False), BROKEN, "/x", "correct it"),
+    "a program that can't run": (diagnosis.agent_program("/x", None, "no"), WEAKER, "its version: no", "/x --version"),
+    "a program without a version": (diagnosis.agent_program("/x", " \n"), GOOD, "/x (it names no version)", ""),
+    "a program": (diagnosis.agent_program("/x", "1.2\nmore\n"), GOOD, "/x (1.2)", ""),
     "a key": (diagnosis.login(in_environment=True, in_file=False, needed=True), GOOD, "is passed on", ""),
     "a login": (diagnosis.login(in_environment=False, in_file=True, needed=True), GOOD, "auth.json", ""),
     "no login": (diagnosis.login(in_environment=False, in_file=False, needed=True), WEAKER, "no login", "agent login"),
