@@ -28,6 +28,8 @@ FIRST_SOURCE_FD = 8
 """The first of the descriptors that stand for what is bound by descriptor; bubblewrap closes each when it is mounted."""
 PRLIMIT = "/usr/bin/prlimit"
 """What sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
+SETSID = "/usr/bin/setsid"
+"""What makes a terminal the command's own, inside (setsid(1) is part of util-linux too)."""
 
 ISOLATION = (
     "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside

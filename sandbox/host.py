@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from sandbox import launch
+from sandbox import launch, walls
 from sandbox.spec import Bind, Mount, Symlink
 
 MINIMUM_BWRAP = (0, 8, 0)
@@ -125,11 +125,9 @@ def sandbox_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
 def filtered_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
     """Try to make a sandbox in a `filtered` network and say what stands in the way, if anything does."""
     found = _tried(bwrap, [*launch.launcher("-", (443,)), bwrap.path, "--unshare-pid", *_PROBE])
-    if found is not None and _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
-        # Ubuntu 24.04's default: bubblewrap has a profile that lets it make user namespaces, our launcher has none.
-        remedy = "as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or spawn with --network none or host"
-        return Obstacle(found.reason, remedy)
-    return found
+    if found is None:
+        return None
+    return Obstacle(found.reason, walls.filtered_remedy(walls.here(), bwrap.path))
 
 
 _PROBE = ("--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
@@ -145,27 +143,7 @@ def _tried(bwrap: Bubblewrap, probe: list[str]) -> Obstacle | None:
     if done.returncode == 0:
         return None
     reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
-    return Obstacle(reason, _remedy(bwrap.path))
-
-
-def _remedy(bwrap_path: str) -> str:
-    if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
-        if os.path.realpath(bwrap_path) != "/usr/bin/bwrap":
-            return (
-                "AppArmor lets only known programs make user namespaces: install the system's own (apt install bubblewrap)"
-            )
-        return (
-            "AppArmor forbids user namespaces to bubblewrap: "
-            "install its profile (apt install apparmor-profiles, then load bwrap-userns-restrict), "
-            "or as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-        )
-    if _sysctl("kernel/unprivileged_userns_clone") == "0":
-        return "as root: sysctl kernel.unprivileged_userns_clone=1"
-    if _sysctl("user/max_user_namespaces") == "0":
-        return "as root: sysctl user.max_user_namespaces=10000"
-    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
-        return "this is a container: start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
-    return "allow unprivileged user namespaces on this machine (see `bwrap --unshare-user true`)"
+    return Obstacle(reason, walls.remedy(walls.here(), bwrap.path))
 
 
 def _own(kind: int, wanted: int) -> int:
@@ -175,14 +153,6 @@ def _own(kind: int, wanted: int) -> int:
 
 def _kernel() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
-
-
-def _sysctl(name: str) -> str | None:
-    try:
-        with open(f"/proc/sys/{name}", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None
 
 
 def _bubblewrap_at(path: str) -> Bubblewrap | None:

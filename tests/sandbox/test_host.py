@@ -112,26 +112,6 @@ def test_a_bubblewrap_that_went_away(tmp_path):
     assert str(tmp_path / "gone") in obstacle.remedy
 
 
-REMEDIES = [
-    ({"kernel/apparmor_restrict_unprivileged_userns": "1"}, "/home/u/bwrap", "apt install bubblewrap"),
-    ({"kernel/apparmor_restrict_unprivileged_userns": "1"}, "/usr/bin/bwrap", "bwrap-userns-restrict"),
-    ({"kernel/unprivileged_userns_clone": "0"}, "/usr/bin/bwrap", "kernel.unprivileged_userns_clone=1"),
-    ({"user/max_user_namespaces": "0"}, "/usr/bin/bwrap", "user.max_user_namespaces"),
-]
-
-
-@pytest.mark.parametrize(("settings", "path", "remedy"), REMEDIES)
-def test_the_remedy_fits_the_machine(monkeypatch, settings, path, remedy):
-    monkeypatch.setattr(host, "_sysctl", settings.get)
-    monkeypatch.setattr(os.path, "realpath", lambda given: given)
-    assert remedy in host._remedy(path)
-
-
-def test_there_is_always_a_remedy(monkeypatch):
-    monkeypatch.setattr(host, "_sysctl", lambda _name: None)
-    assert host._remedy("/usr/bin/bwrap")
-
-
 def test_system_mounts_show_programs_and_no_secrets():
     mounts = host.system_mounts()
     targets = {mount.target for mount in mounts}

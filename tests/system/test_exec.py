@@ -221,7 +221,8 @@ def test_one_that_takes_no_notice_is_killed_the_second_time(anna, until):
         return process.poll() is not None
 
     until(again)
-    assert process.returncode == 128 + signal.SIGTERM
+    # The one that came when it had ended already may be what ended it.
+    assert process.returncode in {128 + signal.SIGTERM, -signal.SIGTERM}
     until(lambda: left_over(anna) == [])
 
 

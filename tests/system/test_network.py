@@ -342,3 +342,18 @@ def test_nothing_is_left(net, until):
     run(net, "bert", CURL + "http://www.allowed.test/", CURL + "http://evil.test/")
     until(lambda: len(list(descriptors.iterdir())) <= before, "the end of its descriptors")
     assert not net.sandboxed()
+
+
+def test_a_persons_command_has_the_agents_network(net):
+    work = net.workspace()
+    net.spawn("anna", work, None, *ALLOW)
+    urls = ("www.allowed.test", "evil.test", "10.0.0.1", "inner.allowed.test")
+    script = "; ".join(f"{CURL} http://{url}/" for url in urls)
+    done = net.ctl("exec", "anna", "--", "sh", "-c", script)
+    assert done.out == "hello from 9.9.9.9"
+    assert told(net, "anna", "allowed") == ["www.allowed.test:80: on the allow-list"]
+    assert set(told(net, "anna", "denied")) >= {
+        "evil.test:" + UNKNOWN, "10.0.0.1:80: no allowed name has this address",
+        "inner.allowed.test:80: it leads to 10.0.0.1, a private address",
+    }  # fmt: skip
+    assert {event["turn"] for event in net.events("anna") if event["kind"].startswith("network:")} == {None}

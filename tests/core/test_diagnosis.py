@@ -1,0 +1,87 @@
+"""Every judgement of `core.diagnosis`, on facts of machines that are made up."""
+
+import pytest
+
+from substrat.core import diagnosis
+from substrat.core.diagnosis import BROKEN, GOOD, WEAKER, Bwrap, Cgroups, Kernel, Systemd
+
+LEAST = (0, 8, 0)
+MIB = 1 << 20
+ALL = frozenset({"cpu", "memory", "pids", "io"})
+USER = Systemd(True, True, True, "ann", "/home/ann/.config/systemd/user/substratd.service", True)
+
+# fmt: off
+CASES = {
+    "no bubblewrap": (diagnosis.bubblewrap(None, "", LEAST), BROKEN, "none on PATH", "sudo apt install bubblewrap"),
+    "none where it was named": (diagnosis.bubblewrap(None, "/x/bwrap", LEAST), BROKEN, "none at /x/bwrap", "sudo apt"),
+    "an old bubblewrap": (diagnosis.bubblewrap(Bwrap("/b", (0, 4, 1)), "", LEAST), BROKEN, "0.4.1 at /b", "0.8.0 or newer"),
+    "an old one that was named":
+        (diagnosis.bubblewrap(Bwrap("/b", (0, 7, 9)), "/b", LEAST), BROKEN, "0.7.9 at /b", "take sandbox.bwrap out"),
+    "a good bubblewrap": (diagnosis.bubblewrap(Bwrap("/b", (0, 8, 0)), "", LEAST), GOOD, "0.8.0 at /b", ""),
+    "forbidden namespaces": (diagnosis.namespaces("bwrap: no", "sysctl this"), BROKEN, "bwrap: no", "sysctl this"),
+    "namespaces": (diagnosis.namespaces(None, ""), GOOD, "was made", ""),
+    "another machine":
+        (diagnosis.system_calls("riscv64", ("x86_64", "aarch64"), has_seccomp=True), BROKEN, "no table of them for riscv64",
+         "x86_64 and aarch64"),
+    "no seccomp": (diagnosis.system_calls("x86_64", ("x86_64",), has_seccomp=False), BROKEN, "can't filter", "SECCOMP"),
+    "seccomp": (diagnosis.system_calls("x86_64", ("x86_64",), has_seccomp=True), GOOD, "the table for x86_64", ""),
+    "no prlimit": (diagnosis.limits(prlimit=False, setsid=True), BROKEN, "/usr/bin/prlimit", "apt install util-linux"),
+    "no setsid": (diagnosis.limits(prlimit=True, setsid=False), WEAKER, "no /usr/bin/setsid", "apt install util-linux"),
+    "limits": (diagnosis.limits(prlimit=True, setsid=True), GOOD, "prlimit", ""),
+    "a very old kernel": (diagnosis.kernel(Kernel((4, 19))), BROKEN, "Linux 4.19 without", "Linux 5.3"),
+    "a filtered pidfd": (diagnosis.kernel(Kernel((6, 1), pidfd=False)), BROKEN, "without pidfd_open", "boot"),
+    "no children": (diagnosis.kernel(Kernel((6, 1), children=False)), WEAKER, "can't be frozen", "CONFIG_PROC_CHILDREN"),
+    "an old kernel": (diagnosis.kernel(Kernel((5, 10))), WEAKER, "aren't limited", "Linux 5.14 or newer"),
+    "a kernel": (diagnosis.kernel(Kernel((5, 14))), GOOD, "Linux 5.14", ""),
+    "no cursor-agent":
+        (diagnosis.agent_program_missing("it isn't on PATH: name it", is_default=True), BROKEN, "it isn't on PATH",
+         "curl https://cursor.com/install -fsS | bash"),
+    "no other program":
+        (diagnosis.agent_program_missing("/x doesn't exist: correct it", is_default=False), BROKEN, "/x", "correct it"),
+    "a program that can't run": (diagnosis.agent_program("/x", None, "no"), WEAKER, "its version: no", "/x --version"),
+    "a program without a version": (diagnosis.agent_program("/x", " \n"), GOOD, "/x (it names no version)", ""),
+    "a program": (diagnosis.agent_program("/x", "1.2\nmore\n"), GOOD, "/x (1.2)", ""),
+    "a key": (diagnosis.login(in_environment=True, in_file=False, needed=True), GOOD, "is passed on", ""),
+    "a login": (diagnosis.login(in_environment=False, in_file=True, needed=True), GOOD, "auth.json", ""),
+    "no login": (diagnosis.login(in_environment=False, in_file=False, needed=True), WEAKER, "no login", "agent login"),
+    "the stand-in": (diagnosis.login(in_environment=False, in_file=False, needed=False), GOOD, "needs none", ""),
+    "closed chats": (diagnosis.chats("/h/c", "/h", "ann", writable=False), BROKEN, "/h isn't", "sudo chown ann /h"),
+    "no chats yet": (diagnosis.chats("/h/c", "/h", "ann", writable=True), GOOD, "/h/c (made when needed)", ""),
+    "chats": (diagnosis.chats("/h/c", "/h/c", "ann", writable=True), GOOD, "/h/c", ""),
+    "no filtered network by default":
+        (diagnosis.network("filtered", "unshare: no", "sysctl"), BROKEN, "no; --network none and host work", "sysctl"),
+    "no filtered network, not by default": (diagnosis.network("none", "unshare: no", "sysctl"), WEAKER, "no", "sysctl"),
+    "the whole network": (diagnosis.network("host", None, ""), WEAKER, "whole network", "sandbox.network"),
+    "a filtered network": (diagnosis.network("filtered", None, ""), GOOD, "'filtered'", ""),
+    "no cgroups": (diagnosis.cgroups(Cgroups(0)), WEAKER, "no cgroups", "systemd.unified_cgroup_hierarchy=1"),
+    "old cgroups": (diagnosis.cgroups(Cgroups(1)), WEAKER, "v1 only", "systemd.unified_cgroup_hierarchy=1"),
+    "cgroups of nobody's": (diagnosis.cgroups(Cgroups(2)), WEAKER, "none to divide", "substratctl service install"),
+    "cgroups without cpu":
+        (diagnosis.cgroups(Cgroups(2, ALL - {"cpu"})), WEAKER, "without cpu", "Delegate=memory pids cpu"),
+    "cgroups": (diagnosis.cgroups(Cgroups(2, ALL)), GOOD, "memory, pids, cpu", ""),
+    "a full disk": (diagnosis.disk("/s", 100 * MIB, 512 * MIB), BROKEN, "below 512 MiB (disk.free)", "free some"),
+    "a disk without a watermark": (diagnosis.disk("/s", 100 * MIB, 0), WEAKER, "0.1 GiB free at /s", "free some"),
+    "a nearly full disk": (diagnosis.disk("/s", 3000 * MIB, 2000 * MIB), WEAKER, "2.9 GiB", "free some"),
+    "a disk": (diagnosis.disk("/s", 5000 * MIB, 512 * MIB), GOOD, "4.9 GiB free at /s", ""),
+    "no systemd": (diagnosis.systemd(Systemd(False)), WEAKER, "isn't running", "start substratd by hand"),
+    "no manager": (diagnosis.systemd(Systemd(True)), WEAKER, "no user manager", "log in"),
+    "no lingering": (diagnosis.systemd(USER._replace(lingers=False)), WEAKER, "log out", "loginctl enable-linger ann"),
+    "lingering": (diagnosis.systemd(USER), GOOD, "outlive", ""),
+    "no service": (diagnosis.service(USER._replace(installed=False)), WEAKER, "not installed", "service install"),
+    "a service": (diagnosis.service(USER), GOOD, "substratd.service", ""),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("finding", "state", "detail", "remedy"), CASES.values(), ids=CASES)
+def test_a_judgement(finding, state, detail, remedy):
+    assert finding.state == state
+    assert detail in finding.detail
+    assert remedy in finding.remedy
+    assert (finding.state == GOOD) == (finding.remedy == "")
+    assert "\n" not in finding.detail + finding.remedy
+
+
+def test_there_is_no_service_without_systemd():
+    assert diagnosis.service(Systemd(False, True)) is None
+    assert diagnosis.service(Systemd(True, False)) is None
