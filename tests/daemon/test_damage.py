@@ -197,7 +197,7 @@ def test_agents_are_found_by_their_files(places, new_agent, tmp_path):
         uid, gid, name, home = 1000, 1000, "me", "/home/me"
 
     place._write_etc(User, agent)
-    place._write_git(User, (), "", None)
+    place._write_git(User, (f"{agent.workspace}/.git",), "", None)
     for number, session in ((1, "s-1"), (9, "s-9"), (10, "s-10"), (11, None)):
         turn = place.turn(number)
         turn.make("x")
