@@ -13,6 +13,7 @@ means that nobody wants them.
 It stands before each turn's start, so it imports only small C modules; netlink(7) by hand is cheaper than any library.
 """
 
+import _signal  # type: ignore[import-not-found]  # signal itself takes a while to import
 import _socket
 import os
 import sys
@@ -65,6 +66,9 @@ def main(arguments: list[str]) -> int:
         return REFUSED
     hand_over(channel, listeners)
     if what == "launch":
+        # Python ignores these, and what is ignored stays so in the program (execve(2)).
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+            _signal.signal(number, _signal.SIG_DFL)
         # Every descriptor opened here is closed by this: Python makes them so (PEP 446).
         os.execv(rest[0], rest)  # noqa: S606
     return 0

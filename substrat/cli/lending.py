@@ -171,9 +171,8 @@ class _Loan:
             return
         self._channel, self._listener = channel, None
         slave = self._terminal.slave if self._terminal is not None else None
-        with ExitStack() as stack:
-            mine = [_lent(number, slave, stack) for number in range(3)]
-            socket.send_fds(channel, [b"\0"], mine)
+        lent = [slave if slave is not None and os.isatty(number) else number for number in range(3)]
+        socket.send_fds(channel, [b"\0"], lent)
         if self._terminal is not None:
             os.close(self._terminal.slave)
             self._terminal.slave = -1
@@ -206,16 +205,13 @@ class _Loan:
         self._terminal.show()
 
 
-def _lent(number: int, slave: int | None, stack: ExitStack) -> int:
-    """Return what the command has as one of its standard descriptors."""
-    if slave is not None and os.isatty(number):
-        return slave
-    try:
-        os.fstat(number)
-    except OSError:  # it was closed by the caller
-        number = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        stack.callback(os.close, number)
-    return number
+def complete_descriptors() -> None:
+    """Open what the caller has closed of standard input, output and error, so that nothing else gets their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this one
 
 
 class _Listener:

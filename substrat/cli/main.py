@@ -118,8 +118,8 @@ def _check_encoding(line: list[str]) -> None:
 def _tolerate_any_text() -> None:
     """Let text that the locale can't encode come out escaped, and text for a closed stream go nowhere."""
     # Python has no object for a descriptor that was closed by the caller (`>&-`).
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDWR), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_RDWR), "w")
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

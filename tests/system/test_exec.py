@@ -20,6 +20,7 @@ print(json.dumps({
     "mounts": sorted(line.split(" - ")[0].split()[4] for line in open("/proc/self/mountinfo")),
     "limits": [resource.getrlimit(kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE)],
     "kept": [line for line in open("/proc/self/status") if line.startswith(("Cap", "NoNewPrivs", "Seccomp:"))],
+    "ignored": [line for line in open("/proc/self/status") if line.startswith("SigIgn")],
     "cursor": sorted(os.listdir(".cursor")), "umask": os.umask(0o22),
     "interfaces": sorted(os.listdir("/sys/class/net")) if os.path.exists("/sys/class/net") else None,
 }))
@@ -101,6 +102,26 @@ def test_input_output_and_errors_are_the_commands_own(anna):
     data = bytes(range(256)) * 4096
     done = anna.ctl("exec", "anna", "--", "sh", "-c", "cat; echo complaint >&2", stdin=data)
     assert (done.code, done.raw, done.err) == (0, data, "complaint\n")
+
+
+@pytest.mark.parametrize("network", ["none", "filtered"])
+def test_a_reader_that_goes_away_ends_the_command(shared, network):
+    shared.ok("spawn", "anna", "-w", shared.workspace(), "--network", network)
+    process = shared.follow("exec", "anna", "--", "sh", "-c", "yes; echo $? >&2")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b"141\n"
+    assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_are_nothing_inside(anna, closed):
+    """And never the client's own, such as its connection to the daemon."""
+    command = f"{PROGRAMS}/substratctl exec anna -- sh -c 'ls -l /proc/self/fd > seen; cat' {closed}"
+    environment = anna.environment(SUBSTRAT_SOCKET=str(anna.socket))
+    done = subprocess.run(["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, check=False, timeout=PATIENCE)
+    assert done.returncode == 0
+    assert "socket:" not in (anna.directory / "work" / "seen").read_text()
 
 
 @pytest.mark.parametrize(

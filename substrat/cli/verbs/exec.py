@@ -29,5 +29,7 @@ def run(arguments: Arguments) -> int:
     from substrat.cli import lending
 
     name, *command = arguments.words
+    # Before there is a socket: it would get the number of one that is closed, and be lent.
+    lending.complete_descriptors()
     with Connection() as connection:
         return lending.run(connection, name, command or [_SHELL])
