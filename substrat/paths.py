@@ -79,3 +79,8 @@ def _platform_dir(which: str) -> str:
         # Without a login session there is no XDG_RUNTIME_DIR; the fallback in the temporary directory is what we want.
         warnings.simplefilter("ignore")
         return str(getattr(platformdirs.PlatformDirs(APPLICATION, appauthor=False), which))
+
+
+def is_within(path: str, directory: str) -> bool:
+    """Say whether an absolute path is a directory's or leads into it; nothing is looked up."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

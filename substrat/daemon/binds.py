@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from substrat.core.records import Shown
 from substrat.errors import InvalidParams, PolicyDenied
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,23 +66,19 @@ def _physical(path: str) -> str:
 
 def _refuse_closed(path: str, closed: Iterable[str], own: Iterable[str]) -> None:
     for other in closed:
-        if _within(path, other) or _within(other, path):
+        if is_within(path, other) or is_within(other, path):
             raise PolicyDenied(
                 f"no agent may be shown {path}, because of {other}: choose a place that has nothing to do with it"
             )
     for other in own:
-        if _within(other, path):
+        if is_within(other, path):
             raise PolicyDenied(
                 f"no agent may be shown {path}, because every sandbox has a {other} of its own: choose a part"
             )
 
 
 def _refuse_overlap(shown: Shown, workspace: str) -> None:
-    if _within(workspace, shown.path):
+    if is_within(workspace, shown.path):
         raise PolicyDenied(f"{shown.path} can't be shown, because the workspace lies in it: choose a part beside that")
-    if shown.writable and _within(shown.path, workspace):
+    if shown.writable and is_within(shown.path, workspace):
         raise PolicyDenied(f"{shown.path} lies in the workspace, which is writable already: leave --bind out")
-
-
-def _within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -7,6 +7,8 @@ than asked for.
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from functools import partial
 from subprocess import PIPE
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,18 +58,19 @@ async def run(bubblewrap: Bubblewrap, command: tuple[str, ...], shows: tuple[Mou
     mounts = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"), *shows)  # noqa: S108 - the sandbox's own
     spec = Spec(command, tuple(sorted(_ENVIRONMENT.items())), mounts, workdir)
     held = bwrap.held(spec)
-    opened = dict(zip(held, await trio.to_thread.run_sync(sources.open_all, held), strict=True))
-    call_filter = process.call_filter()
-    given = opened if bubblewrap.takes_descriptors else {}
-    options = bwrap.options(spec, watched=False, descriptors=given)
-    line = (bubblewrap.path, "--seccomp", str(call_filter), *options, "--", *command)
-    try:
-        with trio.fail_after(_PATIENCE_S):
-            done = await _run(line, (call_filter, *given.values()))
-    except trio.TooSlowError:
-        raise SandboxFailed(f"{command[0]} didn't end within {_PATIENCE_S} s in its sandbox") from None
-    finally:
-        sources.close_all((call_filter, *opened.values()))
+    with ExitStack() as stack:
+        call_filter = process.call_filter()
+        stack.callback(os.close, call_filter)
+        opened = await trio.to_thread.run_sync(sources.open_all, held)
+        stack.callback(sources.close_all, opened)
+        given = dict(zip(held, opened, strict=True)) if bubblewrap.takes_descriptors else {}
+        options = bwrap.options(spec, watched=False, descriptors=given)
+        line = (bubblewrap.path, "--seccomp", str(call_filter), *options, "--", *command)
+        try:
+            with trio.fail_after(_PATIENCE_S):
+                done = await _run(line, (call_filter, *given.values()))
+        except trio.TooSlowError:
+            raise SandboxFailed(f"{command[0]} didn't end within {_PATIENCE_S} s in its sandbox") from None
     if done is None:
         raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
     if isinstance(done, OSError):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sandbox.protect import IS_GIT_DIRECTORY
 from substrat.daemon import nofollow
 from substrat.errors import WorkspaceUnusable
+from substrat.paths import is_within
 
 _SMALL = 4096
 _CONFIG = 256 * 1024
@@ -61,7 +62,7 @@ def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
     if not _is_git_directory(common):
         raise WorkspaceUnusable(f"{refusal}belongs to no repository, so it isn't shown")
     for other in closed:
-        if _within(common, other) or _within(other, common):
+        if is_within(common, other) or is_within(other, common):
             raise WorkspaceUnusable(f"{refusal}would open {other} to the agent, so it isn't shown")
     return GitLink(common, own)
 
@@ -93,7 +94,3 @@ def _is_git_directory(path: str) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and names >= IS_GIT_DIRECTORY
-
-
-def _within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")

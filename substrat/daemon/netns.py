@@ -80,10 +80,10 @@ class TurnNetwork:
                 self._changed, allow = trio.Event(), self._allow
                 gateway.allow(allow)
                 more = tuple(port for port in allow.ports if port not in ports)
-                process_now = find_process()
-                if more and process_now is not None:
+                sandbox = find_process()
+                if more and sandbox is not None:
                     ports.update(more)
-                    nursery.start_soon(gateway.serve, await self._enter(launch.more_ports, more, process_now))
+                    nursery.start_soon(gateway.serve, await self._enter(launch.more_ports, more, sandbox))
 
     async def _reenter(self, started: Process, ports: tuple[int, ...]) -> list[socket.socket]:
         """Open the listeners again in a running sandbox; it is inside its network once bubblewrap has reported."""

@@ -38,6 +38,7 @@ from substrat.errors import (
     SubstratError,
     WorkspaceUnusable,
 )
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -579,7 +580,7 @@ class TurnRunner:
     def remove_mount_points(self) -> None:
         """Remove what was made only to be mounted over from where nothing runs any more."""
         store = self._registry.store
-        left = [path for path in store.mount_points() if not any(_within(path, root) for root in self._occupied)]
+        left = [path for path in store.mount_points() if not any(is_within(path, root) for root in self._occupied)]
         if not left:
             return
         self._registry.points.before("mount point removed")
@@ -604,7 +605,3 @@ class TurnRunner:
 def _writable(agent: Agent) -> tuple[str, ...]:
     """Return where an agent may write besides its workspace."""
     return tuple(shown.path for shown in agent.policy.binds if shown.writable)
-
-
-def _within(path: str, directory: str) -> bool:
-    return path.startswith(directory.rstrip("/") + "/")

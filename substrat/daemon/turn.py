@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -230,7 +231,12 @@ class RunningTurn:
         if self._stop_wanted.is_set():
             _close(prepared.sources)
             return Seen(None, None, self._stop_reason, "", anything=False)
-        with self._watcher.watching(self._place.root) as change:
+        with ExitStack() as stack:
+            try:
+                change = stack.enter_context(self._watcher.watching(self._place.root))
+            except OSError:
+                _close(prepared.sources)
+                raise
             pidfd = await self._start(prepared)
             return await self._accompany(pidfd, change)
 

@@ -50,6 +50,7 @@ PASSED_ON = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGT
 
 _STANDARD = 3  # input, output, error
 _REACH_SECONDS = 10.0
+_END_SECONDS = 10.0
 _TERMINAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
 
 
@@ -214,7 +215,7 @@ class Visits:
                 nursery.cancel_scope.cancel()
         finally:
             self._registry.points.before("visit ended")
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_SECONDS):
                 await sandbox.end()
             self._registry.points.after("visit ended")
         code = process.read_status(sandbox.place.read_status())[1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.cursor import chats_folder
 from substrat.errors import WorkspaceUnusable
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,7 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
     if real in _SYSTEM_PLACES or real.startswith(("/proc/", "/sys/", "/dev/", "/usr/", "/etc/", "/boot/")):
         raise WorkspaceUnusable(f"the workspace {real} belongs to the system: choose a directory of your own")
     for other in (user.home, *closed_places(user, forbidden)):
-        if _within(other, real) or (other != user.home and _within(real, other)):
+        if is_within(other, real) or (other != user.home and is_within(real, other)):
             raise WorkspaceUnusable(
                 f"the workspace {real} would open {other} to the agent: choose a directory that neither holds it "
                 f"nor lies in it"
@@ -116,10 +117,6 @@ def _check_cursor_dir(workspace: str) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             raise WorkspaceUnusable(f"{path} is a link or a file, so it can't be protected: make it a directory")
-
-
-def _within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def session_is_stored(user: User, workspace: str, session: str) -> bool:
