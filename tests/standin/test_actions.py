@@ -163,12 +163,12 @@ def test_the_result_waits_for_background_commands(standin):
 
 
 def test_background_commands_can_be_bounded_or_left(standin, until):
-    bounded = standin.run("/background sleep 1000\nend", "--background-shell-timeout", "0.05")
+    bounded = standin.run("/background sleep 30\nend", "--background-shell-timeout", "0.05")
     assert bounded.of("system", "background_shell_timeout")
     assert bounded.text == "end"
-    scripted = standin.run("/background-timeout 0.05\n/background sleep 1000\nend")
+    scripted = standin.run("/background-timeout 0.05\n/background sleep 30\nend")
     assert scripted.of("system", "background_shell_timeout")
-    left = standin.run("/background touch started; sleep 1000\nend", "--single-turn")
+    left = standin.run("/background touch started; sleep 30\nend", "--single-turn")
     until((standin.workspace / "started").exists)
     os.kill(left.calls("shell")[0]["success"]["pid"], 9)
 
