@@ -19,6 +19,7 @@ from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.alarm import Alarm
 from substrat.daemon.allowance import Allowances
 from substrat.daemon.chats import Chats
+from substrat.daemon.furnisher import Furnisher
 from substrat.daemon.gate import Gate
 from substrat.daemon.journal import Journal
 from substrat.daemon.notify import Notifier
@@ -101,18 +102,18 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             calls = ToolCalls(supervisor, reminders, questions)
             agent_door = AgentDoor(points, calls.perform, book.companion_called)
             sweeper = Sweeper(registry, places)
-            runner = TurnRunner(
-                registry, book, places, user, watcher, nursery, sweeper, agent_door.serve, settings.environ, now
-            )
-            chats, allowances = Chats(user.home, runner.find_bubblewrap), Allowances(registry)
-            visits = Visits(registry, runner, places, watcher, sweeper)
+            furnisher = Furnisher(registry, places, user, settings.environ)
+            runner = TurnRunner(registry, book, places, furnisher, user, watcher, nursery, sweeper, agent_door.serve, now)
+            chats = Chats(user.home, furnisher.find_bubblewrap)
+            visits = Visits(registry, furnisher, places, watcher, sweeper)
             door = OperatorDoor(
-                supervisor, runner, places, chats, questions, allowances, visits, nursery.cancel_scope.cancel
-            )
+                supervisor, runner, furnisher, places, chats, questions, Allowances(registry), visits,
+                nursery.cancel_scope.cancel,
+            )  # fmt: skip
             nursery.start_soon(watcher.deliver)
-            await nursery.start(_obey_signals, settings, registry, runner, notifier, nursery.cancel_scope)
+            await nursery.start(_obey_signals, settings, registry, furnisher, notifier, nursery.cancel_scope)
             book.attach(runner)
-            _tidy_up(visits, runner)
+            _tidy_up(visits, furnisher)
             nursery.start_soon(sweeper.run)
             reminders.tell_due()
 
@@ -127,10 +128,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             points.after("operator socket made")
             await nursery.start(door.serve, listener)
             nursery.start_soon(notifier.feed_watchdog)
-            points.before("daemon ready")
-            notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
-            points.after("daemon ready")
-            log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
+            _say_ready(notifier, registry, places)
         points.at("daemon to be stopped")
         notifier.send("STOPPING=1")
         if held is None:
@@ -138,16 +136,23 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         log.info("stopped", turns_going_on=registry.running)
 
 
-def _tidy_up(visits: Visits, runner: TurnRunner) -> None:
+def _say_ready(notifier: Notifier, registry: Registry, places: Places) -> None:
+    registry.points.before("daemon ready")
+    notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
+    registry.points.after("daemon ready")
+    log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
+
+
+def _tidy_up(visits: Visits, furnisher: Furnisher) -> None:
     """Remove what a daemon that was killed has left."""
     visits.end_those_before()
-    runner.remove_mount_points()
+    furnisher.stand_ins.remove_unneeded()
 
 
 async def _obey_signals(
     settings: Settings,
     registry: Registry,
-    runner: TurnRunner,
+    furnisher: Furnisher,
     notifier: Notifier,
     everything: trio.CancelScope,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -160,18 +165,18 @@ async def _obey_signals(
                 everything.cancel()
                 return
             notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            _reload(settings, registry, runner)
+            _reload(settings, registry, furnisher)
             notifier.send("READY=1")
 
 
-def _reload(settings: Settings, registry: Registry, runner: TurnRunner) -> None:
+def _reload(settings: Settings, registry: Registry, furnisher: Furnisher) -> None:
     """Read the configuration again; a broken one changes nothing."""
     try:
         registry.config = configuration.load(settings.config_path, settings.environ)
     except ConfigInvalid as problem:
         log.error("configuration not reloaded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
         return
-    runner.reconfigured()
+    furnisher.reconfigured()
     if registry.admit is not None:
         registry.admit()
     log.info("configuration reloaded", path=settings.config_path)

@@ -1,4 +1,4 @@
-"""Finds what has to stay read-only in a workspace, and makes and removes what stands where it is missing; mounts nothing.
+"""Finds what has to stay read-only in a workspace; it makes nothing (`standins`) and mounts nothing.
 
 The names are `sandbox.protect`'s. The workspace may be an agent's own work of yesterday, so it is walked without following
 a link, and no further than a bound: what lies beyond isn't protected, and a note says so.
@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import structlog
 
 from sandbox import protect
 from substrat.daemon import nofollow
@@ -23,8 +22,6 @@ from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-log = structlog.get_logger("substrat.guard")
 
 # Installed by the ten thousand; looked at already; read-only with all that is in it.
 _NOT_ENTERED = frozenset({"node_modules", ".git", *protect.NAMES})
@@ -139,53 +136,6 @@ def news(before: Guard, after: Guard) -> str | None:
         f"made or replaced during the turn, so not protected in it: {', '.join(map(_printable, outer[:_TOLD]))}{more}; "
         f"look at what is there before git, an editor or a shell of yours does"
     )
-
-
-def make_stand_in(path: str) -> bool:
-    """Make what stands where something protected is missing.
-
-    Args:
-        path: its absolute path.
-
-    Returns:
-        Whether there is something now; where nobody may make anything, the agent can't either.
-
-    Raises:
-        WorkspaceUnusable: it can't be made.
-    """
-    head, _, name = path.rpartition("/")
-    content = protect.stand_in(path)
-    try:
-        with nofollow.opened(head) as directory:
-            if content is None:
-                os.mkdir(name, 0o755, dir_fd=directory)
-            else:
-                made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
-                with open(made, "wb") as file:
-                    file.write(content)
-    except FileExistsError:
-        return True
-    except OSError as problem:
-        if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            return False
-        raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}; check the workspace") from None
-    return True
-
-
-def remove_stand_in(path: str) -> None:
-    """Remove what `make_stand_in` made, unless somebody has put something there since."""
-    head, _, name = path.rpartition("/")
-    content = protect.stand_in(path)
-    try:
-        with nofollow.opened(head) as directory:
-            if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-                os.rmdir(name, dir_fd=directory)
-            elif content is not None and nofollow.read_small(name, len(content), directory) == content:
-                os.unlink(name, dir_fd=directory)
-    except OSError as problem:
-        if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP}:
-            # An agent may have taken the right away; its workspace is no reason to stop.
-            log.warning("a mount point stays", path=path, reason=problem.strerror)
 
 
 class _Walk:

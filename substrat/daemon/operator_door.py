@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Turn
     from substrat.daemon.allowance import Allowances
     from substrat.daemon.chats import Chats
+    from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.journal import Encoded
     from substrat.daemon.places import Places
     from substrat.daemon.questions import Questions
@@ -80,7 +81,8 @@ class OperatorDoor:
 
     Args:
         supervisor: the agents.
-        runner: what can be found out about starting turns.
+        runner: what runs turns.
+        furnisher: what can be found out about starting them.
         places: the daemon's directories.
         chats: the user's chats.
         questions: what waits for the operator.
@@ -93,6 +95,7 @@ class OperatorDoor:
         self,
         supervisor: Supervisor,
         runner: TurnRunner,
+        furnisher: Furnisher,
         places: Places,
         chats: Chats,
         questions: Questions,
@@ -103,6 +106,7 @@ class OperatorDoor:
         self._supervisor = supervisor
         self._registry = supervisor.registry
         self._runner = runner
+        self._furnisher = furnisher
         self._places = places
         self._chats = chats
         self._questions = questions
@@ -171,8 +175,8 @@ class OperatorDoor:
 
     async def _spawn(self, _connection: Connection, params: Params) -> object:
         network = _network(params)
-        await self._runner.check()
-        workspace, model, session = self._runner.check_workspace(_text(params, "workspace")), params.get("model"), None
+        await self._furnisher.check()
+        workspace, model, session = self._furnisher.check_workspace(_text(params, "workspace")), params.get("model"), None
         if (adopted := _optional(params, "session")) is not None:
             session = adopted.lower()
             head, _ = await self._chats.read(workspace, session)
@@ -182,7 +186,7 @@ class OperatorDoor:
         wish = Wish(
             workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
             session, _restore(params), _strings(params, "allow"),
-            self._runner.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace),
+            self._furnisher.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace),
         )  # fmt: skip
         return agent_object(self._supervisor.spawn(wish))
 
@@ -242,7 +246,7 @@ class OperatorDoor:
         return None
 
     async def _explain(self, _connection: Connection, params: Params) -> object:
-        return (await self._runner.explain(self._supervisor.find(_text(params, "agent"))))._asdict()
+        return (await self._furnisher.explain(self._supervisor.find(_text(params, "agent"))))._asdict()
 
     async def _exec(self, _connection: Connection, params: Params) -> object:
         agent, command = self._supervisor.find(_text(params, "agent")), cast("list[str]", params["command"])

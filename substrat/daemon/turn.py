@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import structlog
 import trio
 
-from sandbox.bwrap import FIRST_SOURCE_FD, NETWORK_FD
 from substrat.core import stream
 from substrat.core.ndjson import Line, Splitter
 from substrat.core.toolcalls import Pairing
 from substrat.core.verdict import SILENCE_LIMIT, TIME_LIMIT, Seen
-from substrat.daemon import process
+from substrat.daemon import launch, process
 from substrat.daemon.tail import Cut, Tail
 from substrat.errors import SandboxFailed, StorageFailed
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator
 
     from substrat.core.records import Process
+    from substrat.daemon.launch import Launch
     from substrat.daemon.places import TurnPlace
     from substrat.daemon.points import Points
     from substrat.daemon.watch import Change, Watcher
@@ -42,26 +41,6 @@ _FULL_DISK_PAUSE = 1.0
 _FREEZE_PAUSE = 0.005
 AFTER_RESULT = "went on after its result"
 """The one reason for stopping that doesn't change the turn's outcome."""
-
-
-class Launch(NamedTuple):
-    """What starts a sandbox.
-
-    Args:
-        command: what is executed.
-        environment: its environment.
-        options: bubblewrap's, which it reads from a descriptor.
-        version: the agent program's, None when its path doesn't tell.
-        channel: what it finds at `bwrap.NETWORK_FD`, if anything; closed once it is started.
-        sources: what it finds from `bwrap.FIRST_SOURCE_FD` on; closed once it is started, or isn't.
-    """
-
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    options: bytes
-    version: str | None = None
-    channel: socket.socket | None = None
-    sources: tuple[int, ...] = ()
 
 
 class Pace(NamedTuple):
@@ -216,26 +195,26 @@ class RunningTurn:
             self._stop_reason = reason
         self._stop_wanted.set()
 
-    async def run(self, launch: Callable[[], Awaitable[Launch]]) -> Seen:
+    async def run(self, prepare: Callable[[], Awaitable[Launch]]) -> Seen:
         """Launch the sandbox and stay with it to its end.
 
         Args:
-            launch: prepares the turn's directory and says what to start; nothing is started if the turn was stopped
+            prepare: prepares the turn's directory and says what to start; nothing is started if the turn was stopped
                 meanwhile.
 
         Raises:
             StorageFailed: there is no room for its files; nothing is running, and it can be tried again.
             SubstratError: the launch failed; nothing is running.
         """
-        prepared = await launch()
+        prepared = await prepare()
         if self._stop_wanted.is_set():
-            _close(prepared.sources)
+            prepared.close()
             return Seen(None, None, self._stop_reason, "", anything=False)
         with ExitStack() as stack:
             try:
                 change = stack.enter_context(self._watcher.watching(self._place.root))
             except OSError:
-                _close(prepared.sources)
+                prepared.close()
                 raise
             pidfd = await self._start(prepared)
             return await self._accompany(pidfd, change)
@@ -251,33 +230,32 @@ class RunningTurn:
         with self._watcher.watching(self._place.root) as change:
             return await self._accompany(process.open_pidfd(started), change)
 
-    async def _start(self, launch: Launch) -> int:
-        files: list[int] = []
+    async def _start(self, prepared: Launch) -> int:
         try:
-            files.append(os.open(self._place.prompt, os.O_RDONLY | os.O_CLOEXEC))
-            # Appending, so that several writers and a truncation never make holes.
-            appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            outputs = (self._place.stdout, self._place.stderr, self._place.status)
-            files.extend(os.open(path, appending, 0o600) for path in outputs)
-            files.append(process.readable(launch.options))
-            files.append(self._place.take_lock())
-            files.append(process.call_filter())
-            self._points.before("sandbox started")
-            self._process = process.start(launch.command, launch.environment, in_their_places(files, launch))
-            self._points.after("sandbox started")
+            started = self._process = self._start_sandbox(prepared)
         except OSError as problem:
             if disk_is_full(problem):
                 raise StorageFailed(f"the turn's files can't be made: {problem.strerror}; make room") from None
-            raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
+            raise SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
         finally:
-            _close((*files, *launch.sources))
-            if launch.channel is not None:
-                launch.channel.close()
-        started = self._process
+            prepared.close()
         pidfd = process.open_own(started)
         # The sandbox runs from here on, so it has to get into the books, however long that takes.
-        await stored(lambda: self._books.turn_spawned(self.turn, started, launch.version))
+        await stored(lambda: self._books.turn_spawned(self.turn, started, prepared.version))
         return pidfd
+
+    def _start_sandbox(self, prepared: Launch) -> Process:
+        with ExitStack() as stack:
+            standard = (
+                launch.closed_by(stack, os.open(self._place.prompt, os.O_RDONLY | os.O_CLOEXEC)),
+                launch.closed_by(stack, launch.append_to(self._place.stdout)),
+                launch.closed_by(stack, launch.append_to(self._place.stderr)),
+            )
+            given = stack.enter_context(launch.descriptors(prepared, standard, self._place))
+            self._points.before("sandbox started")
+            started = process.start(prepared.command, prepared.environment, given)
+            self._points.after("sandbox started")
+            return started
 
     async def _accompany(self, pidfd: int | None, change: Change) -> Seen:
         try:
@@ -468,16 +446,3 @@ class RunningTurn:
             if (result := stream.result_of(event)) is not None:
                 self._result = result
                 self._result_seen.set()
-
-
-def in_their_places(files: Sequence[int], launch: Launch) -> Sequence[int | None]:
-    """Put the launcher's channel and what is bound by descriptor where they are looked for."""
-    channel = launch.channel.fileno() if launch.channel is not None else None
-    before = [*files, *[None] * (NETWORK_FD - len(files)), channel]
-    assert len(before) == FIRST_SOURCE_FD
-    return [*before, *launch.sources]
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

