@@ -192,7 +192,7 @@ class Wire:
                 self.notifications.append(message)
             elif message["id"] == number:
                 return message
-        raise AssertionError("the connection ended before the answer")
+        raise ConnectionResetError("the connection ended before the answer")
 
     def call(self, method, **params):
         answer = self.answer(self.ask(method, **params))
@@ -315,6 +315,7 @@ class House:
         self.daemon = self.launch(**how)
 
         def answers():
+            # A child of a killed daemon may hold its socket for an instant yet, until it executes its program.
             assert self.daemon.poll() is None, self.daemon.log.read_text()
             with contextlib.suppress(OSError), Wire(self.socket) as wire:
                 return wire.call("daemon.status")["pid"] == self.daemon.pid
