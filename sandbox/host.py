@@ -86,18 +86,28 @@ def limits(open_files: int, processes: int, memory: int) -> tuple[tuple[str, int
     Args:
         open_files: descriptors a process may have.
         processes: processes and threads the sandbox may have.
-        memory: bytes that each process may have of its own; 0: three quarters of the machine's.
+        memory: bytes that each process may have of its own.
     """
     # 1 byte instead of 0: a core dump that the machine pipes to a program of the host's ignores any limit but this one
     # (do_coredump in fs/coredump.c), and no agent should make the host run anything.
     found = [
         ("core", _own(resource.RLIMIT_CORE, 1)),
         ("nofile", _own(resource.RLIMIT_NOFILE, open_files)),
-        ("data", _own(resource.RLIMIT_DATA, memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 * 3)),
+        ("data", _own(resource.RLIMIT_DATA, memory)),
     ]
     if _kernel() >= (5, 14):
         found.append(("nproc", _own(resource.RLIMIT_NPROC, processes)))
     return tuple(found)
+
+
+def memory(wanted: int) -> int:
+    """Return how many bytes of memory a sandbox may have: what is wanted, for 0 three quarters of the machine's."""
+    return wanted or machine_memory() // 4 * 3
+
+
+def machine_memory() -> int:
+    """Return how many bytes of memory the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def find_bubblewrap(named: str | None = None) -> Bubblewrap | None:

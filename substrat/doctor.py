@@ -154,9 +154,18 @@ def _cgroups() -> Finding:
     path = f"{_CGROUPS}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
     try:
         with open(path, encoding="ascii") as file:
-            return diagnosis.cgroups(diagnosis.Cgroups(2, frozenset(file.read().split())))
+            return diagnosis.cgroups(diagnosis.Cgroups(2, frozenset(file.read().split()), _systemd_version()))
     except OSError:
         return diagnosis.cgroups(diagnosis.Cgroups(2))
+
+
+def _systemd_version() -> int:
+    try:
+        said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.match(r"systemd (\d+)", said)
+    return int(found[1]) if found else 0
 
 
 def _disk(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:

@@ -13,6 +13,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _LITTLE_SPACE = _GIB
 _KERNEL_FOR_PIDFDS = (5, 3)
 _KERNEL_FOR_LIMITS = (5, 14)
+_SYSTEMD_FOR_SUBGROUPS = 254  # its NEWS: DelegateSubgroup=
 _CONTROLLERS = ("memory", "pids", "cpu")
 
 
@@ -59,10 +60,12 @@ class Cgroups(NamedTuple):
     Args:
         version: 2, 1, or 0 for none.
         delegated: the controllers that an ordinary service of the user may use; None: there is no such place.
+        systemd: systemd's version, 0 for none.
     """
 
     version: int
     delegated: frozenset[str] | None = None
+    systemd: int = 0
 
 
 class Systemd(NamedTuple):
@@ -245,6 +248,9 @@ def cgroups(found: Cgroups) -> Finding:
         return Finding("cgroups", WEAKER, f"{what}: {without}", "boot with systemd.unified_cgroup_hierarchy=1")
     if found.delegated is None:
         return Finding("cgroups", WEAKER, f"cgroup v2, but none to divide: {without}", "substratctl service install")
+    if found.systemd < _SYSTEMD_FOR_SUBGROUPS:
+        detail = f"cgroup v2, but systemd {found.systemd} can't restart a service that divides its own: {without}"
+        return Finding("cgroups", WEAKER, detail, f"upgrade to systemd {_SYSTEMD_FOR_SUBGROUPS} or newer")
     missing = [name for name in _CONTROLLERS if name not in found.delegated]
     if missing:
         place = "/etc/systemd/system/user@.service.d"

@@ -33,6 +33,11 @@ DISK_FULL = Failure("disk-full", "the turn's files can't be made, because the di
 """The daemon's own: a turn that wasn't started for want of room."""
 
 
+def out_of_memory(sentence: str) -> Failure:
+    """Return the failure of a turn whose processes the kernel killed for want of memory, as the sentence says."""
+    return Failure("out-of-memory", sentence, passes=False)
+
+
 class _Known(NamedTuple):
     failure: Failure
     text: re.Pattern[str]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core import failures
+from substrat.core import cgroups, failures
+from substrat.core.cgroups import RanOut
 from substrat.core.records import Outcome
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Seen(NamedTuple):
         errors: the end of its standard error.
         anything: whether it wrote anything to standard output.
         damage: what was wrong with its files, if anything was.
+        ran_out: what it hadn't enough of.
     """
 
     result: Result | None
@@ -49,6 +51,7 @@ class Seen(NamedTuple):
     errors: str
     anything: bool
     damage: str | None = None
+    ran_out: RanOut = RanOut()
 
 
 _KILLED = 128 + 9
@@ -97,6 +100,8 @@ def judge(seen: Seen) -> Verdict:
     if seen.damage is not None:
         outcome = Outcome.LOST if seen.exit_code is None else Outcome.ERROR
         return Verdict(outcome, f"what became of the turn can't be told: {seen.damage}")
+    if (shortage := cgroups.out_of_memory(seen.ran_out)) is not None:
+        return Verdict(Outcome.ERROR, shortage, failures.out_of_memory(shortage))
     if seen.exit_code is None:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
     if (failure := failures.recognise(seen.errors)) is not None:

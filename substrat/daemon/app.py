@@ -18,6 +18,7 @@ from substrat.daemon import damage, process, quarantine, sockets
 from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.alarm import Alarm
 from substrat.daemon.allowance import Allowances
+from substrat.daemon.cgroups import Cgroups, find_cgroups
 from substrat.daemon.chats import Chats
 from substrat.daemon.furnisher import Furnisher
 from substrat.daemon.gate import Gate
@@ -102,18 +103,22 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             calls = ToolCalls(supervisor, reminders, questions)
             agent_door = AgentDoor(points, calls.perform, book.companion_called)
             sweeper = Sweeper(registry, places)
-            furnisher = Furnisher(registry, places, user, settings.environ)
-            runner = TurnRunner(registry, book, places, furnisher, user, watcher, nursery, sweeper, agent_door.serve, now)
+            groups = find_cgroups()
+            furnisher = Furnisher(registry, places, user, settings.environ, groups)
+            furnisher.set_limits()
+            runner = TurnRunner(
+                registry, book, places, furnisher, groups, user, watcher, nursery, sweeper, agent_door.serve, now
+            )
             chats = Chats(user.home, furnisher.find_bubblewrap)
-            visits = Visits(registry, furnisher, places, watcher, sweeper)
+            visits = Visits(registry, furnisher, groups, places, watcher, sweeper)
             door = OperatorDoor(
-                supervisor, runner, furnisher, places, chats, questions, Allowances(registry), visits,
+                supervisor, runner, furnisher, groups, places, chats, questions, Allowances(registry), visits,
                 nursery.cancel_scope.cancel,
             )  # fmt: skip
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, registry, furnisher, notifier, nursery.cancel_scope)
             book.attach(runner)
-            _tidy_up(visits, furnisher)
+            _tidy_up(visits, furnisher, registry, groups)
             nursery.start_soon(sweeper.run)
             reminders.tell_due()
 
@@ -143,10 +148,12 @@ def _say_ready(notifier: Notifier, registry: Registry, places: Places) -> None:
     log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
 
 
-def _tidy_up(visits: Visits, furnisher: Furnisher) -> None:
+def _tidy_up(visits: Visits, furnisher: Furnisher, registry: Registry, groups: Cgroups) -> None:
     """Remove what a daemon that was killed has left."""
     visits.end_those_before()
     furnisher.stand_ins.remove_unneeded()
+    turns = (agent.turn for agent in registry.agents)
+    groups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
 
 
 async def _obey_signals(

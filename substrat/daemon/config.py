@@ -52,14 +52,22 @@ class SandboxKeys(msgspec.Struct, frozen=True):
         int,
         Meta(
             ge=0,
-            description="how many bytes of memory each process in a sandbox may have; 0: three quarters of the machine's",
+            description="how many bytes of memory a sandbox may have, or each process in it where there are no cgroups; "
+            "0: three quarters of the machine's",
         ),
     ] = 0
     open_files: Annotated[int, Meta(ge=256, description="how many files each process in a sandbox may have open")] = 16384
     processes: Annotated[
         int,
-        Meta(ge=64, description="how many processes and threads a sandbox may have (not for root, and from Linux 5.14)"),
+        Meta(
+            ge=64,
+            description="how many processes and threads a sandbox may have "
+            "(without cgroups not for root, and from Linux 5.14)",
+        ),
     ] = 4096
+    cpus: Annotated[
+        float, Meta(ge=0, description="how many processors' time a sandbox may use, where there are cgroups; 0: all")
+    ] = 0.0
 
 
 class TurnKeys(msgspec.Struct, frozen=True):
@@ -99,6 +107,23 @@ class LimitKeys(msgspec.Struct, frozen=True):
     depth: Annotated[int, Meta(ge=0, description="how many generations agents may spawn")] = 4
     family: Annotated[int, Meta(ge=0, description="how many living descendants an agent of the operator's may have")] = 100
     agents: Annotated[int, Meta(ge=1, description="how many agents there may be")] = 10_000
+    memory: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how many bytes of memory all sandboxes together may have, where there are cgroups; "
+            "0: seven eighths of the machine's",
+        ),
+    ] = 0
+    processes: Annotated[
+        int,
+        Meta(
+            ge=0, description="how many processes and threads all sandboxes may have, where there are cgroups; 0: no limit"
+        ),
+    ] = 16384
+    cpus: Annotated[
+        float, Meta(ge=0, description="how many processors' time all sandboxes may use, where there are cgroups; 0: all")
+    ] = 0.0
 
 
 class DiskKeys(msgspec.Struct, frozen=True):

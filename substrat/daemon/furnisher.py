@@ -14,15 +14,17 @@ from sandbox import bwrap, host, launch
 from sandbox.spec import Network
 from substrat import paths
 from substrat.core import cursor
+from substrat.core.cgroups import Limits
 from substrat.daemon import binds, blueprint, guard, program, sources, workspace
 from substrat.daemon.git import Git
 from substrat.daemon.launch import Launch
 from substrat.daemon.standins import StandIns
-from substrat.errors import BubblewrapMissing, NamespacesForbidden, SandboxFailed, WorkspaceUnusable
+from substrat.errors import BubblewrapMissing, NamespacesForbidden, SandboxFailed, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from sandbox.spec import Spec
     from substrat.core.records import Agent, Shown
+    from substrat.daemon.cgroups import Cgroups, Group
     from substrat.daemon.config import Config
     from substrat.daemon.guard import Guard
     from substrat.daemon.netns import TurnNetwork
@@ -65,13 +67,15 @@ class Furnisher:
         places: the daemon's directories.
         user: who agents are.
         environ: the daemon's own environment.
+        cgroups: what limits whole sandboxes.
     """
 
-    def __init__(self, registry: Registry, places: Places, user: User, environ: dict[str, str]) -> None:
+    def __init__(self, registry: Registry, places: Places, user: User, environ: dict[str, str], cgroups: Cgroups) -> None:
         self._registry = registry
         self._places = places
         self._user = user
         self._environ = environ
+        self._cgroups = cgroups
         self.stand_ins = StandIns(registry)
         self._git = Git(environ)
         self._bubblewrap: host.Bubblewrap | None = None
@@ -86,6 +90,13 @@ class Furnisher:
         """Forget what was found out under the old configuration."""
         self._bubblewrap, self._has_filtered = None, False
         self._git.forget()
+        self.set_limits()
+
+    def set_limits(self) -> None:
+        """Set what all sandboxes may have together."""
+        given = self._config.limits
+        memory = given.memory or host.machine_memory() // 8 * 7
+        self._cgroups.prepare(Limits(memory, given.cpus, given.processes))
 
     def leave_out(self, option: str) -> bool:
         """Start the agent program that is there now without an option from now on; return whether that is news."""
@@ -110,6 +121,14 @@ class Furnisher:
             )
         await self.find_bubblewrap()
         program.find(self._config.agent.binary)
+
+    async def obstacle(self) -> str | None:
+        """Say why no agent can run under this daemon, None when agents can."""
+        try:
+            await self.check()
+        except SubstratError as problem:
+            return problem.message
+        return None
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
@@ -198,13 +217,20 @@ class Furnisher:
         return Furnished(agent, place, bubblewrap, found, tuple(notes))
 
     async def launch(
-        self, furnished: Furnished, network: TurnNetwork | None, command: tuple[str, ...] = (), *, tied: bool = False
+        self,
+        furnished: Furnished,
+        network: TurnNetwork | None,
+        group: Group | None,
+        command: tuple[str, ...] = (),
+        *,
+        tied: bool = False,
     ) -> Launch:
         """Say what starts a sandbox, with everything opened that is bound by descriptor.
 
         Args:
             furnished: what was made for it.
             network: its `filtered` network, if it has one.
+            group: its cgroup, if there can be one.
             command: what is run instead of the agent program.
             tied: whether it ends with whoever started it.
 
@@ -214,13 +240,18 @@ class Furnisher:
         spec = self._spec(furnished.agent, furnished.place, furnished.guard, command)
         by_descriptor = furnished.bubblewrap.takes_descriptors
         started = launch.start(furnished.bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
+        line = started.command
+        if group is not None:
+            given = self._config.sandbox
+            group.make(Limits(host.memory(given.memory), given.cpus, given.processes))
+            line = group.entering(line)
         version = program.version_of(spec.command[0])
         channel = network.channel if network is not None else None
         held = await trio.to_thread.run_sync(sources.open_all, bwrap.held(spec))
         if not by_descriptor:
             sources.close_all(held)
             held = ()
-        return Launch(started.command, dict(spec.environment), started.options, version, channel, held)
+        return Launch(line, dict(spec.environment), started.options, version, channel, held)
 
     def _spec(self, agent: Agent, place: AgentPlace, found: Guard, instead: tuple[str, ...] = ()) -> Spec:
         agent_program = program.find(self._config.agent.binary)
@@ -248,7 +279,7 @@ class Furnisher:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
             raise SandboxFailed(f"a sandbox's limits can't be set: there is no {bwrap.PRLIMIT}: apt install util-linux")
         given = self._config.sandbox
-        return host.limits(given.open_files, given.processes, given.memory)
+        return host.limits(given.open_files, given.processes, host.memory(given.memory))
 
     async def _protect(self, agent: Agent, holder: str) -> tuple[Guard, tuple[str, ...]]:
         """Find what has to be protected in a workspace, and make what is mounted over where something is missing.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from substrat.core.records import Agent, Turn
     from substrat.daemon.allowance import Allowances
+    from substrat.daemon.cgroups import Cgroups
     from substrat.daemon.chats import Chats
     from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.journal import Encoded
@@ -83,6 +84,7 @@ class OperatorDoor:
         supervisor: the agents.
         runner: what runs turns.
         furnisher: what can be found out about starting them.
+        groups: what limits whole sandboxes.
         places: the daemon's directories.
         chats: the user's chats.
         questions: what waits for the operator.
@@ -96,6 +98,7 @@ class OperatorDoor:
         supervisor: Supervisor,
         runner: TurnRunner,
         furnisher: Furnisher,
+        groups: Cgroups,
         places: Places,
         chats: Chats,
         questions: Questions,
@@ -107,6 +110,7 @@ class OperatorDoor:
         self._registry = supervisor.registry
         self._runner = runner
         self._furnisher = furnisher
+        self._groups = groups
         self._places = places
         self._chats = chats
         self._questions = questions
@@ -139,6 +143,7 @@ class OperatorDoor:
             "inbox.answer": self._inbox_answer,
             "inbox.dismiss": self._inbox_dismiss,
             "daemon.status": self._status,
+            "daemon.check": self._check,
             "daemon.shutdown": self._shutdown,
         }
 
@@ -200,7 +205,12 @@ class OperatorDoor:
     async def _show(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.find(_text(params, "agent"))
         binds = [shown._asdict() for shown in agent.policy.binds]
-        return {**agent_object(agent), **({"binds": binds} if binds else {})}
+        use = self._runner.use(agent)
+        return {
+            **agent_object(agent),
+            **({"binds": binds} if binds else {}),
+            **({"use": use._asdict()} if use is not None else {}),
+        }
 
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])
@@ -396,8 +406,12 @@ class OperatorDoor:
             "running": self._registry.running,
             "network": self._registry.config.sandbox.network.value,
             "waiting_for": self._registry.gate.reason if self._registry.gate is not None else None,
+            "cgroups": sorted(self._groups.controllers) if self._groups.are_there else None,
             "damaged": self._registry.store.damaged_agents(),
         }
+
+    async def _check(self, _connection: Connection, _params: Params) -> object:
+        return {"obstacle": await self._furnisher.obstacle()}
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:
         if params.get("suspend"):

@@ -14,11 +14,12 @@ import structlog
 import trio
 
 from sandbox.spec import Network
-from substrat.core import cursor, failures
+from substrat.core import cgroups, cursor, failures
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import damage, guard, process, workspace
+from substrat.daemon.cgroups import group_of
 from substrat.daemon.furnisher import writable
 from substrat.daemon.netns import TurnNetwork
 from substrat.daemon.turn import Pace, RunningTurn, disk_is_full, stored
@@ -32,8 +33,10 @@ from substrat.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from substrat.core.cgroups import RanOut, Use
     from substrat.core.records import Agent, Process, Turn
     from substrat.core.verdict import Seen
+    from substrat.daemon.cgroups import Cgroups, Group
     from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.gateway import Decision
     from substrat.daemon.guard import Guard
@@ -59,6 +62,7 @@ class TurnRunner:
         book: who is told what turns do.
         places: the daemon's directories.
         furnisher: what prepares their sandboxes.
+        groups: what limits whole sandboxes.
         user: who agents are.
         watcher: inotify.
         nursery: where the turns' tasks live.
@@ -73,6 +77,7 @@ class TurnRunner:
         book: TurnBook,
         places: Places,
         furnisher: Furnisher,
+        groups: Cgroups,
         user: User,
         watcher: Watcher,
         nursery: trio.Nursery,
@@ -84,6 +89,7 @@ class TurnRunner:
         self._book = book
         self._places = places
         self._furnisher = furnisher
+        self._groups = groups
         self._user = user
         self._watcher = watcher
         self._nursery = nursery
@@ -135,6 +141,11 @@ class TurnRunner:
                 return True
         return False
 
+    def use(self, agent: Agent) -> Use | None:
+        """Return what the sandbox of an agent's running turn has, None where that isn't counted."""
+        group = self._groups.group(agent.turn.id) if agent.turn is not None and agent.turn.id in self._running else None
+        return group.use() if group is not None and group.is_there else None
+
     def session_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is on disk."""
         return agent.session is not None and workspace.session_is_stored(self._user, agent.workspace, agent.session.id)
@@ -168,7 +179,10 @@ class TurnRunner:
             left = guard.decode(self._places.agent(agent.id).turn(turn.number).read_guard())
             if left is not None:
                 await self._tell_news(agent, turn, left)
+            await self._tell_shortage(turn, seen.ran_out)
             await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
+            if (group := self._groups.group(turn.id)) is not None:
+                group.remove()
             self._sweeper.wake()
             if left is not None:
                 await self._furnisher.freshen_index(agent, left)
@@ -177,6 +191,12 @@ class TurnRunner:
         except Exception:
             # Whatever it is, it is this agent's; the others and the daemon go on.
             log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
+
+    async def _tell_shortage(self, turn: Turn, found: RanOut) -> None:
+        """Tell what the turn hadn't enough of, also when it went well all the same."""
+        for told in (cgroups.out_of_memory(found), cgroups.refused_forks(found)):
+            if told is not None:
+                await stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told))
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: Guard) -> None:
         """Tell what the turn has made that would have been protected, had it been there."""
@@ -208,7 +228,7 @@ class TurnRunner:
             await stored(lambda: self._book.turn_spawned(turn.id, found))
         running = RunningTurn(
             turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn), self._registry.points, self._now,
-            frozen=turn.frozen_at is not None,
+            group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
         )  # fmt: skip
         network = self._network_of(agent, turn, turn_place)
         self._running[turn.id] = running
@@ -243,6 +263,11 @@ class TurnRunner:
         if turn.process is not None and any(one.blind for one in found):
             process.kill_recorded(turn.process)
         return found
+
+    def _group_of(self, turn: Turn, started: Process | None) -> Group | None:
+        """Return a turn's cgroup: the one that its sandbox is in, or the one it will be started in."""
+        found = group_of(started.pid, turn.id) if started is not None else None
+        return found or self._groups.group(turn.id)
 
     def _network_of(self, agent: Agent, turn: Turn, place: TurnPlace) -> TurnNetwork | None:
         if agent.policy.network is not Network.FILTERED:
@@ -303,7 +328,7 @@ class TurnRunner:
         self._registry.points.before("prompt written")
         await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn), guard.encode(furnished.guard))
         self._registry.points.after("prompt written")
-        return await self._furnisher.launch(furnished, network)
+        return await self._furnisher.launch(furnished, network, self._groups.group(turn.id))
 
     def _pace(self, turn: Turn) -> Pace:
         turns = self._registry.config.turns

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from substrat.core import stream
+from substrat.core.cgroups import RanOut
 from substrat.core.ndjson import Line, Splitter
 from substrat.core.toolcalls import Pairing
 from substrat.core.verdict import SILENCE_LIMIT, TIME_LIMIT, Seen
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from substrat.core.records import Process
+    from substrat.daemon.cgroups import Group
     from substrat.daemon.launch import Launch
     from substrat.daemon.places import TurnPlace
     from substrat.daemon.points import Points
@@ -121,6 +123,7 @@ class RunningTurn:
         pace: how long things may take.
         points: where the daemon may be told to die.
         now: the clock, in seconds since the epoch.
+        group: the sandbox's cgroup, if there can be one.
         frozen: whether it is to be stopped in memory from the start.
     """
 
@@ -135,6 +138,7 @@ class RunningTurn:
         points: Points,
         now: Callable[[], float],
         *,
+        group: Group | None = None,
         frozen: bool = False,
     ) -> None:
         self.turn = turn
@@ -157,6 +161,7 @@ class RunningTurn:
         self._inner_pidfd: int | None = None
         self._points = points
         self._now = now
+        self._group = group
         self._heard_at = pace.heard_at
         self._freezing, self._thawing = trio.Event(), trio.Event()
         self.frozen = trio.Event()
@@ -179,8 +184,9 @@ class RunningTurn:
             self._freezing, self.frozen = trio.Event(), trio.Event()
             self._heard_at = self._now()
             self._points.before("sandbox thawed")
-            if self._inner is not None or self._find_inner() is not None:
-                assert self._inner is not None
+            if self._group is not None and self._group.is_there:
+                self._group.thaw()
+            elif self._find_inner() is not None and self._inner is not None:
                 process.continue_all(self._inner)
             self._points.after("sandbox thawed")
             self._thawing.set()
@@ -280,7 +286,9 @@ class RunningTurn:
             self._inner_pidfd = None
         _, exit_code = process.read_status(self._place.read_status())
         stop = None if self._stop_reason == AFTER_RESULT else self._stop_reason
-        return Seen(self._result, exit_code, stop, self._place.read_errors(), self._place.has_output())
+        ran_out = self._group.ran_out() if self._group is not None else RanOut()
+        errors, anything = self._place.read_errors(), self._place.has_output()
+        return Seen(self._result, exit_code, stop, errors, anything, ran_out=ran_out)
 
     # The end
 
@@ -366,12 +374,29 @@ class RunningTurn:
             await self._freezing.wait()
             self._points.before("sandbox frozen")
             while self._freezing.is_set() and not self.frozen.is_set():
-                if self._find_inner() is not None and self._inner is not None and process.stop_all(self._inner):
+                if self._stop_in_memory():
                     self._points.after("sandbox frozen")
                     self.frozen.set()
                 else:
                     await trio.sleep(_FREEZE_PAUSE)
-            await self._thawing.wait()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._let_go_when_killed)
+                await self._thawing.wait()
+                nursery.cancel_scope.cancel()
+
+    async def _let_go_when_killed(self) -> None:
+        """Let bubblewrap's outer process end, which is stopped in its cgroup like the others, when those were killed."""
+        if self._group is not None and (inner := self._find_inner()) is not None:
+            await trio.lowlevel.wait_readable(inner)
+            self._group.thaw()
+
+    def _stop_in_memory(self) -> bool:
+        """Stop what goes on; returns whether all of the sandbox was stopped by now."""
+        if self._find_inner() is None or self._inner is None:
+            return False
+        if self._group is not None and self._group.is_there:
+            return self._group.freeze()
+        return process.stop_all(self._inner)
 
     async def _keep_output(self) -> None:
         """Notice a turn that writes too much, to standard error too, whether its lines are read as fast or not."""

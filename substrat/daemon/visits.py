@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from substrat.core.records import Agent, Process
+    from substrat.daemon.cgroups import Cgroups, Group
     from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.gateway import Decision
     from substrat.daemon.launch import Launch
@@ -93,16 +94,24 @@ class Visits:
     Args:
         registry: the agents.
         furnisher: what prepares their sandboxes.
+        cgroups: what limits whole sandboxes.
         places: the daemon's directories.
         watcher: inotify.
         sweeper: what deletes files.
     """
 
     def __init__(
-        self, registry: Registry, furnisher: Furnisher, places: Places, watcher: Watcher, sweeper: Sweeper
+        self,
+        registry: Registry,
+        furnisher: Furnisher,
+        cgroups: Cgroups,
+        places: Places,
+        watcher: Watcher,
+        sweeper: Sweeper,
     ) -> None:
         self._registry = registry
         self._furnisher = furnisher
+        self._cgroups = cgroups
         self._places = places
         self._watcher = watcher
         self._sweeper = sweeper
@@ -146,9 +155,10 @@ class Visits:
             _closing(caller.descriptors),
             self._visiting(agent, own),
             self._network_of(agent, own) as network,
+            self._group_for(own) as group,
         ):
             furnished = await self._furnisher.furnish(agent, place, own.root)
-            prepared = await self._furnisher.launch(furnished, network, command, tied=True)
+            prepared = await self._furnisher.launch(furnished, network, group, command, tied=True)
             if call.terminal:
                 prepared.environment["TERM"] = call.terminal
             log.info("visit", agent=agent.name, program=call.command[0])
@@ -186,6 +196,15 @@ class Visits:
             yield network
         finally:
             network.close()
+
+    @contextmanager
+    def _group_for(self, place: TurnPlace) -> Iterator[Group | None]:
+        group = self._cgroups.group(f"visit-{os.path.basename(place.root)}")
+        try:
+            yield group
+        finally:
+            if group is not None:
+                group.remove()
 
     def _start(self, prepared: Launch, standard: list[int], place: TurnPlace) -> _Sandbox:
         try:

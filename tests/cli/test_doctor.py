@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from substrat import doctor
+from substrat import doctor, errors
 from substrat.doctor import BROKEN, GOOD, WEAKER
 
 CHECKS = [
@@ -236,9 +236,25 @@ def machine(environment, monkeypatch):
         monkeypatch.setenv(name, value)
 
 
+def test_agents_that_cannot_run_under_the_daemon(ctl, machine, fake):
+    status = {"version": "9.9", "pid": 7, "agents": 2, "cgroups": ["cpu", "memory"]}
+    fake({"daemon.status": status, "daemon.check": {"obstacle": "no sandbox can be made here (no): start it elsewhere"}})
+    done = ctl("doctor", "--json")
+    assert (done.code, done.json["agents_can_run"]) == (1, False)
+    assert done.json["checks"][-1]["state"] == BROKEN
+    assert "limits sandboxes by cgroups (cpu, memory)" in done.json["checks"][-1]["detail"]
+    assert "under it no sandbox can be made here (no)" in done.json["checks"][-1]["detail"]
+    assert done.json["checks"][-1]["remedy"] == "start it elsewhere"
+
+
+def test_a_daemon_from_before_an_upgrade_is_not_asked_for_more(ctl, machine, fake):
+    fake({"daemon.status": {"version": "9.8", "pid": 7, "agents": 2}, "daemon.check": errors.MethodNotFound("unknown")})
+    assert ctl("doctor", "--json").json["checks"][-1]["state"] == GOOD
+
+
 def test_json_and_the_exit_status(ctl, machine, fake):
     daemon_status = {"version": "9.9", "pid": 7, "agents": 2}
-    fake({"daemon.status": daemon_status})
+    fake({"daemon.status": daemon_status, "daemon.check": {"obstacle": None}})
     done = ctl("doctor", "--json")
     assert (done.code, done.err, list(done.json)) == (0, "", ["agents_can_run", "checks"])
     assert done.json["agents_can_run"] is True
@@ -252,7 +268,7 @@ def test_json_and_the_exit_status(ctl, machine, fake):
     ("more", "words"), [({"damaged": 2, "state_dir": "/s"}, "2 more were set aside"), ({"waiting_for": "5 MiB"}, "5 MiB")]
 )
 def test_a_daemon_with_a_worry_is_weaker(ctl, machine, fake, more, words):
-    fake({"daemon.status": {"version": "9.9", "pid": 7, "agents": 2, **more}})
+    fake({"daemon.status": {"version": "9.9", "pid": 7, "agents": 2, **more}, "daemon.check": {"obstacle": None}})
     done = ctl("doctor", "--json")
     assert done.code == 0
     assert done.json["checks"][-1]["state"] == WEAKER

@@ -227,7 +227,7 @@ def test_systemd_has_nothing_to_say_against_the_unit(running, record_property):
     record_property("security", rated.stdout)
     print(running.run("systemd-analyze", "security", "--user", "--no-pager", UNIT).stdout)
     good = {row["json_field"] for row in json.loads(rated.stdout) if row["set"]}
-    assert {"NoNewPrivileges", "LockPersonality", "RestrictRealtime", "RestrictSUIDSGID"} <= good
+    assert {"NoNewPrivileges", "LockPersonality", "RestrictRealtime"} <= good
     warnings = [entry["MESSAGE"] for entry in running.journal() if entry["PRIORITY"] < "5"]
     assert warnings == []
 

@@ -45,15 +45,31 @@ def run(arguments: Arguments) -> int:
     return errors.DONE if works else errors.FAILED
 
 
+def _obstacle(connection: Connection) -> str | None:
+    """Ask the daemon what keeps agents from running under it; one from before an upgrade may not know the question."""
+    try:
+        return str(connection.call_object("daemon.check").get("obstacle") or "") or None
+    except errors.MethodNotFound:
+        return None
+
+
 def _daemon() -> Finding:
-    from substrat.doctor import GOOD, WEAKER, Finding
+    from substrat.doctor import BROKEN, GOOD, WEAKER, Finding
 
     try:
         with Connection() as connection:
             status = connection.call_object("daemon.status")
+            obstacle = _obstacle(connection)
     except errors.SubstratError as problem:
         return Finding("daemon", WEAKER, "no daemon answers", problem.message)
     detail = f"{status['version']}, pid {status['pid']}, {status['agents']} agents"
+    limits = status.get("cgroups")
+    if isinstance(limits, list):
+        detail += f", limits sandboxes by cgroups ({', '.join(map(str, limits)) or 'without controllers'})"
+    if obstacle:
+        what, _, remedy = str(obstacle).partition(": ")
+        # The daemon may be confined where this command isn't, by its unit for instance.
+        return Finding("daemon", BROKEN, f"{detail}; under it {what}", remedy or "look at its log")
     if damaged := status.get("damaged"):
         remedy = f"their records are in the table 'damaged' of substrat.db in {status.get('state_dir')}, its log says more"
         return Finding(

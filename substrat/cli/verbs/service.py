@@ -30,6 +30,7 @@ COMMAND = Command(
 )
 UNIT = "substratd.service"
 SOCKET_UNIT = "substratd.socket"
+_SUBGROUPS_SINCE = 254  # systemd's NEWS: DelegateSubgroup=
 
 
 def run(arguments: Arguments) -> int:
@@ -51,7 +52,7 @@ def unit_path(environ: os._Environ[str] | dict[str, str]) -> str:
     return os.path.join(config, "systemd", "user", UNIT)
 
 
-def render(template: str, program: str, search: str = "") -> str:
+def render(template: str, program: str, search: str = "", systemd: int = _SUBGROUPS_SINCE) -> str:
     """Put the installed daemon's path, and where it finds other programs, into the unit.
 
     Args:
@@ -59,6 +60,7 @@ def render(template: str, program: str, search: str = "") -> str:
         program: `substratd`'s absolute path.
         search: the PATH for the daemon; what isn't absolute or printable in it is left out. Without one it has
             systemd's, on which ~/.local/bin isn't, and that is where cursor-agent is installed.
+        systemd: the version of systemd it is for.
 
     Raises:
         SubstratError: it is a path that systemd starts nothing from.
@@ -76,6 +78,8 @@ def render(template: str, program: str, search: str = "") -> str:
     if directories:
         value = ":".join(dict.fromkeys(directories)).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
         lines += f'\nEnvironment="PATH={value}"'
+    if systemd < _SUBGROUPS_SINCE:
+        template = template.replace("DelegateSubgroup=daemon\n", "")
     return template.replace("ExecStart=substratd", lines)
 
 
@@ -90,7 +94,7 @@ def find_template(unit: str = UNIT) -> str:
 
 
 def _install(path: str, arguments: Arguments) -> int:
-    text = render(find_template(), _daemon_program(), os.environ.get("PATH", ""))
+    text = render(find_template(), _daemon_program(), os.environ.get("PATH", ""), _systemd_version())
     if arguments.flag("dry-run"):
         if arguments.json:
             output.put_json({"unit": path, "installed": False, "text": text})
@@ -143,6 +147,17 @@ def _uninstall(path: str, arguments: Arguments) -> int:
     if arguments.json:
         output.put_json({"unit": path, "installed": False})
     return errors.DONE
+
+
+def _systemd_version() -> int:
+    """Return systemd's version, one that knows everything where there is none to ask."""
+    import subprocess
+
+    try:
+        said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout.split()
+    except OSError:
+        return _SUBGROUPS_SINCE
+    return int(said[1]) if len(said) > 1 and said[1].isdecimal() else _SUBGROUPS_SINCE
 
 
 def _systemctl(commands: list[list[str]], arguments: Arguments) -> bool:

@@ -67,6 +67,8 @@ def describe(
     yield "turn", f"{output.turn_summary(agent)} (id {output.text_of(turn.get('id'))})"
     yield "  started", output.text_of(turn.get("started_at"))
     yield "  ended", output.text_of(turn.get("ended_at"))
+    if isinstance(use := agent.get("use"), dict):
+        yield "  uses", _use(use)
     yield "  exit code", output.text_of(turn.get("exit_code"))
     usage = turn.get("usage")
     if isinstance(usage, dict):
@@ -75,6 +77,17 @@ def describe(
         yield "  error", output.one_line(str(turn["error"]))
     if turn.get("result"):
         yield "  result", output.one_line(str(turn["result"]), _RESULT_LENGTH)
+
+
+def _use(use: dict[str, object]) -> str:
+    """Say what a sandbox has at the moment, as far as that is counted."""
+    memory, seconds, processes = use.get("memory"), use.get("cpu_seconds"), use.get("processes")
+    parts = (
+        f"{memory / (1 << 20):.0f} MiB of memory" if isinstance(memory, int) else "",
+        f"{processes} processes and threads" if isinstance(processes, int) else "",
+        f"{seconds:.1f} s of processor time" if isinstance(seconds, int | float) else "",
+    )
+    return ", ".join(filter(None, parts)) or "-"
 
 
 def _network(network: dict[str, object]) -> Iterator[tuple[str, str]]:
