@@ -1,6 +1,7 @@
 """`service` and the unit it installs."""
 
 import configparser
+import contextlib
 import json
 import os
 import shutil
@@ -147,13 +148,32 @@ def test_a_path_that_systemd_cannot_start_is_refused(ctl, config, installed, tmp
     assert not config.exists()
 
 
+def systemd():
+    """The version of this machine's systemd; one that knows everything where there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return int(subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=True).stdout.split()[1])
+    return 254
+
+
+@pytest.mark.parametrize(("version", "divides"), [(249, False), (253, False), (254, True), (257, True)])
+def test_a_systemd_that_could_not_restart_it_gets_no_subgroup(
+    ctl, config, installed, executable, monkeypatch, tmp_path, version, divides
+):
+    installed("bin", tmp_path)
+    program = executable("systemctl", f"echo 'systemd {version} ({version}.1-1)'")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    text = ctl("service", "install", "--dry-run").out
+    assert ("\nDelegateSubgroup=daemon\n" in text) == divides
+    assert "\nDelegate=yes\n" in text
+
+
 def test_install_and_uninstall(ctl, config, installed, tmp_path):
     daemon = installed("two words 100%", tmp_path)
     done = ctl("service", "install")
     assert (done.code, done.out) == (0, f"wrote {config}\n")
     assert "no systemd user manager answers here; where one does, run: systemctl --user daemon-reload && " in done.err
     assert "systemctl --user enable --now substratd.service" in done.err
-    assert config.read_text() == service.render(UNIT.read_text(), str(daemon), os.environ["PATH"])
+    assert config.read_text() == service.render(UNIT.read_text(), str(daemon), os.environ["PATH"], systemd())
     # Again, over what is there.
     assert ctl("service", "install").code == 0
     done = ctl("service", "uninstall")
@@ -167,7 +187,7 @@ def test_dry_run_changes_nothing(ctl, config, installed, tmp_path):
     daemon = installed("bin", tmp_path)
     done = ctl("service", "install", "--dry-run")
     assert (done.code, done.err) == (0, "")
-    assert done.out == f"# {config}\n" + service.render(UNIT.read_text(), str(daemon), os.environ["PATH"])
+    assert done.out == f"# {config}\n" + service.render(UNIT.read_text(), str(daemon), os.environ["PATH"], systemd())
     assert not config.parent.exists()
     assert ctl("service", "uninstall", "--dry-run").code == 4
     ctl("service", "install")
@@ -194,7 +214,7 @@ def manager(executable, monkeypatch, tmp_path):
         (tmp_path / "run" / "systemd").mkdir(parents=True)
         (tmp_path / "run" / "systemd" / "private").touch()
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-        program = executable("systemctl", f'echo "$@" >> {tmp_path}/asked\n{body}')
+        program = executable("systemctl", f'[ "$1" = --version ] && exit 1\necho "$@" >> {tmp_path}/asked\n{body}')
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
         return tmp_path / "asked"
 

@@ -82,6 +82,11 @@ def test_what_a_turn_uses_is_shown(divided, service):
     assert "use" not in divided.show("anna")
 
 
+def namespace_pids(pid):
+    (line,) = [line for line in read(Path(f"/proc/{pid}/status")).splitlines() if line.startswith("NSpid:")]
+    return line.split()[1:]
+
+
 def state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -130,8 +135,9 @@ def test_a_daemon_started_by_hand_thaws_it_too(divided, restart, service):
 def test_a_frozen_turn_that_is_killed_from_outside_is_lost_at_once(divided, service, until):
     divided.held("anna", divided.workspace())
     divided.ok("suspend", "anna", "--freeze")
-    for pid in divided.sandboxed():
-        os.kill(pid, signal.SIGKILL)
+    # All but the outer process of bubblewrap: they end, and it could not, being stopped itself.
+    (first,) = [pid for pid in divided.sandboxed() if namespace_pids(pid)[1:] == ["1"]]
+    os.kill(first, signal.SIGKILL)
     until(lambda: divided.show("anna")["turn"]["outcome"] is not None, "the turn's end")
     assert divided.show("anna")["state"] == "suspended"
     until(lambda: not groups(service), "the cgroup's end")
@@ -148,6 +154,25 @@ def test_a_command_in_a_sandbox_has_a_cgroup_too(divided, service, until):
     (work / "go").touch()
     assert visit.wait(20) == 0
     until(lambda: not groups(service), "the cgroup's end")
+
+
+def test_nothing_of_its_cgroup_is_to_be_seen_inside(divided, service):
+    """What could move a process out, or raise a limit, are files, and the sandbox's namespace ends at its own cgroup."""
+    work = divided.workspace()
+    looks = (
+        "/shell cat /proc/self/cgroup | grep ^0\n"
+        "/shell grep -c cgroup2 /proc/self/mountinfo; ls /sys/fs/cgroup 2>&1\n"
+        "/shell mount -t cgroup2 none /tmp 2>&1 || echo refused\n"
+    )
+    divided.held("anna", work, before=looks)
+    (group,) = groups(service)
+    inside = divided.shell("anna")
+    assert "0::/\n" in inside
+    assert group.name not in inside
+    assert "No such file" in inside
+    assert "refused" in inside
+    (work / "go").touch()
+    divided.wait("anna", "idle")
 
 
 def test_what_a_killed_daemon_left_is_removed(divided, restart, service):

@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("machine.sh")
 PATIENCE = 30.0
 
-SUITE, PYTHON, GLIBC = "bookworm", "3.11", 36
+SUITES = {"bookworm": ("3.11", 36), "trixie": ("3.13", 41)}
+"""Debian's releases with the versions of Python and glibc in them. They have systemd 252, which can't let a service divide
+its cgroup, and 257, which can."""
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "dbus-user-session", "libpam-systemd",
@@ -79,11 +81,11 @@ def _need_debootstrap():
             pytest.skip(f"debootstrap can't be installed: {_last_line(done)}")
 
 
-def _base():
+def _base(suite):
     """Return the base that machines boot from: Debian and what Substrat depends on; made once and kept in the cache."""
     cache = _cache()
     cache.mkdir(parents=True, exist_ok=True)
-    key = hashlib.sha256(repr((SUITE, PACKAGES, platform.machine(), _dependencies())).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((suite, PACKAGES, platform.machine(), _dependencies())).encode()).hexdigest()[:12]
     base = cache / f"systemd-{key}"
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -94,7 +96,7 @@ def _base():
                 shutil.rmtree(unfinished)
             part = cache / f"systemd-{key}.part"
             try:
-                _make_base(part)
+                _make_base(part, suite)
                 part.rename(base)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
@@ -105,7 +107,7 @@ def _base():
     return base
 
 
-def _make_base(part):
+def _make_base(part, suite):
     def do(*command):
         done = _run(*command)
         if done.returncode != 0:
@@ -113,13 +115,14 @@ def _make_base(part):
 
     # In namespaces, so that no mount and no process of its package scripts outlives it.
     alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
-    do(*alone, "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, part, MIRROR)
+    do(*alone, "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, part, MIRROR)
+    python, glibc = SUITES[suite]
     wheels = part / "wheels"
-    libraries = [f"manylinux_2_{number}_{platform.machine()}" for number in range(5, GLIBC + 1)]
+    libraries = [f"manylinux_2_{number}_{platform.machine()}" for number in range(5, glibc + 1)]
     platforms = [f"--platform={name}" for name in (*libraries, f"manylinux2014_{platform.machine()}")]
     # Fetched from outside, where pip is set up for whatever network this is.
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--only-binary=:all:")
-    do(*pip, f"--python-version={PYTHON}", "--implementation=cp", *platforms, "-d", wheels, *_dependencies())
+    do(*pip, f"--python-version={python}", "--implementation=cp", *platforms, "-d", wheels, *_dependencies())
     do(*alone, "chroot", part, "python3", "-m", "venv", INSTALLED)
     pip_inside = (f"{INSTALLED}/bin/pip", "--isolated", "install", "--quiet", "--no-index", "--no-deps")
     do(*alone, "chroot", part, *pip_inside, *(f"/wheels/{path.name}" for path in wheels.iterdir()))
@@ -127,10 +130,16 @@ def _make_base(part):
         shutil.rmtree(clutter, ignore_errors=True)
 
 
+@pytest.fixture(scope="session", params=SUITES)
+def suite(request):
+    """Which of Debian's releases the machine is."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
-def base():
+def base(suite):
     _need_tools()
-    return _base()
+    return _base(suite)
 
 
 @pytest.fixture(scope="session")
