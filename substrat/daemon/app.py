@@ -20,6 +20,7 @@ from substrat.daemon.alarm import Alarm
 from substrat.daemon.allowance import Allowances
 from substrat.daemon.cgroups import Cgroups, find_cgroups
 from substrat.daemon.chats import Chats
+from substrat.daemon.database import StateDamaged, damaged_state
 from substrat.daemon.furnisher import Furnisher
 from substrat.daemon.gate import Gate
 from substrat.daemon.journal import Journal
@@ -30,7 +31,7 @@ from substrat.daemon.questions import Questions
 from substrat.daemon.registry import Registry
 from substrat.daemon.reminders import Reminders
 from substrat.daemon.runner import TurnRunner
-from substrat.daemon.store import StateDamaged, Store, damaged_state
+from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor
 from substrat.daemon.sweeper import Sweeper
 from substrat.daemon.tools import ToolCalls

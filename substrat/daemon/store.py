@@ -1,105 +1,23 @@
-"""The state in SQLite: schema, migrations, one writer; what the rows mean is the supervisor's business.
-
-Everything runs on the daemon's own thread: a commit takes some 15 µs here against 300 µs through a thread, and a change
-without an await in the middle needs no lock. The journal is WAL with `synchronous=NORMAL`: a commit survives every death
-of the daemon; a power failure can take the last commits back (sqlite.org/pragma.html#pragma_synchronous).
-"""
+"""The state as rows: each question to the database and each change of it; what rows mean is the supervisor's business."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import shlex
 import sqlite3
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Agent, Item, ItemKind, Outcome, Policy, Process, Reminder, Restore, Session, Shown, Turn
-from substrat.errors import StateUnusable, StorageFailed
+from substrat.daemon.database import Database, unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-_FIRST_SCHEMA = """
-CREATE TABLE agents (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, phase TEXT NOT NULL, workspace TEXT NOT NULL, model TEXT NOT NULL,
-    network TEXT NOT NULL, parent TEXT, created_at REAL NOT NULL, session_id TEXT, session_stored INTEGER NOT NULL,
-    status TEXT NOT NULL, attempts INTEGER NOT NULL, retry_at REAL
-) STRICT;
-CREATE TABLE turns (
-    id TEXT PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL, started_at REAL NOT NULL, pid INTEGER,
-    start_time INTEGER, boot_id TEXT, offset INTEGER NOT NULL, stop TEXT, reported INTEGER NOT NULL, outcome TEXT,
-    ended_at REAL, exit_code INTEGER, result TEXT, usage TEXT, error TEXT, UNIQUE (agent, number)
-) STRICT;
-CREATE TABLE items (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, kind TEXT NOT NULL, sender TEXT NOT NULL,
-    sender_name TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL, turn TEXT
-) STRICT;
-CREATE INDEX items_waiting ON items (agent, id) WHERE turn IS NULL;
-CREATE INDEX items_of_turn ON items (turn) WHERE turn IS NOT NULL;
-CREATE TABLE events (
-    cursor INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, turn TEXT, time REAL NOT NULL, kind TEXT NOT NULL,
-    text TEXT, offset INTEGER, length INTEGER, checksum INTEGER
-) STRICT;
-CREATE INDEX events_of_agent ON events (agent, cursor);
-CREATE TABLE calls (
-    agent TEXT NOT NULL, turn TEXT NOT NULL, call TEXT NOT NULL, answer TEXT NOT NULL, PRIMARY KEY (agent, turn, call)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE mount_points (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
-"""
-
-_KEPT_AND_DAMAGED = """
-CREATE TABLE dropped_turns (turn TEXT PRIMARY KEY, agent TEXT NOT NULL, cleared INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE removed_agents (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
-ALTER TABLE items ADD COLUMN about TEXT;
-CREATE INDEX items_about ON items (about) WHERE turn IS NULL AND about NOT NULL;
-CREATE TABLE damaged (
-    id INTEGER PRIMARY KEY, time REAL NOT NULL, agent TEXT, origin TEXT NOT NULL, reason TEXT NOT NULL, row TEXT NOT NULL
-) STRICT;
-"""
-"""What the sweeper has dropped, whose files are to go, which turn a message reports, and rows that can't be read."""
-
-_MIGRATIONS = (
-    _FIRST_SCHEMA,
-    "ALTER TABLE turns ADD COLUMN contacted INTEGER NOT NULL DEFAULT 0;",
-    """
-    ALTER TABLE turns ADD COLUMN paused REAL NOT NULL DEFAULT 0;
-    ALTER TABLE turns ADD COLUMN frozen_at REAL;
-    ALTER TABLE turns ADD COLUMN thawed_at REAL;
-    ALTER TABLE agents ADD COLUMN restore TEXT NOT NULL DEFAULT 'hold';
-    ALTER TABLE agents ADD COLUMN restored_at TEXT NOT NULL DEFAULT '[]';
-    CREATE TABLE reminders (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, due REAL NOT NULL, text TEXT NOT NULL
-    ) STRICT;
-    """,
-    _KEPT_AND_DAMAGED,
-    "ALTER TABLE agents ADD COLUMN allow TEXT NOT NULL DEFAULT '[]';",
-    "CREATE INDEX network_events ON events (agent, cursor) WHERE kind IN ('network:allowed', 'network:denied');",
-    "ALTER TABLE agents ADD COLUMN binds TEXT NOT NULL DEFAULT '[]';",
-)
-"""What makes each version of the schema out of the one before; what was released is never edited."""
-SCHEMA_VERSION = len(_MIGRATIONS)
+    from collections.abc import Iterable
 
 READ_IN_TOOL = "read"
 """What stands in an item's `turn` when `check_inbox` handed it out."""
 SETTLED = "settled"
 """What stands in an item's `turn` when the operator has answered or dismissed it."""
-
-
-_QUICKLY_CHECKED = 256 * 1024 * 1024
-"""Bytes; looking at as many takes some 0.2 s."""
-_WAL_HEADER = 32
-_WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
-_DAMAGE_CODES = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_ROW_DAMAGE = re.compile(r"[\w-]+ value in |CHECK constraint failed")
-
-
-class StateDamaged(StateUnusable):
-    """The database isn't one, or its structure is broken; `--set-aside-damaged-state` begins a new one."""
 
 
 class EventRow(NamedTuple):
@@ -127,80 +45,8 @@ class KeptRow(NamedTuple):
     unread: bool
 
 
-class Store:
-    """The database of one state directory.
-
-    Args:
-        path: the file; made when it isn't there.
-
-    Raises:
-        StateUnusable: the file is no database of ours, is damaged, or was written by a newer version.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._in_transaction = False
-        try:
-            _refuse_newer(path)
-            _refuse_a_strange_log(path)
-            suspicious = _needs_check(path)
-            # SQLite gives the mode of this file to those it makes beside it.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            self._db = sqlite3.connect(path, isolation_level=None)
-        except (sqlite3.Error, OSError) as problem:
-            raise _unusable(path, problem) from None
-        try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            if suspicious:
-                self._check()
-            self._migrate()
-        except sqlite3.Error as problem:
-            self._db.close()
-            raise _unusable(path, problem) from None
-        except StateUnusable:
-            self._db.close()
-            raise
-
-    def close(self) -> None:
-        """Close the database; the last writer folds the write-ahead log in."""
-        self._db.close()
-
-    def _check(self) -> None:
-        """Look for damage in the file's structure; rows with values nobody knows are `quarantine`'s business."""
-        found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
-        damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
-        if damage:
-            raise damaged_state(self._path, damage[0].replace("\n", " "))
-
-    def _migrate(self) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        for number, script in enumerate(_MIGRATIONS[version:], version + 1):
-            self._db.executescript(f"BEGIN IMMEDIATE;{script}PRAGMA user_version={number};COMMIT;")
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit all that is done inside, or none of it. Inside another transaction it is part of that one.
-
-        Raises:
-            StorageFailed: it couldn't be written; nothing has changed.
-        """
-        if self._in_transaction:
-            yield
-            return
-        self._in_transaction = True
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
-        except sqlite3.Error as problem:
-            damaged = _code(problem) in _DAMAGE_CODES - {sqlite3.SQLITE_ERROR}
-            hint = "it is damaged: start substratd again, which says what to do" if damaged else "is the disk full?"
-            raise StorageFailed(f"the state in {self._path} can't be written: {problem}; {hint}") from problem
-        finally:
-            self._in_transaction = False
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+class Store(Database):
+    """The agents, turns, items, events and notes of one state directory."""
 
     # Agents and turns
 
@@ -246,7 +92,7 @@ class Store:
         try:
             return self._agents()
         except (sqlite3.Error, ValueError) as problem:
-            raise _unusable(self._path, problem) from None
+            raise unusable(self._path, problem) from None
 
     def _agents(self) -> list[Agent]:
         turns = {
@@ -510,11 +356,6 @@ class Store:
         """Note that a removed agent's files are gone too."""
         self._db.execute("DELETE FROM removed_agents WHERE id = ?", (agent_id,))
 
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The database itself, for `quarantine`, which has to read what can't be read."""
-        return self._db
-
     def is_empty(self) -> bool:
         """Say whether there are no agents, and none was set aside."""
         return self._db.execute("SELECT 1 FROM agents UNION ALL SELECT 1 FROM damaged LIMIT 1").fetchone() is None
@@ -547,76 +388,6 @@ class Store:
     def forget_mount_point(self, path: str) -> None:
         """Take back `add_mount_point`."""
         self._db.execute("DELETE FROM mount_points WHERE path = ?", (path,))
-
-
-def _unusable(path: str, problem: Exception) -> StateUnusable:
-    if isinstance(problem, IsADirectoryError) or os.path.isdir(path) or _code(problem) in _DAMAGE_CODES:
-        return damaged_state(path, str(problem))
-    return StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away")
-
-
-def _code(problem: Exception) -> int | None:
-    """Return SQLite's primary error code, if it is an error of SQLite's own."""
-    code = getattr(problem, "sqlite_errorcode", None)
-    return code & 0xFF if code is not None else None
-
-
-def damaged_state(path: str, what: str) -> StateDamaged:
-    """Return the failure that a damaged database is, with the command that begins anew."""
-    state = shlex.quote(os.path.dirname(path))
-    return StateDamaged(
-        f"the state in {path} is damaged ({what}); restore it, or begin anew with "
-        f"`substratd --set-aside-damaged-state --state-dir {state}`, which keeps it in {state}/damaged"
-    )
-
-
-def _needs_check(path: str) -> bool:
-    """Say whether a database's structure is looked at: a big one costs seconds, so only after a daemon that died."""
-    try:
-        return os.path.getsize(path) <= _QUICKLY_CHECKED or os.path.exists(path + "-wal")
-    except FileNotFoundError:
-        return False
-
-
-def _refuse_a_strange_log(path: str) -> None:
-    """Notice a log that SQLite would take for an empty one, and with it the commits in it, without a word.
-
-    Zeros are what a power failure can leave, which may take the last commits back anyway.
-    """
-    try:
-        with open(path + "-wal", "rb") as file:
-            head = file.read(_WAL_HEADER)
-    except FileNotFoundError:
-        return
-    if any(head) and (len(head) < _WAL_HEADER or not head.startswith(_WAL_MAGIC)):
-        raise damaged_state(path, "the log beside it, substrat.db-wal, isn't one")
-
-
-def _refuse_newer(path: str) -> None:
-    """Look at the schema's version without writing a byte, because a newer one must stay as it is.
-
-    SQLite makes files beside a database even for reading, unless it is told that nobody writes to it; that is only true
-    where no log is waiting to be read, and what it makes beside a log is removed again.
-    """
-    if not os.path.exists(path):
-        return
-    beside = [path + suffix for suffix in ("-wal", "-shm")]
-    before = [os.path.exists(name) for name in beside]
-    how = "mode=ro" if before[0] else "mode=ro&immutable=1"
-    db = sqlite3.connect(f"file:{quote(path)}?{how}", uri=True)
-    try:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-    finally:
-        db.close()
-        for name, was_there in zip(beside, before, strict=True):
-            if not was_there:
-                with suppress(FileNotFoundError):
-                    os.unlink(name)
-    if version > SCHEMA_VERSION:
-        raise StateUnusable(
-            f"the state in {path} was written by a newer Substrat (schema {version}, this one knows "
-            f"{SCHEMA_VERSION}); use that version, nothing was changed"
-        )
 
 
 def _agent(row: Any, turn: Turn | None, waiting: int) -> Agent:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Restore, Session, Turn
-from substrat.daemon.store import READ_IN_TOOL, SCHEMA_VERSION, EventRow, StateDamaged, Store
+from substrat.daemon.database import StateDamaged
+from substrat.daemon.schema import SCHEMA_VERSION
+from substrat.daemon.store import READ_IN_TOOL, EventRow, Store
 from substrat.errors import StateUnusable, StorageFailed
 
 TURN = Turn("t-1", "a", 1, 1.0)
