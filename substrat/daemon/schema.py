@@ -56,6 +56,10 @@ MIGRATIONS = (
     "ALTER TABLE agents ADD COLUMN allow TEXT NOT NULL DEFAULT '[]';",
     "CREATE INDEX network_events ON events (agent, cursor) WHERE kind IN ('network:allowed', 'network:denied');",
     "ALTER TABLE agents ADD COLUMN binds TEXT NOT NULL DEFAULT '[]';",
+    """
+    CREATE INDEX starts ON events (turn) WHERE kind = 'turn:started';
+    CREATE INDEX results ON events (turn, cursor) WHERE kind IN ('result:success', 'result:error');
+    """,
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -272,29 +272,28 @@ class Store(Database):
         )
         return [EventRow(*row) for row in rows]
 
-    def result_event(self, agent_id: str, turn_id: str) -> EventRow | None:
+    def result_event(self, turn_id: str) -> EventRow | None:
         """Load the newest result a turn has reported, if it has."""
         row = self._db.execute(
-            "SELECT * FROM events WHERE agent = ? AND turn = ? AND kind IN ('result:success', 'result:error') "
+            "SELECT * FROM events INDEXED BY results WHERE turn = ? AND kind IN ('result:success', 'result:error') "
             "ORDER BY cursor DESC LIMIT 1",
-            (agent_id, turn_id),
+            (turn_id,),
         ).fetchone()
         return EventRow(*row) if row is not None else None
 
     def events_of_turn(self, agent_id: str, turn_id: str, kind: str, limit: int) -> list[EventRow]:
-        """Load the first events of a kind of a turn."""
+        """Load the first events of a kind that a turn's agent program made."""
+        # What came before the turn is of no interest: it may be millions.
         rows = self._db.execute(
-            "SELECT * FROM events WHERE agent = ? AND turn = ? AND kind = ? ORDER BY cursor LIMIT ?",
-            (agent_id, turn_id, kind, limit),
+            "SELECT * FROM events INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "
+            "coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0) ORDER BY cursor LIMIT ?",
+            (agent_id, turn_id, kind, turn_id, limit),
         )
         return [EventRow(*row) for row in rows]
 
     def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
-        """Say whether a turn has an event of a kind."""
-        row = self._db.execute(
-            "SELECT 1 FROM events WHERE agent = ? AND turn = ? AND kind = ? LIMIT 1", (agent_id, turn_id, kind)
-        ).fetchone()
-        return row is not None
+        """Say whether a turn's agent program has made an event of a kind."""
+        return bool(self.events_of_turn(agent_id, turn_id, kind, 1))
 
     def network_events(self, agent_id: str, limit: int) -> list[EventRow]:
         """Load the newest decisions of an agent's networks, oldest first."""

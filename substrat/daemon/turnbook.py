@@ -168,7 +168,7 @@ class TurnBook:
     def result_seen(self, turn: str) -> stream.Result | None:
         """Return the result that an earlier daemon saw of a turn, read again from where the journal says it is."""
         agent = self._agent_of(turn)
-        row = self._store.result_event(agent.id, turn) if agent is not None else None
+        row = self._store.result_event(turn) if agent is not None else None
         data = self._journal.line_of(row) if row is not None else None
         if row is None or data is None:
             return None

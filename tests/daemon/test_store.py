@@ -211,6 +211,42 @@ def test_counting_from_the_end(store, count, agent, left):
     assert len(store.events_after(cursor, agent, 100)) == left
 
 
+def steps(store, question):
+    """How much SQLite does for a question, in hundreds of its steps."""
+    count = 0
+
+    def step():
+        nonlocal count
+        count += 1
+
+    store.connection.set_progress_handler(step, 100)
+    question()
+    store.connection.set_progress_handler(None, 0)
+    return count
+
+
+def test_what_a_turn_said_is_found_however_much_others_said_before(store):
+    before = [event(turn=f"t-{number % 50}", kind="assistant") for number in range(20_000)]
+    with store.transaction():
+        store.add_events(before)
+        _, *mine = store.add_events(
+            [event(turn="t", kind=kind) for kind in ("turn:started", "assistant", "tool-call-started", "result:success")]
+        )
+        store.add_events(before)
+    assert store.events_of_turn("a", "t", "assistant", 5)[0] == mine[0]
+    assert store.turn_has_event("a", "t", "tool-call-started")
+    assert not store.turn_has_event("a", "u", "tool-call-started")
+    assert store.result_event("t") == mine[2]
+    assert store.result_event("u") is None
+    for question in (
+        lambda: store.events_of_turn("a", "t", "assistant", 1),
+        lambda: store.result_event("t"),
+        lambda: store.result_event("t-1"),
+    ):
+        assert steps(store, question) < 5
+    assert steps(store, lambda: store.events_after(0, "a", 9000)) > 500
+
+
 def test_a_repeated_call_finds_its_answer(store):
     with store.transaction():
         store.add_call("a", "t", "c", "answer")
