@@ -200,7 +200,9 @@ class OperatorDoor:
     async def _show(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.find(_text(params, "agent"))
         binds = [shown._asdict() for shown in agent.policy.binds]
-        return {**agent_object(agent), **({"binds": binds} if binds else {})}
+        form = self._places.agent(agent.id).turn(agent.turn.number).read_form() if agent.turn is not None else None
+        more = {"binds": binds} if binds else {}
+        return {**agent_object(agent), **more, **({"network_form": form.value} if form is not None else {})}
 
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])
