@@ -116,6 +116,7 @@ class Side:
         self.pipe: tuple[int, int] | None = None
         self.held = 0
         self.has_said_all = False
+        self.is_over = False
         self.watched = -1  # the events it is registered for; -1: for none, not even for its end
 
 
@@ -201,10 +202,13 @@ class Relay:
         try:
             if other.held:
                 self.write(other)
-            if not side.held and not side.has_said_all:
-                self.read(side)
-            elif side.has_said_all and not side.held and events & _GONE and not other.has_said_all:
-                raise ConnectionResetError
+            if not side.held:
+                if not side.has_said_all:
+                    self.read(side)
+                # Gone while it could still be told something: it was cut off, which must not look like an end.
+                if side.has_said_all and events & _GONE and not other.has_said_all:
+                    raise ConnectionResetError
+                self.pass_on_end(side)
         except OSError:
             self.end(side, other)
             return
@@ -223,8 +227,7 @@ class Relay:
         except BlockingIOError:
             self.give_back(side)
             return
-        if side.held == 0:
-            side.has_said_all = True
+        side.has_said_all = side.held == 0
         self.write(side)
 
     def write(self, side: Side) -> None:
@@ -237,7 +240,12 @@ class Relay:
         except BlockingIOError:
             return
         self.give_back(side)
-        if side.has_said_all:
+
+    def pass_on_end(self, side: Side) -> None:
+        """Tell the other end, once, that there is nothing more to come."""
+        assert side.other is not None
+        if side.has_said_all and not side.is_over:
+            side.is_over = True
             side.other.sock.shutdown(_socket.SHUT_WR)
 
     def give_back(self, side: Side) -> None:

@@ -70,6 +70,7 @@ class Body:
         self._in_chunks = length is None
         self._line = b""
         self._is_last = False
+        self._ends_chunk = False
         self.is_over = length == 0
 
     def take(self, data: bytes) -> int:
@@ -103,6 +104,11 @@ class Body:
     def _read_line(self, line: bytes) -> None:
         if not line.endswith(b"\r\n") or not _VALUE.fullmatch(line[:-2]):
             raise Refused("a chunk's line can't be read")
+        if self._ends_chunk:
+            self._ends_chunk = False
+            if line != b"\r\n":
+                raise Refused("a chunk is longer than it says")
+            return
         if self._is_last:  # trailers, up to an empty line
             self.is_over = line == b"\r\n"
             return
@@ -111,7 +117,8 @@ class Body:
             raise Refused("a chunk's size can't be read")
         size = int(found[1], 16)
         self._is_last = size == 0
-        self._left = size + 2 if size else 0  # with the end of its line
+        self._ends_chunk = size > 0
+        self._left = size
 
 
 def read(data: bytes) -> Request | None:

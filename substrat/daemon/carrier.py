@@ -1,8 +1,7 @@
 """What both forms of the `filtered` network share: decides where a connection may go, dials, moves its bytes, tells.
 
-It neither listens nor knows how a client said where it wants to go: that is `gateway`'s and `proxy`'s. What is decided is
-in `core.names`, `core.addresses` and `core.tls`. Names are looked up here, and what is dialled is exactly the addresses that
-were judged.
+It neither listens nor knows how a client said where it wants to go: that is `gateway`'s and `proxy`'s. How to decide is
+in `core.names`, `core.addresses` and `core.tls`. Names are looked up here; only addresses that were judged are dialled.
 """
 
 from __future__ import annotations
