@@ -256,8 +256,8 @@ async def test_a_list_that_changes(path):
 
 pieces = st.sampled_from([
     b"CONNECT a.test:PORT HTTP/1.1\r\n\r\n", b"GET http://a.test:PORT/ HTTP/1.1\r\n\r\n", b"CONNECT ", b"[::1]:1",
-    b"\r\n", b"\n", b"Content-Length: 9\r\n", b"Transfer-Encoding: chunked\r\n\r\n", b"POST http://a.test:PORT/ HTTP/1.1\r\n",
-    b"5\r\nhello\r\n", b"0\r\n\r\n", b"\x16\x03\x01", b"\0" * 3000, b"a" * 40_000,
+    b"\r\n", b"\n", b"Content-Length: 9\r\n", b"Transfer-Encoding: chunked\r\n\r\n",
+    b"POST http://a.test:PORT/ HTTP/1.1\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b"\x16\x03\x01", b"\0" * 3000, b"a" * 40_000,
 ]) | st.binary(max_size=60)  # fmt: skip
 ends = st.sampled_from(["close", "half", "hold"])
 
