@@ -54,9 +54,10 @@ def arguments(spec: Spec) -> list[str]:
 
 
 def program(spec: Spec) -> tuple[str, ...]:
-    """Return what bubblewrap executes: the sandbox's command, behind what sets its limits and gives way to it."""
+    """Return what bubblewrap executes: the sandbox's command, behind what sets its limits and what relays for it."""
     limits = (f"--{name}={value}" for name, value in spec.limits)
-    return (PRLIMIT, *limits, "--", *spec.command) if spec.limits else spec.command
+    command = (*spec.relay, *spec.command)
+    return (PRLIMIT, *limits, "--", *command) if spec.limits else command
 
 
 def held(spec: Spec) -> tuple[Bind, ...]:
@@ -81,7 +82,7 @@ def options(
     args = [*(map(str, reports) if watched else ()), *ISOLATION, "--hostname", spec.hostname]
     if tied:
         args.append("--die-with-parent")
-    if spec.network is Network.NONE:
+    if spec.network is not Network.HOST and not spec.is_launched:
         args.append("--unshare-net")
     found = descriptors or {}
     for mount in ordered(spec.mounts):

@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 
 from sandbox import launch, walls
-from sandbox.spec import Bind, Mount, Symlink
+from sandbox.spec import Bind, Form, Mount, Symlink
 
 MINIMUM_BWRAP = (0, 8, 0)
 """The first release with `--disable-userns` (bubblewrap's NEWS)."""
@@ -55,6 +55,19 @@ class Obstacle:
 
     reason: str
     remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """How sandboxes come by a `filtered` network here.
+
+    Args:
+        form: in which form; None: in none.
+        obstacle: why not in the one that was wanted, or would be better.
+    """
+
+    form: Form | None
+    obstacle: Obstacle | None = None
 
 
 def system_mounts() -> tuple[Mount, ...]:
@@ -132,12 +145,34 @@ def sandbox_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
     return _tried(bwrap, [bwrap.path, "--unshare-all", *_PROBE])
 
 
-def filtered_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
-    """Try to make a sandbox in a `filtered` network and say what stands in the way, if anything does."""
+def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto") -> Filtered:
+    """Find out in which form a sandbox can have a `filtered` network, by making one.
+
+    Args:
+        bwrap: bubblewrap.
+        python: what runs the proxy form's relay.
+        wanted: `transparent`, `proxy`, or `auto`: the proxy form only where the transparent one can't be made.
+    """
+    if wanted == Form.PROXY:
+        obstacle = _proxy_obstacle(bwrap, python)
+        return Filtered(None if obstacle else Form.PROXY, obstacle)
+    obstacle = _transparent_obstacle(bwrap)
+    if obstacle is None:
+        return Filtered(Form.TRANSPARENT)
+    usable = wanted != Form.TRANSPARENT and _proxy_obstacle(bwrap, python) is None
+    return Filtered(Form.PROXY if usable else None, obstacle)
+
+
+def _transparent_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
     found = _tried(bwrap, [*launch.launcher("-", (443,)), bwrap.path, "--unshare-pid", *_PROBE])
     if found is None:
         return None
-    return Obstacle(found.reason, walls.filtered_remedy(walls.here(), bwrap.path))
+    ours = walls.Launcher(launch.SOURCE, launch.INSTALLED, launch.SHEBANG)
+    return Obstacle(found.reason, walls.filtered_remedy(walls.here(), bwrap.path, ours))
+
+
+def _proxy_obstacle(bwrap: Bubblewrap, python: str) -> Obstacle | None:
+    return _tried(bwrap, [bwrap.path, "--unshare-pid", "--unshare-net", *_PROBE, *launch.relayed(python, "/nonexistent")])
 
 
 _PROBE = ("--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")

@@ -1,22 +1,31 @@
 """The command line that starts a sandbox, and the launcher in front of it for the `filtered` network; it starts nothing.
 
-For `none` and `host` bubblewrap is the whole command. For `filtered` `netlaunch` stands in front of it: it makes the
-network, hands the listeners to the daemon, and becomes bubblewrap, which keeps the network it finds.
+For `none` and `host` bubblewrap is the whole command. For `filtered` in its transparent form `netlaunch` stands in front
+of it: it makes the network, hands the listeners to the daemon, and becomes bubblewrap, which keeps the network it finds.
+In its proxy form bubblewrap makes an empty network, and `netrelay` stands in front of the program, inside.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from typing import NamedTuple
 
-from sandbox import bwrap
+from sandbox import bwrap, netrelay
 from sandbox.spec import Network, Spec
 
 AVAILABLE_NETWORKS = (Network.NONE, Network.FILTERED, Network.HOST)
 
 # Imported, not run as a script: then Python keeps its compiled form, which saves several milliseconds a launch.
 _NETLAUNCH = "import sys; sys.path.append({!r}); import netlaunch; sys.exit(netlaunch.main(sys.argv[1:]))"
+
+
+INSTALLED = "/usr/local/libexec/substrat-netlaunch"
+"""Where root may put the launcher: a path that nobody else can write to, so that a profile can be given to it alone."""
+SHEBANG = "#!/usr/bin/python3 -IS"
+SOURCE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "netlaunch.py")
+_MOST = 1 << 20
 
 
 class Start(NamedTuple):
@@ -79,10 +88,43 @@ def more_ports(channel: str, ports: tuple[int, ...], pid: int) -> tuple[str, ...
     return (*netlaunch(), "more", channel, ",".join(map(str, ports)), str(pid))
 
 
+def relayed(python: str, socket_path: str) -> tuple[str, ...]:
+    """Return the command that stands in front of a program where `netrelay` lies: outside of a sandbox, to try it.
+
+    Args:
+        python: what runs it.
+        socket_path: where the daemon would be.
+    """
+    return (python, "-I", "-S", os.path.realpath(netrelay.__file__), str(netrelay.PORT), socket_path)
+
+
+def installed() -> bytes:
+    """Return what is to be at `INSTALLED`: the launcher as a program with an interpreter that is root's."""
+    with open(SOURCE, "rb") as file:
+        return SHEBANG.encode() + b"\n" + file.read()
+
+
+def is_installed(path: str = INSTALLED) -> bool:
+    """Say whether our launcher is there as root has put it there; another version's isn't ours."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            is_roots = found.st_uid == 0 and stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022
+            return is_roots and os.access(path, os.X_OK) and file.read(_MOST) == installed()
+    except OSError:
+        return False
+
+
 def netlaunch() -> tuple[str, ...]:
-    """Return the command that runs `netlaunch`: our own interpreter with nothing but its standard library."""
-    return (sys.executable, "-I", "-S", "-c", _NETLAUNCH.format(os.path.dirname(os.path.realpath(__file__))))
+    """Return the command that runs `netlaunch`.
+
+    That is the one which root has installed, so that AppArmor can tell it from other programs, or else our own interpreter
+    with nothing but its standard library.
+    """
+    if is_installed():
+        return (INSTALLED,)
+    return (sys.executable, "-I", "-S", "-c", _NETLAUNCH.format(os.path.dirname(SOURCE)))
 
 
 def _launcher(spec: Spec, channel: str) -> tuple[str, ...]:
-    return launcher(channel, spec.ports) if spec.network is Network.FILTERED else ()
+    return launcher(channel, spec.ports) if spec.is_launched else ()

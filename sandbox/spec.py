@@ -25,6 +25,15 @@ class Network(StrEnum):
 _REACH = {Network.NONE: 0, Network.FILTERED: 1, Network.HOST: 2}
 
 
+class Form(StrEnum):
+    """How a sandbox comes by its `filtered` network; what is decided is the same."""
+
+    TRANSPARENT = "transparent"
+    """Every address is local, and every connection ends at the daemon: made by a launcher in front of bubblewrap."""
+    PROXY = "proxy"
+    """There is nothing but a loopback, and on it a proxy that programs have to ask: made where the launcher can't be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bind:
     """A host file or directory made visible.
@@ -106,7 +115,8 @@ class Spec:
         hostname: what it finds as the host's name.
         network: which network it has.
         limits: what each of its processes may use, as prlimit(1) names it; none: what the daemon's own may.
-        ports: which TCP ports of others the `filtered` network offers.
+        ports: which TCP ports of others the `filtered` network offers, in its transparent form.
+        relay: the command in front of the program that gives it the proxy form of the `filtered` network.
     """
 
     command: tuple[str, ...]
@@ -117,3 +127,9 @@ class Spec:
     network: Network = Network.NONE
     limits: tuple[tuple[str, int], ...] = ()
     ports: tuple[int, ...] = ()
+    relay: tuple[str, ...] = ()
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether its network is made in front of bubblewrap, which then keeps the one that it finds."""
+        return self.network is Network.FILTERED and not self.relay

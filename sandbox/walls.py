@@ -6,6 +6,22 @@ import os
 import shlex
 from typing import NamedTuple
 
+_PROFILES = "/etc/apparmor.d"
+
+
+class Launcher(NamedTuple):
+    """The `filtered` network's launcher.
+
+    Args:
+        source: where it is.
+        installed: where root may put it.
+        shebang: the first line it has there.
+    """
+
+    source: str
+    installed: str
+    shebang: str
+
 
 class Walls(NamedTuple):
     """What may stand between a program and a user namespace.
@@ -48,14 +64,30 @@ def remedy(walls: Walls, program: str) -> str:
     return "see what it says: bwrap --unshare-user --ro-bind / / true"
 
 
-def filtered_remedy(walls: Walls, program: str) -> str:
+def filtered_remedy(walls: Walls, program: str, launcher: Launcher) -> str:
     """Return the same for the `filtered` network's launcher, which makes its namespaces itself.
 
-    It is a Python program, so a profile for it would be one for everything that Python runs: no better than none.
+    Args:
+        walls: what there is on the machine.
+        program: bubblewrap's real path.
+        launcher: the launcher.
     """
     if walls.apparmor and not walls.root and walls.container is None and walls.most != 0 and not walls.closed:
-        return setting("kernel.apparmor_restrict_unprivileged_userns", "0")
+        return install(launcher)
     return remedy(walls, program)
+
+
+def install(launcher: Launcher) -> str:
+    """Return the command that puts the launcher where only root can write, and gives it a profile of its own.
+
+    As it is, it is run by Python, and a profile for that would be one for everything that Python runs: no better than none.
+    """
+    place = shlex.quote(launcher.installed)
+    directory = shlex.quote(os.path.dirname(launcher.installed))
+    made = f"umask 022 && mkdir -p {directory} && rm -f {place} && cat > {place} && chmod 755 {place}"
+    loaded = f"{_written('substrat-netlaunch', launcher.installed)} && apparmor_parser -r {_PROFILES}/substrat-netlaunch"
+    source = f"{{ echo {shlex.quote(launcher.shebang)}; cat {shlex.quote(launcher.source)}; }}"
+    return f"{source} | sudo sh -c {shlex.quote(f'{made} && {loaded}')}"
 
 
 def setting(name: str, value: str) -> str:
@@ -65,10 +97,17 @@ def setting(name: str, value: str) -> str:
 
 def profile(name: str, program: str) -> str:
     """Return the command that gives a program a profile that allows user namespaces and forbids nothing (apparmor.d(5))."""
+    place = f"{_PROFILES}/{name}"
+    return f"{_printed(name, program)} | sudo tee {place} && sudo apparmor_parser -r {place}"
+
+
+def _written(name: str, program: str) -> str:
+    return f"{_printed(name, program)} > {_PROFILES}/{name}"
+
+
+def _printed(name: str, program: str) -> str:
     lines = ("abi <abi/4.0>,", "include <tunables/global>", f'profile {name} "{program}" flags=(unconfined) {{ userns, }}')
-    place = f"/etc/apparmor.d/{name}"
-    written = " ".join(map(shlex.quote, lines))
-    return f"printf '%s\\n' {written} | sudo tee {place} && sudo apparmor_parser -r {place}"
+    return "printf '%s\\n' " + " ".join(map(shlex.quote, lines))
 
 
 def here() -> Walls:

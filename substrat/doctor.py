@@ -139,11 +139,16 @@ def _chats(environ: Mapping[str, str]) -> Finding:
 def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding | None:
     default = loaded.sandbox.network
     if default is Network.HOST:
-        return diagnosis.network(default.value, None, "")
+        return diagnosis.network(default.value, None, None, "")
     if found is None or not found.new_enough:
         return None  # there is no sandbox to give one
-    obstacle = host.filtered_obstacle(found)
-    return diagnosis.network(default.value, *((obstacle.reason, obstacle.remedy) if obstacle else (None, "")))
+    try:
+        python = program.find_python()[0]
+    except errors.AgentProgramMissing as problem:
+        return diagnosis.network(default.value, None, *problem.message.rsplit(": ", 1))
+    made = host.filtered(found, python, loaded.sandbox.filtered)
+    reason, remedy = (made.obstacle.reason, made.obstacle.remedy) if made.obstacle else (None, "")
+    return diagnosis.network(default.value, made.form, reason, remedy)
 
 
 def _cgroups() -> Finding:

@@ -223,21 +223,25 @@ def chats(path: str, existing: str, user: str, *, writable: bool) -> Finding:
     return Finding("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
 
 
-def network(default: str, reason: str | None, remedy: str) -> Finding:
+def network(default: str, form: str | None, reason: str | None, remedy: str) -> Finding:
     """Judge an attempt to make a `filtered` network.
 
     Args:
         default: the network of agents that name none.
-        reason: why it failed; None: it didn't, or wasn't tried because nobody asks for it.
+        form: the form in which it was made; None: in none, or it wasn't tried because nobody asks for it.
+        reason: why it failed, or failed in the better form; None: it didn't.
         remedy: what to do then.
     """
     if default == "host":
         detail = "agents that name none have this machine's whole network"
         return Finding("network", WEAKER, detail, "set sandbox.network to 'filtered' in config.toml")
-    if reason is not None:
+    if reason is not None and form is None:
         state = BROKEN if default == "filtered" else WEAKER
         return Finding("network", state, f"no filtered network: {reason}; --network none and host work", remedy)
-    return Finding("network", GOOD, f"agents that name none have {default!r}; a filtered network was made")
+    if reason is not None:
+        detail = f"filtered networks have the {form} form, which only programs that heed HTTPS_PROXY can use: {reason}"
+        return Finding("network", WEAKER, detail, remedy)
+    return Finding("network", GOOD, f"agents that name none have {default!r}; a filtered network was made ({form} form)")
 
 
 def cgroups(found: Cgroups) -> Finding:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, Spec, Tmpfs
+from sandbox.netrelay import PORT
+from sandbox.spec import Bind, Devices, Directory, Form, Mount, Network, Processes, Spec, Tmpfs
 from substrat.core.cursor import chats_folder
 from substrat.core.names import AllowList
-from substrat.daemon.places import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX, OWN_MCP_IN_SANDBOX
+from substrat.daemon.places import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX, OWN_MCP_IN_SANDBOX, RELAY_IN_SANDBOX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,15 @@ _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _PASSED_ON = ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN", "LANG", "LC_ALL", "TZ")
 """What an agent gets of the daemon's own environment: its login, and how to write times and texts."""
 
+_PROXY_ADDRESS = f"http://127.0.0.1:{PORT}"
+_LOCAL = "localhost,127.0.0.1,::1"
+# Half of all programs read the one spelling, half the other; node asks to be told that it may (nodejs.org/api/cli.html).
+_PROXY = {
+    **dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"), _PROXY_ADDRESS),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), _LOCAL),
+    "NODE_USE_ENV_PROXY": "1",
+}
+
 
 class Surroundings(NamedTuple):
     """What is the same for every agent of a daemon.
@@ -32,6 +42,8 @@ class Surroundings(NamedTuple):
         program: the agent program.
         companion: the companion's file on the host.
         companion_needs: what its interpreter needs to be visible.
+        python: that interpreter.
+        relay: the proxy form's relay, a file on the host.
         system: the operating system's mounts.
         bind_ro: further visible paths, from the configuration.
         hidden: directories no agent may see even if they lie below something visible.
@@ -54,9 +66,18 @@ class Surroundings(NamedTuple):
     resolv_conf: str
     limits: tuple[tuple[str, int], ...] = ()
     user_chats: str = ""
+    python: str = ""
+    relay: str = ""
 
 
-def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[str, ...], guard: Guard) -> Spec:
+def spec(
+    agent: Agent,
+    place: AgentPlace,
+    around: Surroundings,
+    command: tuple[str, ...],
+    guard: Guard,
+    form: Form = Form.TRANSPARENT,
+) -> Spec:
     """Return the sandbox of an agent's turn.
 
     Args:
@@ -65,27 +86,32 @@ def spec(agent: Agent, place: AgentPlace, around: Surroundings, command: tuple[s
         around: what is the same for every agent.
         command: the program and its arguments.
         guard: what is protected in the workspace.
+        form: how it comes by a `filtered` network, if it has one.
     """
+    is_proxied = agent.policy.network is Network.FILTERED and form is Form.PROXY
     mounts = (
         *around.system,
         *_machine(around),
         *_home(agent, place, around),
         *(Bind(path, path) for path in (*around.program.visible, *around.companion_needs, *around.bind_ro)),
         *(Tmpfs(path, mode=0o700) for path in _exposed(agent, around)),
-        *_etc(agent, place, around),
+        *_etc(agent, place, around, has_names=not is_proxied),
         Bind(around.companion, COMPANION_IN_SANDBOX),
         Bind(place.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(place.door, DOOR_IN_SANDBOX),
+        *([Bind(around.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
         *_workspace(agent, place, guard),
     )
     policy = agent.policy
-    ports = AllowList.of(policy.allow).ports if policy.network is Network.FILTERED else ()
+    ports = AllowList.of(policy.allow).ports if policy.network is Network.FILTERED and not is_proxied else ()
+    program = (around.python, "-I", "-S", RELAY_IN_SANDBOX, str(PORT), place.network_socket_in_sandbox)
     return Spec(
-        command, environment(agent, around), mounts, agent.workspace, agent.name, policy.network, around.limits, ports
-    )
+        command, environment(agent, around, is_proxied=is_proxied), mounts, agent.workspace, agent.name, policy.network,
+        around.limits, ports, program if is_proxied else (),
+    )  # fmt: skip
 
 
-def environment(agent: Agent, around: Surroundings) -> tuple[tuple[str, str], ...]:
+def environment(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
     """Return everything an agent's environment holds."""
     user = around.user
     built = {
@@ -100,6 +126,8 @@ def environment(agent: Agent, around: Surroundings) -> tuple[tuple[str, str], ..
         "SUBSTRAT_AGENT": agent.name,
     }
     built.update({name: around.environ[name] for name in _PASSED_ON if around.environ.get(name)})
+    if is_proxied:
+        built.update(_PROXY)
     return tuple(sorted(built.items()))
 
 
@@ -155,14 +183,14 @@ def _workspace(agent: Agent, place: AgentPlace, guard: Guard) -> Iterator[Mount]
             yield Bind(path, path, held=True)
 
 
-def _etc(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount, ...]:
+def _etc(agent: Agent, place: AgentPlace, around: Surroundings, *, has_names: bool) -> tuple[Mount, ...]:
     own = [Bind(os.path.join(place.etc, name), f"/etc/{name}") for name in ("passwd", "group")]
     if agent.policy.network is Network.HOST:
         names = [Bind("/etc/hosts", "/etc/hosts", optional=True)]
         names.append(Bind(around.resolv_conf, "/etc/resolv.conf", optional=True))
     else:
         names = [Bind(os.path.join(place.etc, "hosts"), "/etc/hosts")]
-    if agent.policy.network is Network.FILTERED:
+    if agent.policy.network is Network.FILTERED and has_names:
         names.append(Bind(os.path.join(place.etc, "resolv.conf"), "/etc/resolv.conf"))
     return (*own, *names)
 

@@ -45,6 +45,13 @@ class SandboxKeys(msgspec.Struct, frozen=True):
     allow: Annotated[
         tuple[str, ...], Meta(description="what `filtered` lets every agent reach: `HOST[:PORT]`, `*.HOST` for subdomains")
     ] = ("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com")
+    filtered: Annotated[
+        str,
+        Meta(
+            pattern="^(auto|transparent|proxy)$",
+            description="how `filtered` is made: `transparent`, `proxy`, or `auto`: transparent where that can be made",
+        ),
+    ] = "auto"
     memory_dir_bytes: Annotated[
         int, Meta(ge=MIB, description="how much each of the sandbox's in-memory directories (`/tmp`, home) may hold")
     ] = 1024 * MIB

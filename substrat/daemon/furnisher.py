@@ -7,11 +7,12 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import structlog
 import trio
 
 import mcp_server.relay
-from sandbox import bwrap, host, launch
-from sandbox.spec import Network
+from sandbox import bwrap, host, launch, netrelay
+from sandbox.spec import Form, Network
 from substrat import paths
 from substrat.core import cursor
 from substrat.core.cgroups import Limits
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from substrat.daemon.registry import Registry
     from substrat.daemon.workspace import User
 
+log = structlog.get_logger("substrat.furnisher")
+
 
 class Explanation(NamedTuple):
     """How a turn would be started: a command that can be pasted, its environment, the agent program."""
@@ -50,6 +53,7 @@ class Furnished(NamedTuple):
         bubblewrap: what makes it.
         guard: what is protected in the workspace.
         notes: what there is to tell, each with its event's kind.
+        form: how it comes by its `filtered` network, if it has one.
     """
 
     agent: Agent
@@ -57,6 +61,7 @@ class Furnished(NamedTuple):
     bubblewrap: host.Bubblewrap
     guard: Guard
     notes: tuple[tuple[str, str], ...]
+    form: Form | None = None
 
 
 class Furnisher:
@@ -79,7 +84,7 @@ class Furnisher:
         self.stand_ins = StandIns(registry)
         self._git = Git(environ)
         self._bubblewrap: host.Bubblewrap | None = None
-        self._has_filtered = False
+        self._form: Form | None = None
         self._left_out: dict[program.Program, frozenset[str]] = {}
 
     @property
@@ -88,7 +93,7 @@ class Furnisher:
 
     def reconfigured(self) -> None:
         """Forget what was found out under the old configuration."""
-        self._bubblewrap, self._has_filtered = None, False
+        self._bubblewrap, self._form = None, None
         self._git.forget()
         self.set_limits()
 
@@ -148,7 +153,8 @@ class Furnisher:
         bubblewrap = await self.find_bubblewrap()
         shared, own, _ = await self._shared_with(agent)
         found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, writable(agent))
-        spec = self._spec(agent, self._places.agent(agent.id), found)
+        form = await self._form_for(agent, bubblewrap)
+        spec = self._spec(agent, self._places.agent(agent.id), found, form)
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         hidden = {name: "…" if name.startswith("CURSOR_") else value for name, value in spec.environment}
@@ -173,14 +179,29 @@ class Furnisher:
             self._bubblewrap = found
         return self._bubblewrap
 
-    async def _check_filtered(self, bubblewrap: host.Bubblewrap) -> None:
-        """Raise `NamespacesForbidden` if no `filtered` network can be made here; a good answer is remembered."""
-        if self._has_filtered:
-            return
-        obstacle = await trio.to_thread.run_sync(host.filtered_obstacle, bubblewrap)
-        if obstacle is not None:
-            raise NamespacesForbidden(f"no filtered network can be made here ({obstacle.reason}): {obstacle.remedy}")
-        self._has_filtered = True
+    async def _form_for(self, agent: Agent, bubblewrap: host.Bubblewrap) -> Form | None:
+        """Find out how an agent's sandbox comes by its `filtered` network; a good answer is remembered.
+
+        Returns:
+            None: it has another network.
+
+        Raises:
+            NamespacesForbidden: it can't, as far as the configuration lets it.
+        """
+        if agent.policy.network is not Network.FILTERED:
+            return None
+        if self._form is None:
+            wanted, python = self._config.sandbox.filtered, program.find_python()[0]
+            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted)
+            if found.form is None:
+                assert found.obstacle is not None
+                reason, remedy = found.obstacle.reason, found.obstacle.remedy
+                raise NamespacesForbidden(f"no filtered network can be made here ({reason}): {remedy}")
+            if found.obstacle is not None:
+                reason, remedy = found.obstacle.reason, found.obstacle.remedy
+                log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
+            self._form = found.form
+        return self._form
 
     # Before a sandbox
 
@@ -197,8 +218,7 @@ class Furnisher:
             SubstratError: a part of it can't be made; nothing is running.
         """
         bubblewrap = await self.find_bubblewrap()
-        if agent.policy.network is Network.FILTERED:
-            await self._check_filtered(bubblewrap)
+        form = await self._form_for(agent, bubblewrap)
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
@@ -214,7 +234,7 @@ class Furnisher:
         notes = [("workspace:unprotected", note) for note in unprotected]
         if left_out is not None:
             notes.append(("workspace:left-out", left_out))
-        return Furnished(agent, place, bubblewrap, found, tuple(notes))
+        return Furnished(agent, place, bubblewrap, found, tuple(notes), form)
 
     async def launch(
         self,
@@ -237,7 +257,7 @@ class Furnisher:
         Raises:
             SubstratError: something of it has gone, or has become a link; nothing is running.
         """
-        spec = self._spec(furnished.agent, furnished.place, furnished.guard, command)
+        spec = self._spec(furnished.agent, furnished.place, furnished.guard, furnished.form, command)
         by_descriptor = furnished.bubblewrap.takes_descriptors
         started = launch.start(furnished.bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
         line = started.command
@@ -246,16 +266,24 @@ class Furnisher:
             group.make(Limits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
         version = program.version_of(spec.command[0])
-        channel = network.channel if network is not None else None
         held = await trio.to_thread.run_sync(sources.open_all, bwrap.held(spec))
         if not by_descriptor:
             sources.close_all(held)
             held = ()
+        try:
+            channel = network.open(furnished.form or Form.TRANSPARENT) if network is not None else None
+        except OSError as problem:
+            sources.close_all(held)
+            raise SandboxFailed(
+                f"its network can't be served: {problem.strerror}; look at {furnished.place.door}"
+            ) from None
         return Launch(line, dict(spec.environment), started.options, version, channel, held)
 
-    def _spec(self, agent: Agent, place: AgentPlace, found: Guard, instead: tuple[str, ...] = ()) -> Spec:
+    def _spec(
+        self, agent: Agent, place: AgentPlace, found: Guard, form: Form | None, instead: tuple[str, ...] = ()
+    ) -> Spec:
         agent_program = program.find(self._config.agent.binary)
-        _, python_needs = program.find_python()
+        python, python_needs = program.find_python()
         around = blueprint.Surroundings(
             user=self._user,
             program=agent_program,
@@ -269,11 +297,13 @@ class Furnisher:
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
             limits=self._limits(),
             user_chats=os.path.realpath(os.path.join(self._user.home, ".cursor", "chats")),
+            python=python,
+            relay=os.path.realpath(netrelay.__file__),
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
         command = instead or cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
-        return blueprint.spec(agent, place, around, command, found)
+        return blueprint.spec(agent, place, around, command, found, form or Form.TRANSPARENT)
 
     def _limits(self) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):

@@ -1,18 +1,27 @@
-"""A turn's `filtered` network as the daemon gets hold of it: its listeners, from the launcher or by entering it again."""
+"""A turn's `filtered` network as the daemon gets hold of it, in either form; who is let through where, others decide.
+
+In the transparent form its listeners come from the launcher, or from entering it again; in the proxy form there is one, a
+Unix socket of the daemon's own.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from sandbox import launch
+from sandbox.spec import Form
 from substrat.core.names import AllowList
-from substrat.daemon import process
-from substrat.daemon.gateway import Decision, Gateway, Names
+from substrat.daemon import process, sockets
+from substrat.daemon.gateway import Gateway, Names
+from substrat.daemon.proxy import Proxy
+from substrat.daemon.teller import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,24 +42,54 @@ class TurnNetwork:
     Args:
         allow: what may be reached, in canonical form.
         place: the turn's directory.
+        socket_path: where the proxy form is served.
         watcher: inotify.
         tell: writes a decision down.
     """
 
     def __init__(
-        self, allow: tuple[str, ...], place: TurnPlace, watcher: Watcher, tell: Callable[[Decision], None]
+        self,
+        allow: tuple[str, ...],
+        place: TurnPlace,
+        socket_path: str,
+        watcher: Watcher,
+        tell: Callable[[Decision], None],
     ) -> None:
         self._allow = AllowList.of(allow)
         self._changed = trio.Event()
         self._place = place
+        self.socket_path = socket_path
         self._watcher = watcher
         self._tell = tell
-        self._ours, self.channel = _channel()
+        self._ours: socket.socket | None = None
+        self._listener: trio.SocketListener | None = None
+        self._opened = trio.Event()
+
+    def open(self, form: Form) -> socket.socket | None:
+        """Prepare it for a sandbox that is about to be started.
+
+        Args:
+            form: how the sandbox comes by it.
+
+        Returns:
+            What the sandbox's launcher hands the listeners over on; the caller closes it. None: it needs none.
+        """
+        theirs = None
+        if form is Form.PROXY:
+            self._listener = sockets.listen(self.socket_path, 0o600)
+        else:
+            self._ours, theirs = _channel()
+        self._opened.set()
+        return theirs
 
     def close(self) -> None:
-        """Close both ends of the channel."""
-        self._ours.close()
-        self.channel.close()
+        """Close what nobody serves any more."""
+        if self._ours is not None:
+            self._ours.close()
+        if self._listener is not None:
+            self._listener.socket.close()
+            with suppress(FileNotFoundError):
+                os.unlink(self.socket_path)
 
     def allow(self, allow: tuple[str, ...]) -> None:
         """Let it reach this from now on, and nothing else."""
@@ -66,8 +105,40 @@ class TurnNetwork:
             started: the turn's sandbox, if another daemon started it.
             find_process: gives the turn's sandbox once it is started.
         """
+        if started is None:
+            await self._opened.wait()
+        elif self._place.read_form() is Form.PROXY:
+            self._open_again()
+        if self._listener is not None:
+            await self._serve_proxy(self._listener)
+        elif self._place.read_form() is not Form.PROXY:
+            await self._serve_gateway(started, find_process)
+
+    def _open_again(self) -> None:
+        try:
+            self.open(Form.PROXY)
+        except OSError as problem:
+            self._tell(
+                Decision(False, f"everything: the network can't be served again ({problem.strerror}); resume the agent")
+            )
+            log.error("a network can't be served again", reason=str(problem))  # noqa: TRY400
+
+    async def _serve_proxy(self, listener: trio.SocketListener) -> None:
+        proxy = Proxy(self._allow, self._tell)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(proxy.serve, listener)
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                proxy.allow(self._allow)
+
+    async def _serve_gateway(self, started: Process | None, find_process: Callable[[], Process | None]) -> None:
         allow = self._allow
-        listeners = await receive(self._ours) if started is None else await self._reenter(started, allow.ports)
+        if started is not None:
+            listeners = await self._reenter(started, allow.ports)
+        else:
+            assert self._ours is not None
+            listeners = await receive(self._ours)
         if not listeners:
             return
         # The launch has made the turn's directory by now, which is where the names are kept.

@@ -205,10 +205,12 @@ class OperatorDoor:
     async def _show(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.find(_text(params, "agent"))
         binds = [shown._asdict() for shown in agent.policy.binds]
+        form = self._places.agent(agent.id).turn(agent.turn.number).read_form() if agent.turn is not None else None
         use = self._runner.use(agent)
         return {
             **agent_object(agent),
             **({"binds": binds} if binds else {}),
+            **({"network_form": form.value} if form is not None else {}),
             **({"use": use._asdict()} if use is not None else {}),
         }
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.netlaunch import NAMESERVER
+from sandbox.spec import Form
 from substrat.core import mcp_config, prompts
 from substrat.core.cursor import chats_folder
 from substrat.daemon.workspace import copy_cursor_directory
@@ -21,6 +22,7 @@ COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
 DOOR_IN_SANDBOX = "/run/substrat/door"
 SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
+RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
 
 
 class Places(NamedTuple):
@@ -57,6 +59,13 @@ class Places(NamedTuple):
         """Return the directories of a command in an agent's sandbox: the agent's own, but for what is generated anew."""
         root = os.path.join(self.visits, visit)
         return self.agent(agent_id)._replace(made=root), TurnPlace(root)
+
+    def remove_sockets_of(self, visit: str) -> None:
+        """Remove what a command of a daemon that was killed had in its agent's directory of sockets."""
+        with suppress(FileNotFoundError):
+            for agent_id in os.listdir(os.path.join(self.runtime, "agents")):
+                with suppress(FileNotFoundError):
+                    os.unlink(self.visit(agent_id, visit)[0].network_socket)
 
 
 class TurnPlace(NamedTuple):
@@ -95,6 +104,11 @@ class TurnPlace(NamedTuple):
         return os.path.join(self.root, "names")
 
     @property
+    def form(self) -> str:
+        """How the turn comes by its `filtered` network."""
+        return os.path.join(self.root, "form")
+
+    @property
     def guard(self) -> str:
         """What of the workspace is protected in the turn."""
         return os.path.join(self.root, "guard")
@@ -103,6 +117,13 @@ class TurnPlace(NamedTuple):
         """Return what `make` wrote about what is protected, None when it wrote nothing."""
         with suppress(OSError), open(os.open(self.guard, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             return file.read()
+        return None
+
+    def read_form(self) -> Form | None:
+        """Return how the turn comes by its `filtered` network; None: nobody wrote that down."""
+        with suppress(OSError), open(os.open(self.form, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            said = file.read(64)
+            return next((form for form in Form if form.value.encode() == said), None)
         return None
 
     def take_lock(self) -> int:
@@ -129,8 +150,14 @@ class TurnPlace(NamedTuple):
             return False
         return False
 
-    def make(self, prompt: str, guard: bytes | None = None) -> None:
-        """Make the directory and its files; a directory left from a launch that was cut short is made anew."""
+    def make(self, prompt: str, guard: bytes | None = None, form: Form | None = None) -> None:
+        """Make the directory and its files; a directory left from a launch that was cut short is made anew.
+
+        Args:
+            prompt: what the agent program reads.
+            guard: what is protected in the workspace, for `read_guard`.
+            form: how it comes by its `filtered` network, if it has one.
+        """
         shutil.rmtree(self.root, ignore_errors=True)
         os.makedirs(self.root, mode=0o700)
         with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
@@ -138,6 +165,9 @@ class TurnPlace(NamedTuple):
         if guard is not None:
             with open(self.guard, "wb") as record:
                 record.write(guard)
+        if form is not None:
+            with open(self.form, "w", encoding="ascii") as note:
+                note.write(form.value)
 
     def read_status(self) -> bytes:
         """Return what bubblewrap has reported so far."""
@@ -233,6 +263,16 @@ class AgentPlace(NamedTuple):
     def socket(self) -> str:
         """The agent socket."""
         return os.path.join(self.door, "agent.sock")
+
+    @property
+    def network_socket(self) -> str:
+        """Where the proxy form of a `filtered` network is served: a turn's, or that of a command beside it."""
+        return os.path.join(self.door, f"network-{os.path.basename(self.made)}.sock" if self.made else "network.sock")
+
+    @property
+    def network_socket_in_sandbox(self) -> str:
+        """The same as seen from inside."""
+        return f"{DOOR_IN_SANDBOX}/{os.path.basename(self.network_socket)}"
 
     def turn(self, number: int) -> TurnPlace:
         """Return the place of a turn."""

@@ -99,7 +99,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], files: Sequenc
     with _first_to_be_killed():
         pid = os.posix_spawn(
             command[0], list(command), dict(environment), file_actions=actions, setsid=True,
-            setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+            setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
         )  # fmt: skip
     # The child can't be gone: it stays a zombie with its start time until we wait for it.
     return Process(pid, _start_time(pid) or 0, boot_id())

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from substrat.core.verdict import Seen
     from substrat.daemon.cgroups import Cgroups, Group
     from substrat.daemon.furnisher import Furnisher
-    from substrat.daemon.gateway import Decision
     from substrat.daemon.guard import Guard
     from substrat.daemon.launch import Launch
     from substrat.daemon.places import AgentPlace, Places, TurnPlace
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
+    from substrat.daemon.teller import Decision
     from substrat.daemon.turnbook import TurnBook
     from substrat.daemon.watch import Watcher
     from substrat.daemon.workspace import User
@@ -281,7 +281,8 @@ class TurnRunner:
                 # The decision stands; a full disk must not take the turn's network away.
                 log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
 
-        return TurnNetwork(agent.policy.allow, place, self._watcher, tell)
+        socket_path = self._places.agent(agent.id).network_socket
+        return TurnNetwork(agent.policy.allow, place, socket_path, self._watcher, tell)
 
     async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.
@@ -326,7 +327,7 @@ class TurnRunner:
         for kind, note in furnished.notes:
             self._book.turn_note(turn.id, kind, note)
         self._registry.points.before("prompt written")
-        await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn), guard.encode(furnished.guard))
+        await trio.to_thread.run_sync(place.make, self._book.prompt_of(turn), guard.encode(furnished.guard), furnished.form)
         self._registry.points.after("prompt written")
         return await self._furnisher.launch(furnished, network, self._groups.group(turn.id))
 

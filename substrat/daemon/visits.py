@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Process
     from substrat.daemon.cgroups import Cgroups, Group
     from substrat.daemon.furnisher import Furnisher
-    from substrat.daemon.gateway import Decision
     from substrat.daemon.launch import Launch
     from substrat.daemon.places import Places
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
+    from substrat.daemon.teller import Decision
     from substrat.daemon.watch import Watcher
 
 log = structlog.get_logger("substrat.visits")
@@ -135,6 +135,7 @@ class Visits:
             place = TurnPlace(os.path.join(self._places.visits, visit))
             if place.is_held():
                 process.kill_holders(place.lock, LOCK_FD)
+            self._places.remove_sockets_of(visit)
             self._sweeper.discard(place.root)
 
     async def run(self, agent: Agent, call: Call) -> int:
@@ -154,7 +155,7 @@ class Visits:
             caller.stream.socket,
             _closing(caller.descriptors),
             self._visiting(agent, own),
-            self._network_of(agent, own) as network,
+            self._network_of(agent, own, place.network_socket) as network,
             self._group_for(own) as group,
         ):
             furnished = await self._furnisher.furnish(agent, place, own.root)
@@ -178,7 +179,7 @@ class Visits:
             self._sweeper.discard(place.root)
 
     @contextmanager
-    def _network_of(self, agent: Agent, place: TurnPlace) -> Iterator[TurnNetwork | None]:
+    def _network_of(self, agent: Agent, place: TurnPlace, socket_path: str) -> Iterator[TurnNetwork | None]:
         if agent.policy.network is not Network.FILTERED:
             yield None
             return
@@ -191,7 +192,7 @@ class Visits:
             except StorageFailed as problem:
                 log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
 
-        network = TurnNetwork(agent.policy.allow, place, self._watcher, tell)
+        network = TurnNetwork(agent.policy.allow, place, socket_path, self._watcher, tell)
         try:
             yield network
         finally:

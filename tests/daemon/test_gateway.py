@@ -13,7 +13,8 @@ import trio
 from sandbox import launch
 from substrat.core.names import AllowList
 from substrat.daemon import netns
-from substrat.daemon.gateway import Gateway, Names, Teller
+from substrat.daemon.gateway import Gateway, Names
+from substrat.daemon.teller import Teller
 
 PATIENCE = 30
 HELPERS = """

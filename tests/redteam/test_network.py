@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.system.conftest import house, until  # noqa: F401 - fixtures
-from tests.system.test_network import ALLOW, net, told, world  # noqa: F401 - fixtures
+from tests.system.test_network import ALLOW, form, net, told, world  # noqa: F401 - fixtures
 
 ATTACK = r"""
 import json, os, socket, struct, sys

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command("show", VERBS["show"], "NAME", least=1, most=1)
 _RESULT_LENGTH = 400
+_PROXY = "filtered (proxy: only for programs that heed HTTPS_PROXY; `substratctl doctor` says why)"
 _HOST = "host (shares this machine's network; `--network filtered` does not)"
 
 
@@ -52,6 +53,8 @@ def describe(
         value = output.text_of(agent.get(key))
         if key == "network" and value == "host":
             value = _HOST
+        if key == "network" and agent.get("network_form") == "proxy":
+            value = _PROXY
         if key == "parent" and parent:
             value = parent
         yield key.removesuffix("_id").removesuffix("_at"), value

@@ -1,0 +1,385 @@
+"""What both forms of the `filtered` network share: decides where a connection may go, dials, moves its bytes, tells.
+
+It neither listens nor knows how a client said where it wants to go: that is `gateway`'s and `proxy`'s. How to decide is
+in `core.names`, `core.addresses` and `core.tls`. Names are looked up here; only addresses that were judged are dialled.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from substrat.core import addresses, tls
+from substrat.core.names import NoName, canonical
+from substrat.daemon.pace import Pace
+from substrat.daemon.pipes import Pipes, splice
+from substrat.daemon.teller import Teller, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from substrat.core.names import AllowList
+    from substrat.daemon.teller import Decision
+
+log = structlog.get_logger("substrat.carrier")
+
+MAX_CONNECTIONS = 256
+HELLO_SECONDS = 30.0
+MAX_READS = 64
+"""How many pieces the beginning of a connection may come in."""
+RATE, BURST = 200.0, 400.0
+"""Queries a second and a listener, connections likewise: beyond that the sandbox waits, not the daemon."""
+
+_MAX_LOOKUPS = 4  # at once, so that one turn with a slow resolver doesn't take the others' threads
+_MAX_ADDRESSES = 8
+_LOOKUP_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
+_IDLE_SECONDS = 1800.0
+BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class Target(NamedTuple):
+    """Where a connection wants to go.
+
+    Args:
+        host: a canonical name, or an address in its plain spelling.
+        port: the port there.
+        is_name: whether it is a name.
+    """
+
+    host: str
+    port: int
+    is_name: bool
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class NotCarried(Exception):
+    """A connection doesn't get where it wants to go; the message says why, for whoever made it.
+
+    Args:
+        why: the reason.
+        is_decided: whether that was decided, and isn't the network's doing.
+    """
+
+    def __init__(self, why: str, *, is_decided: bool = True) -> None:
+        super().__init__(why)
+        self.is_decided = is_decided
+
+
+async def resolve_with_host(name: str, port: int) -> list[str]:
+    """Look a name up the way the host does (hosts file, resolver).
+
+    Raises:
+        OSError: it has no address.
+    """
+    found = await trio.to_thread.run_sync(
+        lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM), abandon_on_cancel=True
+    )
+    return [str(entry[4][0]) for entry in found]
+
+
+class Carrier:
+    """Carries the connections of one turn.
+
+    Args:
+        allow: what may be reached.
+        tell: writes a decision down.
+        resolve: finds a name's addresses, outside the sandbox.
+    """
+
+    def __init__(
+        self,
+        allow: AllowList,
+        tell: Callable[[Decision], None],
+        resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+    ) -> None:
+        self.allowed = allow
+        self.teller = Teller(tell)
+        self._resolve = resolve
+        self._pipes = Pipes()
+        self._lookups = trio.CapacityLimiter(_MAX_LOOKUPS)
+        self._carried: dict[trio.CancelScope, Target] = {}
+
+    def close(self) -> None:
+        """Close what is kept for connections to come."""
+        self._pipes.close()
+
+    def allow(self, allow: AllowList) -> None:
+        """Let the turn reach this from now on; connections to what isn't allowed any more end."""
+        self.allowed = allow
+        self.teller.forget()
+        for scope, target in self._carried.items():
+            if not (allow.allows(target.host, target.port) or allow.allows_address(target.host, target.port)):
+                self.teller.denied(str(target), "it isn't allowed any more, so its connection was ended")
+                scope.cancel()
+
+    async def accept(
+        self,
+        listener: trio.socket.SocketType,
+        nursery: trio.Nursery,
+        room: trio.Semaphore,
+        serve: Callable[[trio.socket.SocketType], Awaitable[None]],
+    ) -> None:
+        """Serve a listener's connections, each in a task of its own, until cancelled.
+
+        Args:
+            listener: what they come in through.
+            nursery: where their tasks live.
+            room: how many there may be.
+            serve: serves one of them; it is closed afterwards.
+        """
+        pace = Pace(RATE, BURST)
+        while True:
+            await pace.wait()
+            try:
+                connection, _ = await listener.accept()
+            except OSError as problem:
+                # A connection gone before it was accepted, or no descriptors left: neither ends the turn's network.
+                if problem.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                    await trio.sleep(0.1)
+                continue
+            try:
+                room.acquire_nowait()
+            except trio.WouldBlock:
+                self.teller.denied("connections", f"there are {MAX_CONNECTIONS} already")
+                reset(connection)
+                continue
+            nursery.start_soon(_serve_one, connection, room, serve)
+
+    async def carry(
+        self, inside: trio.socket.SocketType, target: Target, serve: Callable[[trio.socket.SocketType], Awaitable[None]]
+    ) -> None:
+        """Take a connection to where it wants to go and let it be served there, as long as it is allowed.
+
+        Args:
+            inside: the connection; one that isn't allowed any more is reset.
+            target: where to.
+            serve: is given the other end, which is closed afterwards.
+
+        Raises:
+            NotCarried: it doesn't get there, which has been told.
+        """
+        with trio.CancelScope() as scope:
+            self._carried[scope] = target
+            try:
+                outside = await (self._dial_name(target) if target.is_name else self._dial_address(target))
+                with outside:
+                    for end in (inside, outside):
+                        if end.family != socket.AF_UNIX:
+                            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    await serve(outside)
+            finally:
+                del self._carried[scope]
+        if scope.cancelled_caught:
+            reset(inside)
+
+    async def tunnel(
+        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, target: Target, first: bytes = b""
+    ) -> None:
+        """Move bytes both ways, once the TLS name in a client's first ones, if there is any, agrees with the target's.
+
+        Args:
+            inside: the client.
+            outside: the server.
+            target: where the client wanted to go.
+            first: what the client has said already.
+        """
+
+        async def upstream(scope: trio.CancelScope) -> None:
+            if target.is_name:
+                if not await self._agrees(inside, outside, target, first):
+                    reset(inside)
+                    scope.cancel()
+                    return
+            elif first:
+                await trio.SocketStream(outside).send_all(first)
+            await self._pump(inside, outside, scope)
+
+        await self.relay(inside, outside, upstream)
+
+    async def relay(
+        self,
+        inside: trio.socket.SocketType,
+        outside: trio.socket.SocketType,
+        upstream: Callable[[trio.CancelScope], Awaitable[None]],
+    ) -> None:
+        """Move bytes both ways until both ends have said all, one broke, or neither has said anything for long.
+
+        Args:
+            inside: the client.
+            outside: the server, whose bytes are moved here.
+            upstream: moves the client's bytes; it is given what to cancel to end everything.
+        """
+        async with trio.open_nursery() as nursery:
+            scope = nursery.cancel_scope
+            scope.deadline = trio.current_time() + _IDLE_SECONDS
+            nursery.start_soon(_ending_both, scope, lambda: upstream(scope))
+            nursery.start_soon(_ending_both, scope, lambda: self._pump(outside, inside, scope))
+
+    async def _dial_name(self, target: Target) -> trio.socket.SocketType:
+        name, port, what = target.host, target.port, str(target)
+        if not self.allowed.allows(name, port):
+            mentioned = self.allowed.mentions(name)
+            raise self._denied(what, "the name isn't allowed at this port" if mentioned else "it isn't on the allow-list")
+        try:
+            with trio.fail_after(_LOOKUP_SECONDS):
+                async with self._lookups:
+                    found = list(dict.fromkeys(addresses.plain(address) for address in await self._resolve(name, port)))
+        except (OSError, UnicodeError, trio.TooSlowError) as problem:
+            reason = getattr(problem, "strerror", None) or "no answer in time"
+            raise self._denied(what, f"the name can't be looked up: {reason}", is_decided=False) from None
+        refused = {address: why for address in found if (why := self._refusal(address, port)) is not None}
+        refusals = [self._denied(what, f"it leads to {address}, {why}") for address, why in refused.items()]
+        usable = [address for address in found if address not in refused][:_MAX_ADDRESSES]
+        if not usable:
+            raise refusals[0] if refusals else NotCarried("the name has no address", is_decided=False)
+        self.teller.allowed(name, port, "on the allow-list")
+        return await self._connect(what, usable, port)
+
+    async def _dial_address(self, target: Target) -> trio.socket.SocketType:
+        if not self.allowed.allows_address(target.host, target.port):
+            raise self._denied(str(target), "no allowed name has this address")
+        self.teller.allowed(target.host, target.port, "the address is on the allow-list")
+        return await self._connect(str(target), [target.host], target.port)
+
+    def _denied(self, what: str, why: str, *, is_decided: bool = True) -> NotCarried:
+        """Tell of a refusal, and return it."""
+        self.teller.denied(what, why)
+        return NotCarried(why, is_decided=is_decided)
+
+    def _refusal(self, address: str, port: int) -> str | None:
+        return None if self.allowed.allows_address(address, port) else addresses.refusal(address)
+
+    async def _connect(self, what: str, usable: list[str], port: int) -> trio.socket.SocketType:
+        """Connect to the first address that takes it; exactly the ones that were judged, nothing is looked up again."""
+        problem = "no answer in time"
+        for address in usable:
+            outside = trio.socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+            try:
+                with trio.move_on_after(_CONNECT_SECONDS):
+                    await outside.connect((address, port))
+                    return outside
+            except OSError as failed:
+                problem = failed.strerror or "no connection"
+            except BaseException:
+                outside.close()
+                raise
+            outside.close()
+        log.info("nobody answered a sandbox", to=what, reason=problem)
+        raise NotCarried(f"nobody answered: {problem}", is_decided=False)
+
+    async def _agrees(
+        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, target: Target, data: bytes
+    ) -> bool:
+        """Hold the client's first bytes until they tell which server it means, then pass them on if it is this one."""
+        found = tls.read(data)
+        reads = 0
+        while found.kind is tls.Kind.INCOMPLETE:
+            # Another protocol's client may wait for the server first, so only a begun hello has to go on.
+            with trio.move_on_after(HELLO_SECONDS if data else float("inf")):
+                piece = await inside.recv(tls.LARGEST)
+                data += piece
+                reads += 1
+                found = tls.read(data)
+                if piece and reads < MAX_READS:
+                    continue
+            if not data:
+                with suppress(OSError):
+                    outside.shutdown(socket.SHUT_WR)
+                return True
+            break
+        why = _disagreement(found, target.host)
+        if why is not None:
+            self.teller.denied(str(target), why)
+            return False
+        await trio.SocketStream(outside).send_all(data)
+        return True
+
+    async def _pump(self, source: trio.socket.SocketType, sink: trio.socket.SocketType, scope: trio.CancelScope) -> None:
+        """Move bytes one way, in the kernel, until the source has no more; then say so to the sink."""
+        while True:
+            await trio.lowlevel.wait_readable(source)
+            pipe, waiting = self._pipes.take(), 0
+            try:
+                while (waiting := splice(source.fileno(), pipe[1])) > 0:
+                    scope.deadline = trio.current_time() + _IDLE_SECONDS
+                    while waiting > 0:
+                        if (moved := splice(pipe[0], sink.fileno(), waiting)) < 0:
+                            await trio.lowlevel.wait_writable(sink)
+                        else:
+                            waiting -= moved
+                    await trio.lowlevel.checkpoint()
+            finally:
+                self._pipes.give(pipe, empty=waiting <= 0)
+            if waiting == 0:
+                sink.shutdown(socket.SHUT_WR)
+                return
+
+
+def target_of(host: str, port: int) -> Target:
+    """Return where something that was written means: an address, or a name in its canonical form.
+
+    Args:
+        host: a name or an address, an IPv6 one without brackets.
+        port: the port there.
+
+    Raises:
+        NoName: it is neither.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return Target(canonical(host), port, is_name=True)
+    return Target(addresses.plain(host), port, is_name=False)
+
+
+async def _serve_one(
+    connection: trio.socket.SocketType,
+    room: trio.Semaphore,
+    serve: Callable[[trio.socket.SocketType], Awaitable[None]],
+) -> None:
+    """Serve one connection, whose failures are its own."""
+    try:
+        await serve(connection)
+    except BROKEN as problem:
+        log.debug("a sandbox's connection ended", reason=str(problem))
+    finally:
+        connection.close()
+        room.release()
+
+
+async def _ending_both(scope: trio.CancelScope, move: Callable[[], Awaitable[None]]) -> None:
+    """Move bytes; a broken end ends the other direction too."""
+    try:
+        await move()
+    except BROKEN:
+        scope.cancel()
+
+
+def _disagreement(found: tls.Hello, name: str) -> str | None:
+    """Say why a client's first bytes don't fit the name it looked up; without a name in them the one looked up counts."""
+    if found.kind in {tls.Kind.BROKEN, tls.Kind.INCOMPLETE}:
+        return "its TLS handshake can't be read"
+    if found.name is None:
+        return None
+    try:
+        said = canonical(found.name)
+    except NoName:
+        return f"its TLS handshake names {shown(found.name)}, which is no host name"
+    return None if said == name else f"its TLS handshake names {said} instead"
+
+
+def reset(connection: trio.socket.SocketType) -> None:
+    """Let a connection end with a reset, so that the client knows at once that nobody wants it."""
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()

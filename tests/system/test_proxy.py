@@ -1,0 +1,362 @@
+"""The proxy form of the `filtered` network: what programs see of it, what outlives what, and when it is chosen.
+
+What both forms have in common is in `test_network`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.netrelay import PORT
+from tests.system.test_network import ALLOW, CURL, net, run, told, world  # noqa: F401 - fixtures
+
+QUICK = 10.0
+"""Seconds: far more than anything here takes that doesn't wait for something in vain."""
+
+
+@pytest.fixture
+def form():
+    return "proxy"
+
+
+def relays(house):
+    """The relays of a house's sandboxes."""
+    found = []
+    for pid in house.sandboxed():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if words[1:4] == [b"-I", b"-S", b"/run/substrat/netrelay.py"]:
+            found.append(pid)
+    return found
+
+
+# fmt: off
+REFUSED = {
+    "http://evil.test/": "evil.test:80: it isn't on the allow-list",
+    "https://evil.test/": "evil.test:443: it isn't on the allow-list",
+    "http://www.allowed.test.evil.test/": "www.allowed.test.evil.test:80: it isn't on the allow-list",
+    "https://www.allowed.test:9000/": "www.allowed.test:9000: the name isn't allowed at this port",
+    "http://9.9.9.9/": "9.9.9.9:80: no allowed name has this address",
+    "--noproxy '' http://127.0.0.1/": "127.0.0.1:80: no allowed name has this address",
+    "http://169.254.169.254/": "169.254.169.254:80: no allowed name has this address",
+    "http://[2606:4700::9]/": "[2606:4700::9]:80: no allowed name has this address",
+    "http://[::ffff:9.9.9.9]/": "9.9.9.9:80: no allowed name has this address",
+    "--noproxy '' https://[::1]/": "[::1]:443: no allowed name has this address",
+    "http://inner.allowed.test/": "inner.allowed.test:80: it leads to 10.0.0.1, a private address",
+    "https://loop.allowed.test/": "loop.allowed.test:443: it leads to 127.0.0.1, a loopback address",
+    "http://meta.allowed.test/":
+        "meta.allowed.test:80: it leads to 169.254.169.254, a link-local or metadata address",
+    "http://mapped.allowed.test/": "mapped.allowed.test:80: it leads to 10.0.0.1, a private address",
+    "-k --connect-to evil.test:443:www.allowed.test:443 https://evil.test/":
+        "www.allowed.test:443: its TLS handshake names evil.test instead",
+}
+# fmt: on
+
+
+def test_what_is_refused(net, world):  # noqa: F811 - fixtures
+    before = (world[1] / "hits").read_text()
+    said = run(net, "anna", *(f"{CURL} -fg {url} || echo refused" for url in REFUSED))
+    assert "hello" not in said
+    assert said.count("refused\n") >= len(REFUSED)
+    assert "timed out" not in said
+    assert set(told(net, "anna", "denied")) >= set(REFUSED.values())
+    assert set((world[1] / "hits").read_text()[len(before) :].split()) <= {"9.9.9.9:443"}
+
+
+def test_a_refusal_says_why(net):  # noqa: F811 - fixtures
+    said = run(
+        net, "anna", CURL + "http://evil.test/", CURL + "-D - http://inner.allowed.test/",
+        CURL + "-v https://evil.test/", CURL + "-x '' http://www.allowed.test/", CURL + "http://gone.allowed.test/",
+    )  # fmt: skip
+    assert "substrat: evil.test:80 is refused: it isn't on the allow-list\n" in said
+    assert "HTTP/1.1 403 Forbidden" in said
+    assert "substrat: inner.allowed.test:80 is refused: it leads to 10.0.0.1, a private address\n" in said
+    assert "substrat: gone.allowed.test:80 can't be reached: the name can't be looked up" in said
+    assert "Could not resolve host: www.allowed.test" in said
+
+
+DIRECT = r"""
+import socket, time
+began = time.monotonic()
+def attempt(name, do):
+    try: do()
+    except OSError as problem: print(name, type(problem).__name__)
+    else: print(name, "reached")
+attempt("address", lambda: socket.create_connection(("9.9.9.9", 80), 5))
+attempt("ipv6", lambda: socket.create_connection(("2606:4700::9", 80), 5))
+attempt("name", lambda: socket.create_connection(("www.allowed.test", 80), 5))
+attempt("own", lambda: socket.create_connection(("127.0.0.1", 9000), 5))
+def datagram():
+    with socket.socket(type=socket.SOCK_DGRAM) as s:
+        s.settimeout(5); s.connect(("9.9.9.9", 53)); s.send(b"x"); s.recv(9)
+attempt("udp", datagram)
+print("slow" if time.monotonic() - began > 4 else "quick", [name for _, name in socket.if_nameindex()])
+"""
+
+
+def test_what_doesnt_ask_the_proxy_has_no_network(net):  # noqa: F811 - fixtures
+    work = net.workspace()
+    (work / "direct.py").write_text(DIRECT)
+    said = run(net, "anna", "python3 direct.py; env | grep -i proxy | sort; test -e /etc/resolv.conf || echo no resolver")
+    assert "reached" not in said
+    assert "TimeoutError" not in said
+    assert "quick ['lo']" in said
+    here = f"http://127.0.0.1:{PORT}"
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
+        assert f"{name}={here}\n" in said
+    for line in ("NO_PROXY=localhost,127.0.0.1,::1\n", "NODE_USE_ENV_PROXY=1\n", "no resolver\n"):
+        assert line in said
+
+
+def test_the_list_changes_while_a_turn_runs(net, until):  # noqa: F811 - fixtures
+    work = net.workspace()
+    script = (
+        f"{CURL} -f https://evil.test/ || touch one; while [ ! -e go ]; do sleep 0.02; done; "
+        f"{CURL} http://evil.test/ > two; {CURL} http://evil.test:9000/ > three; python3 hold.py; touch done"
+    )
+    (work / "hold.py").write_text(
+        f"import socket\ns = socket.create_connection(('127.0.0.1', {PORT}))\n"
+        "s.sendall(b'CONNECT www.allowed.test:80 HTTP/1.1\\r\\n\\r\\n')\nprint(s.recv(99))\nopen('held', 'w')\n"
+        "try: said = s.recv(1)\nexcept OSError as problem: said = problem\nopen('four', 'w').write(repr(said))\n"
+    )
+    net.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=f"/shell {script}".encode())
+    until((work / "one").exists, "the first refusal")
+    net.ok("allow", "anna", "evil.test", "evil.test:9000")
+    (work / "go").touch()
+    until((work / "held").exists, "the third connection")
+    assert "hello from 9.9.9.9" in (work / "two").read_text()
+    assert "hello from 9.9.9.9" in (work / "three").read_text()
+    net.ok("allow", "anna", "--remove", "*.allowed.test")
+    until((work / "done").exists, "the end of what isn't allowed any more")
+    assert "ConnectionResetError" in (work / "four").read_text()
+    net.wait("anna")
+    shown = net.ctl("show", "anna").out
+    assert "evil.test:9000: on the allow-list" in shown
+    assert "www.allowed.test:80: it isn't allowed any more" in shown
+
+
+def test_a_restarted_daemon_serves_it_again(net, until):  # noqa: F811 - fixtures
+    work = net.workspace()
+    script = (
+        f"{CURL} http://www.allowed.test/one; touch ready; while [ ! -e killed ]; do sleep 0.02; done; "
+        f"{CURL} http://www.allowed.test/ || touch alone; while [ ! -e go ]; do sleep 0.02; done; "
+        f"{CURL} -k https://www.allowed.test/two; {CURL} http://evil.test/"
+    )
+    net.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=f"/shell {script}".encode())
+    until((work / "ready").exists)
+    net.kill()
+    (work / "killed").touch()
+    until((work / "alone").exists, "a refusal at once, with no daemon there")
+    # What the next turns get is another matter than what this one has.
+    net.start(config='[sandbox]\nfiltered = "transparent"\n')
+    assert net.show("anna")["network_form"] == "proxy"
+    (work / "go").touch()
+    assert net.wait("anna")["turn"]["outcome"] == "success"
+    assert net.shell("anna").count("hello from 9.9.9.9") == 2
+    assert "substrat: evil.test:80 is refused" in net.shell("anna")
+    net.ok("send", "anna", f"/shell {CURL} http://www.allowed.test/", "--wait")
+    assert net.show("anna")["network_form"] == "transparent"
+
+
+def test_a_visit_beside_a_turn(net, until):  # noqa: F811 - fixtures
+    work = net.workspace()
+    script = (
+        f"touch ready; while [ ! -e go ]; do sleep 0.02; done; {CURL} http://www.allowed.test/; {CURL} http://evil.test/"
+    )
+    net.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=f"/shell {script}".encode())
+    until((work / "ready").exists)
+    ask = f"{CURL} http://api.allowed.test/; {CURL} http://other.test/"
+    for _ in range(2):
+        done = net.ctl("exec", "anna", "--", "sh", "-c", ask)
+        assert "hello from 9.9.9.9" in done.out
+        assert "other.test:80 is refused" in done.out
+    (work / "go").touch()
+    net.wait("anna")
+    assert "hello from 9.9.9.9" in net.shell("anna")
+    turn = net.show("anna")["turn"]["id"]
+    events = [event for event in net.events("anna") if event["kind"].startswith("network:")]
+    assert {(event["turn"], event["text"].partition(":")[0]) for event in events} == {
+        (None, "api.allowed.test"), (None, "other.test"), (turn, "www.allowed.test"), (turn, "evil.test"),
+    }  # fmt: skip
+    door = net.runtime / "agents" / net.show("anna")["id"]
+    until(lambda: not list(door.glob("network*")), "the end of the sockets")
+
+
+def test_an_agent_that_kills_the_relay_harms_itself_only(net, until):  # noqa: F811 - fixtures
+    work = net.workspace()
+    (work / "kill.py").write_text(
+        "import os, signal\nfor pid in filter(str.isdigit, os.listdir('/proc')):\n"
+        "    words = open(f'/proc/{pid}/cmdline').read().split('\\0')\n"
+        "    if words[1:4] == ['-I', '-S', '/run/substrat/netrelay.py']: os.kill(int(pid), signal.SIGKILL)\n"
+    )
+    net.held("bert", work, *ALLOW)
+    before = relays(net)
+    assert len(before) == 1
+    said = run(net, "anna", "python3 kill.py", CURL + "http://www.allowed.test/ || echo alone")
+    assert "alone\n" in said
+    assert net.wait("anna")["turn"]["outcome"] == "success"
+    assert relays(net) == before
+    assert "hello" in net.ctl("exec", "anna", "--", "sh", "-c", CURL + "http://www.allowed.test/").out
+    (work / "go").touch()
+    net.wait("bert")
+    until(lambda: not net.sandboxed(), "the end of the sandboxes")
+
+
+@pytest.mark.parametrize("how", ["ends", "fails", "leaves something behind", "is suspended", "is killed"])
+def test_a_turn_ends_as_without_it(net, until, how):  # noqa: F811 - fixtures
+    """The same outcomes and exit codes as with no network at all, and nothing is left."""
+    work = net.workspace()
+    found = {}
+    for network in (("--network", "none"), ALLOW):
+        name = f"a-{network[1]}"
+        before = {"fails": "/exit 3\n", "leaves something behind": "/shell setsid sleep 600 >/dev/null 2>&1 &\n"}.get(
+            how, ""
+        )
+        if how in {"is suspended", "is killed"}:
+            (work / "go").unlink(missing_ok=True)
+            net.held(name, work, *network)
+            began = time.monotonic()
+            if how == "is killed":
+                net.kill_sandboxed()
+            else:
+                net.ok("suspend", name)
+        else:
+            began = time.monotonic()
+            net.spawn(name, work, before + "/say hi", *network)
+        turn = net.wait(name, "idle", "failed", "suspended")["turn"]
+        assert time.monotonic() - began < QUICK
+        found[network[1]] = (turn["outcome"], turn["exit_code"], turn["error"])
+        until(lambda: not net.sandboxed(), "the end of the sandbox")
+    assert found["none"] == found["filtered"]
+
+
+def test_a_sandbox_ends_with_its_program_also_without_a_daemon(house, world, until):  # noqa: F811 - fixtures
+    house.prefix = world[0]
+    agent = house.program("begin()\nmark('ready')\nwait_for('go')\nfinish()\n")
+    house.start(agent=agent, config='[sandbox]\nfiltered = "proxy"\n')
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=b"x")
+    until((work / "ready").exists)
+    assert len(relays(house)) == 1
+    house.kill()
+    (work / "go").touch()
+    until(lambda: not house.sandboxed(), "the end of the sandbox")
+    house.start()
+    assert house.wait("anna")["turn"]["outcome"] == "success"
+
+
+def test_a_visit_ends_as_without_it(net, until):  # noqa: F811 - fixtures
+    net.spawn("anna", net.workspace(), None, *ALLOW)
+    for words, code in (
+        (("false",), 1),
+        (("no-such-program",), 127),
+        (("sh", "-c", "exit 7"), 7),
+        (("sh", "-c", "kill -9 $$"), 137),
+    ):
+        done = net.ctl("exec", "anna", "--", *words)
+        assert done.code == code, (words, done)
+    look = (
+        "sh",
+        "-c",
+        "sleep 600 & sed -n 's/^SigIgn:.//p' /proc/self/status; ls -l /proc/self/fd | grep -v pipe: | wc -l",
+    )
+    net.spawn("bert", net.directory / "work", None, "--network", "none")
+    assert net.ctl("exec", "anna", "--", *look).out == net.ctl("exec", "bert", "--", *look).out
+    until(lambda: not net.sandboxed(), "the end of what it left behind")
+
+
+def test_the_program_is_the_first_and_the_relay_holds_nothing(net, until):  # noqa: F811 - fixtures
+    work = net.workspace()
+    net.held("anna", work, *ALLOW)
+    (relay,) = relays(net)
+    links = [os.readlink(f"/proc/{relay}/fd/{number}") for number in os.listdir(f"/proc/{relay}/fd")]
+    assert not [link for link in links if link.startswith(str(net.state))]
+    assert os.readlink(f"/proc/{relay}/cwd") == "/"
+    status = dict(line.split(":\t") for line in Path(f"/proc/{relay}/status").read_text().splitlines() if ":\t" in line)
+    first = int(status["PPid"])
+    assert Path(f"/proc/{first}/status").read_text().partition("NSpid:")[2].split("\n")[0].split()[-1] == "1"
+    assert status["CapEff"] == "0000000000000000"
+    assert status["Seccomp"] == "2"
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    assert int(children[0]) != relay
+    # It is frozen with the agent, and goes on with it.
+    net.ok("suspend", "anna", "--freeze")
+    until(lambda: Path(f"/proc/{relay}/stat").read_text().rpartition(")")[2].split()[0] == "T", "the relay's halt")
+    net.ok("resume", "anna")
+    (work / "go").touch()
+    assert net.wait("anna")["turn"]["outcome"] == "success"
+
+
+# Which form it is
+
+
+@pytest.fixture
+def no_launcher(tmp_path):
+    """A command that starts a program where bubblewrap can make what it needs, and our launcher can't."""
+    if os.geteuid() == 0:
+        # Root's launcher makes its network with the one capability that bubblewrap gets for itself in a user namespace.
+        return ("setpriv", "--inh-caps=-all", "--bounding-set=-sys_admin")
+    # An ordinary user's makes a user namespace around bubblewrap's own two (--disable-userns), and there may be so many.
+    script = 'echo 3 > /proc/sys/user/max_user_namespaces && exec unshare --user --map-user=1000 --map-group=1000 "$@"'
+    return ("unshare", "--user", "--map-root-user", "sh", "-c", script, "sh")
+
+
+def can(prefix):
+    return subprocess.run(
+        [*prefix, "bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False
+    )
+
+
+def test_it_is_chosen_by_itself_and_told(house, no_launcher):
+    if (tried := can(no_launcher)).returncode:
+        pytest.skip(tried.stderr.decode())
+    house.start(prefix=no_launcher)
+    work = house.workspace()
+    house.spawn("anna", work, "/shell curl -sS http://evil.test/; ls /sys/class/net", *ALLOW)
+    assert "substrat: evil.test:80 is refused: it isn't on the allow-list" in house.shell("anna")
+    assert house.show("anna")["network_form"] == "proxy"
+    assert "filtered networks have the proxy form" in house.log
+    doctor = subprocess.run(
+        [*no_launcher, Path(sys.executable).parent / "substratctl", "doctor"], env=house.environment(), capture_output=True,
+        text=True, check=False,
+    ).stdout  # fmt: skip
+    (line,) = (line for line in doctor.splitlines() if "network " in line)
+    assert "filtered networks have the proxy form" in line
+    # Who insists on the other one gets none, and never the machine's own.
+    house.stop()
+    house.start(config='[sandbox]\nfiltered = "transparent"\n', prefix=no_launcher)
+    house.spawn("bert", work, "/shell curl -sS http://evil.test/", *ALLOW)
+    assert house.show("bert")["turn"]["outcome"] == "error"
+    assert "no filtered network can be made here" in house.show("bert")["turn"]["error"]
+    assert house.shell("bert") == ""
+
+
+def test_where_the_launcher_works_it_is_the_other_one(house):
+    tried = subprocess.run(
+        ["unshare", "--net", *(() if os.geteuid() == 0 else ("--user",)), "true"], capture_output=True, check=False
+    )
+    if tried.returncode:
+        pytest.skip(tried.stderr.decode())
+    house.start()
+    house.spawn("anna", house.workspace(), "/say hi", *ALLOW)
+    assert house.show("anna")["network_form"] == "transparent"
+    house.spawn("bert", house.directory / "work", "/say hi", "--network", "none")
+    assert "network_form" not in house.show("bert")
+
+
+def test_without_a_relay_there_is_no_network_and_no_turn(house, tmp_path):
+    """A bubblewrap that can't make an empty network: neither form is there, and none is chosen silently."""
+    real = shutil.which("bwrap")
+    fake = tmp_path / "bwrap"
+    fake.write_text(
+        f'#!/bin/sh\ncase " $* " in *" --unshare-net "*) echo "no network" >&2; exit 1;; esac\nexec {real} "$@"\n'
+    )
+    fake.chmod(0o755)
+    house.start(config=f'[sandbox]\nfiltered = "proxy"\nbwrap = "{fake}"\n')
+    house.spawn("anna", house.workspace(), "/shell ls", *ALLOW)
+    assert "no filtered network can be made here (no network)" in house.show("anna")["turn"]["error"]
+    assert house.ok("ls")[0]["name"] == "anna"
