@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -167,7 +168,8 @@ def _transparent_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
     found = _tried(bwrap, [*launch.launcher("-", (443,)), bwrap.path, "--unshare-pid", *_PROBE])
     if found is None:
         return None
-    ours = walls.Launcher(launch.SOURCE, launch.INSTALLED, launch.SHEBANG)
+    attempt = shlex.join((*launch.launcher("-", (443,)), "/bin/true"))
+    ours = walls.Launcher(launch.SOURCE, launch.INSTALLED, launch.SHEBANG, attempt)
     return Obstacle(found.reason, walls.filtered_remedy(walls.here(), bwrap.path, ours))
 
 

@@ -16,11 +16,13 @@ class Launcher(NamedTuple):
         source: where it is.
         installed: where root may put it.
         shebang: the first line it has there.
+        attempt: a command that tries it.
     """
 
     source: str
     installed: str
     shebang: str
+    attempt: str
 
 
 class Walls(NamedTuple):
@@ -72,8 +74,11 @@ def filtered_remedy(walls: Walls, program: str, launcher: Launcher) -> str:
         program: bubblewrap's real path.
         launcher: the launcher.
     """
-    if walls.apparmor and not walls.root and walls.container is None and walls.most != 0 and not walls.closed:
-        return install(launcher)
+    if walls.most != 0 and walls.container is None and (walls.root or not walls.closed):
+        if walls.apparmor and not walls.root:
+            return install(launcher)
+        if not walls.filtered:
+            return f"see what it says: {launcher.attempt}"
     return remedy(walls, program)
 
 

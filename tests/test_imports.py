@@ -181,6 +181,11 @@ def test_the_companion_starts_with_next_to_nothing():
     assert not names & (HEAVY - loaded("pass"))
 
 
+def test_the_relay_of_the_proxy_form_starts_with_next_to_nothing():
+    names = loaded("import sandbox.netrelay")
+    assert not names & (HEAVY - loaded("pass"))
+
+
 def test_the_core_needs_neither_loop_nor_log(at_start):
     statement = "\n".join(f"import {name}" for name, _ in modules() if lies_in(name, "substrat.core"))
     names = loaded(statement) - at_start

@@ -49,10 +49,14 @@ CASES = {
     "no chats yet": (diagnosis.chats("/h/c", "/h", "ann", writable=True), GOOD, "/h/c (made when needed)", ""),
     "chats": (diagnosis.chats("/h/c", "/h/c", "ann", writable=True), GOOD, "/h/c", ""),
     "no filtered network by default":
-        (diagnosis.network("filtered", "unshare: no", "sysctl"), BROKEN, "no; --network none and host work", "sysctl"),
-    "no filtered network, not by default": (diagnosis.network("none", "unshare: no", "sysctl"), WEAKER, "no", "sysctl"),
-    "the whole network": (diagnosis.network("host", None, ""), WEAKER, "whole network", "sandbox.network"),
-    "a filtered network": (diagnosis.network("filtered", None, ""), GOOD, "'filtered'", ""),
+        (diagnosis.network("filtered", None, "unshare: no", "sysctl"), BROKEN, "--network none and host work", "sysctl"),
+    "no filtered network, not by default":
+        (diagnosis.network("none", None, "unshare: no", "sysctl"), WEAKER, "no", "sysctl"),
+    "the whole network": (diagnosis.network("host", None, None, ""), WEAKER, "whole network", "sandbox.network"),
+    "the proxy form, for want of the other":
+        (diagnosis.network("filtered", "proxy", "unshare: no", "install"), WEAKER, "proxy form, which only", "install"),
+    "the proxy form, as was wanted": (diagnosis.network("filtered", "proxy", None, ""), GOOD, "made (proxy form)", ""),
+    "a filtered network": (diagnosis.network("filtered", "transparent", None, ""), GOOD, "'filtered'", ""),
     "no cgroups": (diagnosis.cgroups(Cgroups(0)), WEAKER, "no cgroups", "systemd.unified_cgroup_hierarchy=1"),
     "old cgroups": (diagnosis.cgroups(Cgroups(1)), WEAKER, "v1 only", "systemd.unified_cgroup_hierarchy=1"),
     "cgroups of nobody's": (diagnosis.cgroups(Cgroups(2)), WEAKER, "none to divide", "substratctl service install"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import bwrap, launch
-from sandbox.spec import Bind, Devices, Network, Processes, Symlink, Tmpfs
+from sandbox.spec import Bind, Devices, Form, Network, Processes, Symlink, Tmpfs
 from substrat.core import cursor
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Agent, Policy
@@ -218,6 +218,41 @@ def test_the_filtered_network_has_a_resolver_of_its_own():
     assert source_of(built, "/etc/resolv.conf")[0] == f"{PLACE.etc}/resolv.conf"
     assert source_of(built, "/etc/hosts")[0] == f"{PLACE.etc}/hosts"
     assert built.ports == (80, 443)
+
+
+def proxied(network=Network.FILTERED, **changes):
+    around = surroundings(python="/usr/bin/python3", relay="/opt/substrat/netrelay.py", **changes)
+    return blueprint.spec(agent_with(network), PLACE, around, ("/opt/cursor/agent",), NOTHING, Form.PROXY)
+
+
+def test_the_proxy_form_has_a_relay_and_tells_of_it_in_the_environment():
+    built = proxied()
+    assert source_of(built, "/run/substrat/netrelay.py") == ("/opt/substrat/netrelay.py", False)
+    assert built.relay == (
+        "/usr/bin/python3", "-I", "-S", "/run/substrat/netrelay.py", "61280", "/run/substrat/door/network.sock",
+    )  # fmt: skip
+    assert "/etc/resolv.conf" not in targets(built)
+    assert built.ports == ()
+    environment = dict(built.environment)
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
+        assert environment[name] == "http://127.0.0.1:61280"
+    assert environment["NO_PROXY"] == environment["no_proxy"] == "localhost,127.0.0.1,::1"
+    assert environment["NODE_USE_ENV_PROXY"] == "1"
+
+
+def test_a_command_beside_a_turn_has_a_socket_of_its_own():
+    place = PLACE._replace(made=f"{STATE}/visits/v1")
+    assert place.network_socket == f"{RUNTIME}/agents/a-1/network-v1.sock"
+    assert place.network_socket_in_sandbox == "/run/substrat/door/network-v1.sock"
+
+
+@pytest.mark.parametrize("network", [Network.NONE, Network.HOST])
+def test_other_networks_have_nothing_of_the_proxy_form(network):
+    built = proxied(network)
+    assert built.relay == ()
+    assert "/run/substrat/netrelay.py" not in targets(built)
+    assert not [name for name, _ in built.environment if "PROXY" in name.upper()]
+    assert not [name for name, _ in spec(agent_with(Network.FILTERED)).environment if "PROXY" in name.upper()]
 
 
 def test_without_a_network_there_is_no_resolver():

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.system.conftest import house, until  # noqa: F401 - fixtures
-from tests.system.test_network import ALLOW, form, net, told, world  # noqa: F401 - fixtures
+from tests.system.test_network import ALLOW, BOTH_FORMS, form, net, told, world  # noqa: F401 - fixtures
 
 ATTACK = r"""
 import json, os, socket, struct, sys
@@ -79,6 +79,47 @@ def route():
         s.send(struct.pack("IHHII", 16 + len(body), 24, 0x405, 1, 0) + body)
         return struct.unpack_from("i", s.recv(999), 16)[0] == 0
 attempt("route", route)
+
+# The proxy form: whatever can be said to the proxy, on the loopback and at the socket behind it.
+def open_proxy(way):
+    if way == "relay":
+        return socket.create_connection(("127.0.0.1", 61280), 9)
+    s = socket.socket(socket.AF_UNIX); s.settimeout(9); s.connect("/run/substrat/door/network.sock")
+    return s
+
+def ask(way, *parts):
+    def do():
+        with open_proxy(way) as s:
+            for part in parts: s.sendall(part)
+            answer = b""
+            while piece := s.recv(9999):
+                answer += piece
+                if b"hello from" in answer: return True
+            return False
+    return do
+
+for way in ("relay", "socket") if "HTTPS_PROXY" in os.environ else ():
+    request = b"GET / HTTP/1.0\r\n\r\n"
+    for host in ("9.9.9.9", "10.0.0.1", "127.0.0.1", "169.254.169.254", "[2606:4700::9]", "[::1]", "[::ffff:10.0.0.1]",
+                 "[::ffff:9.9.9.9]", "2130706433", "0x7f.1", "127.1", "0", "localhost", "inner.allowed.test",
+                 "loop.allowed.test", "meta.allowed.test", "mapped.allowed.test", "evil.test", "allowed.test",
+                 "evil.test\0.allowed.test", "www.allowed.test@evil.test", "www.allowed.test.evil.test"):
+        for port in (80, 9000):
+            place = f"{host}:{port}".encode()
+            attempt(f"{way} CONNECT {place}", ask(way, b"CONNECT " + place + b" HTTP/1.1\r\n\r\n", request))
+            attempt(f"{way} GET {place}", ask(way, b"GET http://" + place + b"/ HTTP/1.1\r\n\r\n"))
+    for name, data in {
+        "port": b"CONNECT www.allowed.test:9000 HTTP/1.1\r\n\r\n" + request,
+        "huge port": b"CONNECT www.allowed.test:65616 HTTP/1.1\r\n\r\n" + request,
+        "other host": b"CONNECT evil.test:80 HTTP/1.1\r\nHost: www.allowed.test\r\n\r\n" + request,
+        "two lines": b"CONNECT evil.test:80 HTTP/1.1\r\nCONNECT www.allowed.test:80 HTTP/1.1\r\n\r\n" + request,
+        "bare feed": b"CONNECT www.allowed.test:80 HTTP/1.1\nGET http://evil.test/ HTTP/1.1\r\n\r\n",
+        "server": b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        "https": b"GET https://evil.test/ HTTP/1.1\r\n\r\n",
+    }.items():
+        attempt(f"{way} {name}", ask(way, data))
+    if not ask(way, b"CONNECT www.allowed.test:80 HTTP/1.1\r\n\r\n", request)():
+        found[f"{way} control"] = "reached"  # it must be: something else is wrong
 print("FOUND" + json.dumps(found))
 """
 ALLOWED_CONTROL = "import urllib.request; print(urllib.request.urlopen('http://WWW.Allowed.TEST./').read().decode())"
@@ -98,7 +139,8 @@ def abstract():
         yield listener.getsockname()[1:].decode()
 
 
-def test_nothing_but_allowed_names_is_reached(net, world, abstract):  # noqa: F811 - fixtures
+@BOTH_FORMS
+def test_nothing_but_allowed_names_is_reached(net, world, abstract, form):  # noqa: F811 - fixtures
     work = net.workspace()
     (work / "attack.py").write_text(ATTACK)
     (work / "control.py").write_text(ALLOWED_CONTROL)
@@ -125,6 +167,6 @@ def test_nothing_but_allowed_names_is_reached(net, world, abstract):  # noqa: F8
     for text in (
         "169.254.169.254:80: no allowed name",
         "inner.allowed.test:80: it leads to 10.0.0.1",
-        "evil.test:53: the name",
+        "evil.test:53: the name" if form == "transparent" else "evil.test:80: it isn't on the allow-list",
     ):
         assert text in denied

@@ -178,6 +178,15 @@ def test_the_filtered_network_has_a_launcher_in_front():
     assert "--unshare-net" not in bwrap.options(spec)
 
 
+def test_its_proxy_form_has_an_empty_network_and_a_relay_before_the_program():
+    """Nothing in front of bubblewrap means that bubblewrap makes the network: never the machine's own."""
+    relay = ("python3", "netrelay.py", "1", "/s")
+    spec = Spec(("x", "y"), (), (), "/", network=Network.FILTERED, relay=relay, limits=(("core", 1),))
+    assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.arguments(spec))
+    assert "--unshare-net" in bwrap.options(spec)
+    assert bwrap.program(spec) == ("/usr/bin/prlimit", "--core=1", "--", *relay, "x", "y")
+
+
 @given(specs)
 def test_what_is_started_is_the_same_with_its_options_apart(spec):
     started = launch.start("/usr/bin/bwrap", spec)

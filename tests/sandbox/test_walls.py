@@ -1,12 +1,14 @@
 """What forbids user namespaces, on machines that are made up, and the commands that allow them."""
 
+import os
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from sandbox import walls
-from sandbox.walls import Walls
+from sandbox import launch, walls
+from sandbox.walls import Launcher, Walls
 
 APPARMOR = Walls(apparmor=True)
 BWRAP = "/usr/bin/bwrap"
@@ -34,10 +36,79 @@ def test_the_remedy_fits_the_machine(machine, said):
     assert said in walls.remedy(machine, BWRAP)
 
 
-def test_the_launcher_is_an_ordinary_python_so_a_profile_is_none_for_it():
-    assert "apparmor_restrict_unprivileged_userns=0" in walls.filtered_remedy(APPARMOR, BWRAP)
-    for machine in (Walls(closed=True), Walls(most=0), Walls(container="docker", apparmor=True), Walls()):
-        assert walls.filtered_remedy(machine, BWRAP) == walls.remedy(machine, BWRAP)
+LAUNCHER = Launcher(
+    "/opt/it's here/netlaunch.py", "/usr/local/libexec/substrat-netlaunch", "#!/usr/bin/python3 -IS", "try it"
+)
+
+
+def test_the_launcher_gets_a_path_and_a_profile_of_its_own():
+    assert walls.filtered_remedy(APPARMOR, BWRAP, LAUNCHER) == walls.install(LAUNCHER)
+    for machine in (Walls(closed=True), Walls(most=0), Walls(container="docker", apparmor=True), Walls(filtered=True)):
+        assert walls.filtered_remedy(machine, BWRAP, LAUNCHER) == walls.remedy(machine, BWRAP)
+    for machine in (Walls(), Walls(root=True, closed=True), Walls(root=True, apparmor=True)):
+        assert walls.filtered_remedy(machine, BWRAP, LAUNCHER) == "see what it says: try it"
+
+
+def pasted(command, root):
+    """Run a command as it is, but for root and AppArmor, with root's directories below another one."""
+    for directory in ("/etc/apparmor.d", "/usr/local/libexec"):
+        command = command.replace(directory, f"{root}{directory}")
+    command = command.replace("sudo ", "").replace("apparmor_parser -r", "cat")
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("before", ["nothing", "another version", "a link"])
+def test_one_command_installs_the_launcher(tmp_path, before):
+    source = tmp_path / "it's $(here)" / "netlaunch.py"
+    source.parent.mkdir()
+    source.write_bytes(Path(launch.SOURCE).read_bytes())
+    (tmp_path / "etc/apparmor.d").mkdir(parents=True)
+    made = tmp_path / "usr/local/libexec/substrat-netlaunch"
+    victim = tmp_path / "victim"
+    victim.touch()
+    if before != "nothing":
+        made.parent.mkdir(parents=True)
+    if before == "another version":
+        made.write_text("old")
+    if before == "a link":
+        made.symlink_to(victim)
+    launcher = Launcher(str(source), launch.INSTALLED, launch.SHEBANG, "")
+    done = pasted(walls.install(launcher), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert made.read_bytes() == launch.installed()
+    assert made.stat().st_mode & 0o7777 == 0o755
+    assert not made.is_symlink()
+    assert victim.read_bytes() == b""
+    profile = (tmp_path / "etc/apparmor.d/substrat-netlaunch").read_text()
+    assert done.stdout == profile
+    assert profile == (
+        "abi <abi/4.0>,\ninclude <tunables/global>\n"
+        f'profile substrat-netlaunch "{tmp_path}{launch.INSTALLED}" flags=(unconfined) {{ userns, }}\n'
+    )
+    # It is a program that says what is wrong in its own words, whoever runs it.
+    said = subprocess.run([made, "enter", "-", "443", str(os.getpid())], capture_output=True, text=True, check=False)
+    assert (said.returncode, "substrat: no filtered network" in said.stderr) == (125, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
+def test_only_ours_and_only_roots_is_used(tmp_path):
+    path = tmp_path / "launcher"
+    path.write_bytes(launch.installed())
+    path.chmod(0o755)
+    assert launch.is_installed(str(path))
+    for mode in (0o775, 0o757, 0o644):
+        path.chmod(mode)
+        assert not launch.is_installed(str(path))
+    path.chmod(0o755)
+    os.chown(path, 12345, -1)
+    assert not launch.is_installed(str(path))
+    os.chown(path, 0, -1)
+    (tmp_path / "link").symlink_to(path)
+    assert not launch.is_installed(str(tmp_path / "link"))
+    path.write_bytes(launch.installed() + b"\n")
+    assert not launch.is_installed(str(path))
+    assert not launch.is_installed(str(tmp_path / "nothing"))
+    assert not launch.is_installed(str(tmp_path))
 
 
 @pytest.mark.parametrize("program", [BWRAP, "/home/a b/it's/$(x)/bwrap"])
