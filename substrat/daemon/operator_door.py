@@ -205,12 +205,10 @@ class OperatorDoor:
     async def _show(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.find(_text(params, "agent"))
         binds = [shown._asdict() for shown in agent.policy.binds]
-        form = self._places.agent(agent.id).turn(agent.turn.number).read_form() if agent.turn is not None else None
         use = self._runner.use(agent)
         return {
             **agent_object(agent),
             **({"binds": binds} if binds else {}),
-            **({"network_form": form.value} if form is not None else {}),
             **({"use": use._asdict()} if use is not None else {}),
         }
 
@@ -291,8 +289,11 @@ class OperatorDoor:
         name = _text(params, "agent")
         add, remove = (tuple(cast("list[str]", params.get(key) or ())) for key in ("allow", "remove"))
         agent = self._allowances.change(name, add, remove) if add or remove else self._supervisor.find(name)
+        turn = agent.turn
+        form = self._places.agent(agent.id).turn(turn.number).read_form() if turn is not None else None
         return {
             "network": agent.policy.network.value,
+            "form": form.value if form is not None else None,
             "allow": list(agent.policy.allow),
             "decisions": [
                 {"time": timestamp(row.time), "allowed": row.kind == "network:allowed", "text": row.text}

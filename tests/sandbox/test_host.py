@@ -243,4 +243,4 @@ def test_processes_are_limited_where_the_kernel_counts_them_for_each_sandbox(mon
 def test_no_limit_is_above_the_daemons_own(monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "x86_64")))
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (0, {resource.RLIMIT_CORE: 0}.get(kind, 64)))
-    assert host.limits(1000, 100, 0) == (("core", 0), ("nofile", 64), ("data", 64), ("nproc", 64))
+    assert host.limits(1000, 100, host.memory(0)) == (("core", 0), ("nofile", 64), ("data", 64), ("nproc", 64))

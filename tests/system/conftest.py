@@ -384,6 +384,11 @@ class House:
     def show(self, name):
         return self.ok("show", name)
 
+    def network(self, name):
+        """What `agent.network` tells of an agent."""
+        with Wire(self.socket) as wire:
+            return wire.call("agent.network", agent=name)
+
     def wait(self, name, *until):
         states = ("--until", ",".join(until)) if until else ()
         return self.ok("wait", name, *states, "--timeout", "20")[0]

@@ -153,13 +153,13 @@ def test_a_restarted_daemon_serves_it_again(net, until):  # noqa: F811 - fixture
     until((work / "alone").exists, "a refusal at once, with no daemon there")
     # What the next turns get is another matter than what this one has.
     net.start(config='[sandbox]\nfiltered = "transparent"\n')
-    assert net.show("anna")["network_form"] == "proxy"
+    assert net.network("anna")["form"] == "proxy"
     (work / "go").touch()
     assert net.wait("anna")["turn"]["outcome"] == "success"
     assert net.shell("anna").count("hello from 9.9.9.9") == 2
     assert "substrat: evil.test:80 is refused" in net.shell("anna")
     net.ok("send", "anna", f"/shell {CURL} http://www.allowed.test/", "--wait")
-    assert net.show("anna")["network_form"] == "transparent"
+    assert net.network("anna")["form"] == "transparent"
 
 
 def test_a_visit_beside_a_turn(net, until):  # noqa: F811 - fixtures
@@ -318,7 +318,7 @@ def test_it_is_chosen_by_itself_and_told(house, no_launcher):
     work = house.workspace()
     house.spawn("anna", work, "/shell curl -sS http://evil.test/; ls /sys/class/net", *ALLOW)
     assert "substrat: evil.test:80 is refused: it isn't on the allow-list" in house.shell("anna")
-    assert house.show("anna")["network_form"] == "proxy"
+    assert house.network("anna")["form"] == "proxy"
     assert "filtered networks have the proxy form" in house.log
     doctor = subprocess.run(
         [*no_launcher, Path(sys.executable).parent / "substratctl", "doctor"], env=house.environment(), capture_output=True,
@@ -343,9 +343,9 @@ def test_where_the_launcher_works_it_is_the_other_one(house):
         pytest.skip(tried.stderr.decode())
     house.start()
     house.spawn("anna", house.workspace(), "/say hi", *ALLOW)
-    assert house.show("anna")["network_form"] == "transparent"
+    assert house.network("anna")["form"] == "transparent"
     house.spawn("bert", house.directory / "work", "/say hi", "--network", "none")
-    assert "network_form" not in house.show("bert")
+    assert house.network("bert")["form"] is None
 
 
 def test_without_a_relay_there_is_no_network_and_no_turn(house, tmp_path):

@@ -53,7 +53,7 @@ def describe(
         value = output.text_of(agent.get(key))
         if key == "network" and value == "host":
             value = _HOST
-        if key == "network" and agent.get("network_form") == "proxy":
+        if key == "network" and network and network.get("form") == "proxy":
             value = _PROXY
         if key == "parent" and parent:
             value = parent
