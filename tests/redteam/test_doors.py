@@ -382,7 +382,8 @@ answer["byte by byte"] = "goes on" if slow.answer("slow") else "closed"
 """
 
 
-def test_no_frame_harms_the_daemon(hostile):
+def test_no_frame_harms_the_daemon(house):
+    hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
     before = int(memory(hostile))
     said = attack(hostile, hostile.workspace(), FRAMES)
     assert said.pop("endless") in {"closed", "ConnectionResetError", "BrokenPipeError"}

@@ -271,7 +271,8 @@ answer = 1
 """
 
 
-def test_odd_and_endless_output_is_bounded_and_marked(hostile):
+def test_odd_and_endless_output_is_bounded_and_marked(house):
+    hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
     before = peak(hostile)
     anna = hostile.spawn("anna", hostile.workspace(), OUTPUT)
     assert said(anna) == 1
