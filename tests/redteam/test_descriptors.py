@@ -111,7 +111,8 @@ for descriptor in (0, 1, 2):
     work = hostile.workspace()
     (work / "go").touch()
     anna = hostile.spawn("anna", work, code)
-    assert said(anna) == [0]
+    if os.geteuid() == 0:  # whom rights don't keep from reading
+        assert said(anna) == [0]
     stdout = hostile.agents_directory(anna) / "turns" / "1" / "stdout"
     assert stdout.stat().st_mode & 0o777 == 0, "the control: it did"
     assert hostile.ok("send", "anna", "answer = 2", "--wait")["turn"]["result"] == "2"
