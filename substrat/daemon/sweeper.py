@@ -247,7 +247,8 @@ def _measure(directory: str) -> _Found:
                 continue
             stat = entry.stat(follow_symlinks=False)
             size += stat.st_blocks * 512
-            if entry.name == "stdout" and stat.st_size >= _WORTH_COMPRESSING:
+            # What has holes takes less as it is, and an agent can make one of terabytes.
+            if entry.name == "stdout" and _WORTH_COMPRESSING <= stat.st_size <= 2 * stat.st_blocks * 512:
                 packed = False
     return _Found(size, packed)
 

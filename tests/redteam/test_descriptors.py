@@ -124,19 +124,23 @@ for descriptor in (0, 1, 2):
     assert "Traceback" not in hostile.log
 
 
-def test_output_that_is_said_to_be_longer_than_anybody_can_read(house, tmp_path):
-    """A hole costs nothing to make: four terabytes in one call, which nobody waits for or stores."""
+def test_output_that_is_said_to_be_longer_than_anybody_can_read(house, until, tmp_path):
+    """A hole costs nothing to make: four terabytes in one call, which nobody reads or compresses."""
     (tmp_path / "hole").touch()
     os.truncate(tmp_path / "hole", 1 << 42)
     assert (tmp_path / "hole").stat().st_size == 1 << 42, "the control"
-    config = "[disk]\nturn_output = 1000000\n[turns]\nstop_grace = 0.2\n"
+    config = "[disk]\nturn_output = 1000000\ncompress_after = 0\n[turns]\nstop_grace = 0.2\n"
     house.start(agent=house.program(PROGRAM), config=config)
     anna = house.spawn("anna", house.workspace(), "os.ftruncate(1, 1 << 42)\nanswer = 1")
     assert (anna["state"], anna["turn"]["outcome"]) == ("failed", "error")
     assert "disk.turn_output" in anna["turn"]["error"]
     (note,) = house.events("anna", "turn:output-unread")
     assert "too much to be read" in note["text"]
-    assert house.ok("send", "anna", "answer = 2", "--wait")["turn"]["result"] == "2"
+    assert said(house.ok("send", "anna", "say('x' * 200_000)\nanswer = 2", "--wait")) == 2
+    assert said(house.ok("send", "anna", "answer = 3", "--wait")) == 3
+    turns = house.agents_directory(anna) / "turns"
+    until((turns / "2" / "stdout.z").exists, "the compression of what is worth it")
+    assert not list((turns / "1").glob("stdout.*"))
     house.ok("end", "anna")
     assert house.ctl("rm", "anna").code == 0
 
