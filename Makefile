@@ -8,6 +8,9 @@ SECONDS := 600
 AGENTS ?= 50
 SEED ?= 1
 
+# Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test check lint types slow bench soak clean
 
 help:

@@ -247,7 +247,8 @@ def _measure(directory: str) -> _Found:
                 continue
             stat = entry.stat(follow_symlinks=False)
             size += stat.st_blocks * 512
-            if entry.name == "stdout" and stat.st_size >= _WORTH_COMPRESSING:
+            # What has holes takes less as it is, and an agent can make one of terabytes.
+            if entry.name == "stdout" and _WORTH_COMPRESSING <= stat.st_size <= 2 * stat.st_blocks * 512:
                 packed = False
     return _Found(size, packed)
 
@@ -266,14 +267,31 @@ def _empty(trash: str) -> int:
     """Delete what was discarded, and return how many directories that were."""
     gone = 0
     for entry in _entries(trash):
-        shutil.rmtree(entry.path, ignore_errors=True)
-        if os.path.lexists(entry.path):
-            _open_up(entry.path)
+        try:
             shutil.rmtree(entry.path, ignore_errors=True)
+            if os.path.lexists(entry.path):
+                _open_up(entry.path)
+                shutil.rmtree(entry.path, ignore_errors=True)
+        except RecursionError:
+            _flatten(entry.path, trash)
         with suppress(OSError):
             os.unlink(entry.path)
         gone += not os.path.lexists(entry.path)
     return gone
+
+
+def _flatten(path: str, trash: str) -> None:
+    """Delete a tree that is deeper than anything can follow: its directories are moved out first, one after the other."""
+    found = [path]
+    for outer in found:
+        with suppress(OSError):
+            os.chmod(outer, 0o700)
+        for inner in _entries(outer):
+            if inner.is_dir(follow_symlinks=False):
+                found.append(os.path.join(trash, f"{len(found)}-{os.path.basename(path)}"))
+                with suppress(OSError):
+                    os.rename(inner.path, found[-1])
+        shutil.rmtree(outer, ignore_errors=True)
 
 
 def _open_up(path: str) -> None:

@@ -414,7 +414,7 @@ class RunningTurn:
     # The output
 
     async def _follow(self, change: Change, done: trio.Event) -> None:
-        splitter = Splitter(self._offset)
+        splitter, too_much = Splitter(self._offset), 0
         try:
             tail = Tail(self._place.stdout, self._offset)
         except FileNotFoundError:
@@ -430,6 +430,10 @@ class RunningTurn:
                     splitter = Splitter(found.position)
                 elif found:
                     await self._take(splitter.feed(found))
+                    # A file can be said to be longer than anybody could read.
+                    too_much += len(found) if self._is_too_long else 0
+                    if too_much > self._pace.output:
+                        await self._stop_reading(splitter.consumed)
                     await trio.lowlevel.checkpoint()
                 elif over:
                     break

@@ -37,26 +37,28 @@ def test_what_is_appended_is_read_once(path):
     tail.close()
 
 
-def test_a_file_that_is_emptied_is_read_from_the_beginning(path):
+def emptied(path):
+    """Where a file was read to its end, which is then emptied."""
     append(path, b"first line\n" * 20)
     tail = Tail(str(path), 0)
     drain(tail)
     os.truncate(path, 0)
-    append(path, b"new\n")
-    assert tail.read() == Cut(4, 220, 0)
-    assert drain(tail) == b"new\n"
+    return tail
+
+
+def read_from_the_beginning(path, tail, later):
+    append(path, later)
+    assert tail.read() == Cut(len(later), 220, 0)
+    assert drain(tail) == later
     tail.close()
+
+
+def test_a_file_that_is_emptied_is_read_from_the_beginning(path):
+    read_from_the_beginning(path, emptied(path), b"new\n")
 
 
 def test_a_file_that_was_cut_and_has_grown_past_is_noticed(path):
-    append(path, b"first line\n" * 20)
-    tail = Tail(str(path), 0)
-    drain(tail)
-    os.truncate(path, 0)
-    append(path, b"another line\n" * 40)
-    assert tail.read() == Cut(520, 220, 0)
-    assert drain(tail) == b"another line\n" * 40
-    tail.close()
+    read_from_the_beginning(path, emptied(path), b"another line\n" * 40)
 
 
 def test_a_file_that_lost_its_end_is_read_on_from_there(path):

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = 20.0
 
@@ -192,17 +194,16 @@ class House:
     def start(self, config=""):
         """Start a daemon and wait until it answers."""
         self.config.write_text(config)
-        command = [
-            PROGRAMS / "substratd", "--state-dir", self.state, "--runtime-dir", self.runtime, "--config", self.config,
-        ]  # fmt: skip
         environment = {
             "HOME": str(self.home),
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
             "SUBSTRAT_AGENT_BINARY": str(PROGRAMS / "cursor-agent-standin"),
         }
-        with self.log.open("ab") as log:
-            self.daemon = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        words = ["--state-dir", self.state, "--runtime-dir", self.runtime, "--config", self.config]
+        self.daemon = forked.start(
+            [PROGRAMS / "substratd"], words, environment=environment, log=self.log, directory=self.root
+        )
         wait_until(self._answers, "the daemon's answer")
         return self
 

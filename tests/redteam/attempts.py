@@ -22,7 +22,7 @@ from pathlib import Path
 
 BAD, NOTHING = -1, 0
 POINTER = 1  # to nothing: EFAULT
-NEW_USER, NEW_NET, NEW_MOUNT = 0x10000000, 0x40000000, 0x00020000
+NEW_USER, NEW_NET, NEW_MOUNT, NEW_IPC, NEW_PID = 0x10000000, 0x40000000, 0x00020000, 0x08000000, 0x20000000
 # getpid of 32-bit programs: mov eax, 20; int 0x80; ret
 INT_80 = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"
 
@@ -92,6 +92,8 @@ ATTEMPTS = {
         "clone user": clone(NEW_USER),
         "clone net": clone(NEW_USER | NEW_NET),
         "clone3": named("clone3", NOTHING, NOTHING),
+        "clone ipc": clone(NEW_USER | NEW_IPC),
+        "clone pid": clone(NEW_USER | NEW_PID),
         "setns": named("setns", BAD, NOTHING),
         "mount": named("mount", POINTER, POINTER, POINTER, NOTHING, POINTER),
         "umount2": named("umount2", POINTER, NOTHING),
@@ -106,12 +108,15 @@ ATTEMPTS = {
         "mount_setattr": named("mount_setattr", BAD, POINTER, NOTHING, POINTER, NOTHING),
         "name_to_handle_at": named("name_to_handle_at", BAD, POINTER, POINTER, POINTER, NOTHING),
         "open_by_handle_at": named("open_by_handle_at", BAD, POINTER, NOTHING),
+        "open_tree_attr": named("open_tree_attr", BAD, POINTER, NOTHING, NOTHING, NOTHING),
+        "fanotify_init": named("fanotify_init", -1, NOTHING),
     },
     "processes": {
         "ptrace me": named("ptrace", 0, NOTHING, NOTHING, NOTHING),
         "process_vm_readv": lambda: call(numbers["process_vm_readv"], os.getpid(), 0, 0, 0, 0, 0),
         "process_vm_writev": lambda: call(numbers["process_vm_writev"], os.getpid(), 0, 0, 0, 0, 0),
         "pidfd_getfd": named("pidfd_getfd", BAD, NOTHING, NOTHING),
+        "kcmp": lambda: call(numbers["kcmp"], os.getpid(), os.getpid(), 0, 0, 0),
     },
     "the kernel": {
         "add_key": named("add_key", POINTER, POINTER, NOTHING, NOTHING, NOTHING),
@@ -135,6 +140,9 @@ ATTEMPTS = {
         "quotactl": named("quotactl", BAD, POINTER, NOTHING, NOTHING),
         "quotactl_fd": named("quotactl_fd", BAD, NOTHING, NOTHING, NOTHING),
         "iopl": named("iopl", 99),
+        "ioperm": named("ioperm", -1, 1, 1),
+        "modify_ldt": named("modify_ldt", 0, POINTER, NOTHING),
+        "setdomainname": named("setdomainname", POINTER, -1),
         "clock_settime": named("clock_settime", 9999, POINTER),
         "settimeofday": named("settimeofday", POINTER, NOTHING),
         "sethostname": named("sethostname", POINTER, -1),
@@ -159,6 +167,9 @@ ATTEMPTS = {
         "NETLINK_AUDIT": opened(socket.AF_NETLINK, socket.SOCK_RAW, 9),
         "NETLINK_NETFILTER": opened(socket.AF_NETLINK, socket.SOCK_RAW, 12),
         "NETLINK_KOBJECT_UEVENT": opened(socket.AF_NETLINK, socket.SOCK_RAW, 15),
+        "AF_TIPC": opened(30, socket.SOCK_RDM, 0),
+        "AF_XDP": opened(44, socket.SOCK_RAW, 0),
+        "a pair of AF_TIPC": lambda: "ok" if socket.socketpair(30, socket.SOCK_SEQPACKET, 0) else "nothing",
         "SOCK_PACKET": opened(socket.AF_INET, 10, 0),
     },
     "everyday sockets": {

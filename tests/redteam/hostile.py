@@ -7,6 +7,20 @@ finish(json.dumps(answer))
 """
 """The prompt leaves what it has to say in `answer`."""
 
+TRIED = """
+import errno
+
+
+def tried(do):
+    '''What an attempt returned, or the error it got.'''
+    try:
+        return do()
+    except OSError as problem:
+        return errno.errorcode[problem.errno]
+
+
+"""
+
 DOOR = r"""
 import json, os, socket
 

@@ -164,8 +164,7 @@ def test_its_own_limits_hold(inside):
         assert soft == hard <= 16384
 
 
-def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(house):
-    greedy = """
+GREEDY = """
 begin()
 files, children = [], []
 try:
@@ -190,13 +189,21 @@ except OSError:
 os.close(writing)
 finish(json.dumps([held, len(children)]))
 """
-    house.start(agent=house.program(greedy), config="[sandbox]\nopen_files = 300\nprocesses = 100\n")
-    files, processes = said(house.spawn("anna", house.workspace(), "go"))
+
+
+def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(house):
+    house.start(agent=house.program(GREEDY), config="[sandbox]\nopen_files = 600\nprocesses = 200\n")
+    control = said(house.spawn("anna", house.workspace(), "go"))
+    house.stop()
+    house.start(config="[sandbox]\nopen_files = 300\nprocesses = 100\n")
+    files, processes = said(house.ok("send", "anna", "go", "--wait"))
+    assert control[0] > 550, "the control: it is the limit that stops it"
     assert 250 < files < 300
     assert house.ok("ls")[0]["name"] == "anna"
     if os.geteuid() == 0:
         pytest.skip("the kernel exempts root from the limit of processes; files were limited")
     assert 80 < processes < 100
+    assert control[1] > 180, "the control"
 
 
 def test_a_memory_hog_stops_at_its_limit_and_the_daemon_answers(house):
@@ -210,8 +217,11 @@ except MemoryError:
     pass
 finish(json.dumps([len(held), int(open("/proc/self/oom_score_adj").read())]))
 """
-    house.start(agent=house.program(hog), config=f"[sandbox]\nmemory = {256 << 20}\n")
-    held, score = said(house.spawn("anna", house.workspace(), "go"))
+    house.start(agent=house.program(hog), config=f"[sandbox]\nmemory = {1 << 30}\n")
+    assert said(house.spawn("anna", house.workspace(), "go"))[0] == 40, "the control: it is the limit that stops it"
+    house.stop()
+    house.start(config=f"[sandbox]\nmemory = {256 << 20}\n")
+    held, score = said(house.ok("send", "anna", "go", "--wait"))
     assert 5 < held < 16
     assert score == 800
     assert house.ok("ls")[0]["name"] == "anna"

@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.redteam.hostile import PROGRAM
+from tests.system.conftest import PRELUDE
 
 
 def said(agent):
@@ -91,15 +93,31 @@ for name in ("sudo", "su", "newuidmap", "mount", "passwd", "ping", "pkexec", "ch
 shutil.copy("/usr/bin/id", "mine")
 os.chmod("mine", 0o6755)
 answer["mine"] = subprocess.run(["./mine", "-u"], capture_output=True, text=True).stdout.strip()
+# Who it is while it waits for a password: of the real, the effective, the saved and the file system's user.
+pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+waiting = subprocess.Popen(["su", "-c", "true", "root"], start_new_session=True, **pipes)
+waiting.stderr.read(1)
+with open(f"/proc/{waiting.pid}/status") as lines:
+    answer["waiting"] = next(line.split()[1:] for line in lines if line.startswith("Uid:"))
+waiting.kill()
+waiting.communicate()
 """
 
 
-def test_setuid_programs_give_nothing(hostile):
-    found = said(hostile.spawn("anna", hostile.workspace(), SETUID))
-    assert found.pop("mine") == str(os.geteuid())
+def test_setuid_programs_give_nothing(hostile, tmp_path):
+    own = str(os.geteuid())
+    source = f"import json, os, subprocess, sys\n{SETUID}\nprint(json.dumps(answer))"
+    command = [sys.executable, "-I", "-S", "-c", source]
+    control = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout)
     if os.geteuid() != 0:
-        for name in ("su", "sudo", "newuidmap"):
-            assert name not in found or found[name][0] != 0, name
+        assert "0" in control["waiting"], "the control: outside su is root already"
+    fresh = said(hostile.spawn("anna", hostile.workspace(), SETUID))
+    for found in (fresh, again(hostile, "anna", SETUID)):
+        assert found.pop("mine") == own
+        assert set(found.pop("waiting")) == {own}
+        if os.geteuid() != 0:
+            for name in ("su", "sudo", "newuidmap"):
+                assert name not in found or found[name][0] != 0, name
 
 
 # 19, 21: seeing and signalling others
@@ -149,15 +167,6 @@ def test_killing_everything_ends_only_this_sandbox_and_is_told(hostile, until):
     assert said(hostile.wait("bert")) == "lives"
 
 
-ORPHAN = """
-import os, signal
-if os.fork():
-    os._exit(0)
-os.setsid()
-print(os.getpid(), flush=True)
-signal.pause()
-"""
-
 # 20, 23: outliving the sandbox, and not ending at all
 
 TREE = """
@@ -173,7 +182,7 @@ for depth in range(4):
         os.setsid()
         stubborn()
         if os.fork() == 0:
-            mark(f"child-{depth}")
+            mark(f"child-{depth}", str(os.getpid()))
             while True:
                 signal.pause()
         while True:
@@ -183,18 +192,26 @@ for depth in range(4):
 """
 
 
+def outlives_its_parent(place):
+    """The control: the same tree outside of a sandbox is there when the program that made it has ended."""
+    source = f"{PRELUDE.replace('sys.stdin.read()', repr(''))}\n{TREE}\nos._exit(0)"
+    subprocess.run([sys.executable, "-c", source], cwd=place, check=True, start_new_session=True)
+    left = [int((place / f"child-{depth}").read_text()) for depth in range(4)]
+    assert len(left) == 4
+    for pid in left:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(pid, signal.SIGTERM)  # it doesn't mind
+        os.kill(parent, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     "end", ["finish('gone'); os._exit(0)", "os._exit(3)", "stubborn(); mark('held'); wait_for('never')"]
 )
 def test_the_whole_tree_is_gone_within_the_grace_time(house, until, end):
     house.start(agent=house.program(PROGRAM), config="[turns]\nstop_grace = 0.3\nresult_grace = 0.3\n")
     work = house.workspace()
-    control = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True)
-    left = int(control.stdout.readline())
-    assert control.wait() == 0
-    os.kill(left, 0)
-    os.kill(left, signal.SIGKILL)
-    control.stdout.close()
+    outlives_its_parent(house.workspace("outside"))
     house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=(TREE + end).encode())
     if "held" in end:
         until((work / "held").exists, "the tree")
@@ -217,7 +234,32 @@ def test_a_program_that_says_nothing_and_never_ends_is_ended(house, how):
     assert not house.sandboxed()
 
 
+def test_a_program_that_says_nothing_goes_on_where_nothing_forbids_it(house, until):
+    """The control: the limit ends such programs, and nothing else does."""
+    house.start(agent=house.program(PROGRAM), config="[turns]\nsilence_limit = 1000\nstop_grace = 0.2\n")
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=b"mark('began')\nwhile True: pass")
+    until((work / "began").exists, "the turn")
+    began = (work / "began").stat().st_mtime
+    until(lambda: time.time() > began + 1, "twice the limit")
+    assert house.show("anna")["state"] == "running"
+    house.ok("interrupt", "anna")
+    assert not house.sandboxed()
+
+
 # 22: fork bombs
+
+
+def forks_outside(count):
+    """How many processes are there at once without a sandbox."""
+    children = []
+    try:
+        children.extend(subprocess.Popen(["sleep", "1000"]) for _ in range(count))
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    return len(children)
 
 
 def test_a_fork_bomb_stops_at_its_own_limit_and_the_daemon_answers(house, until):
@@ -237,6 +279,7 @@ while True:
         mark("full-" + str(os.getpid()))
         signal.pause()
 """
+    assert forks_outside(150) == 150, "the control: without a sandbox this user may have more"
     work = house.workspace()
     house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=bomb.encode())
     until(lambda: [*work.glob("full-*")], "the bomb")
@@ -271,7 +314,8 @@ answer = 1
 """
 
 
-def test_odd_and_endless_output_is_bounded_and_marked(hostile):
+def test_odd_and_endless_output_is_bounded_and_marked(house):
+    hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
     before = peak(hostile)
     anna = hostile.spawn("anna", hostile.workspace(), OUTPUT)
     assert said(anna) == 1
@@ -282,5 +326,9 @@ def test_odd_and_endless_output_is_bounded_and_marked(hostile):
         assert b"\x1b" not in done.raw, command
         assert b"\x07" not in done.raw, command
     (stdout,) = hostile.agents_directory(anna).glob("turns/1/stdout")
-    assert b"\x1b[2J" in stdout.read_bytes(), "the control: the agent wrote it"
+    written = stdout.read_bytes()
+    assert len(written) > 100_000_000, "the control: the agent wrote it"
+    assert b"\x1b[2J" in written, "the control: the agent wrote it"
+    with pytest.raises(UnicodeDecodeError):
+        written.decode()
     assert "Traceback" not in hostile.log

@@ -43,7 +43,7 @@ def with_secrets(house):
     """Start the daemon with a login of the agents' and with secrets of its own in its environment."""
     (house.home / ".secret").write_text(DAEMONS)
     more = {"CURSOR_API_KEY": LOGIN, "AWS_SECRET_ACCESS_KEY": DAEMONS, "GITHUB_TOKEN": DAEMONS, "PASSWORD": DAEMONS}
-    return house.start(agent=house.program(PROGRAM), environment=more)
+    return house.start(agent=house.program(PROGRAM), environment=more, executed=True)
 
 
 def test_an_agent_sees_no_secret_but_its_own_login(house):

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = 20.0
 
@@ -290,22 +292,22 @@ class House:
     def environment(self, **more):
         return {"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", **more}
 
-    def launch(self, *, config=None, agent=None, environment=None, arguments=(), prefix=()):
-        """Start a daemon without waiting for it."""
+    def launch(self, *, config=None, agent=None, environment=None, arguments=(), prefix=(), executed=False):
+        """Start a daemon without waiting for it; `executed` when the program itself matters, see `forked`."""
         if config is not None:
             self.config.write_text(config)
         self.agent = agent or self.agent
         more = {"SUBSTRAT_AGENT_BINARY": str(self.agent), **(environment or {})}
-        command = [*self.prefix, PROGRAMS / "substratd", "--state-dir", self.state, "--runtime-dir", self.runtime]
+        words = ["--state-dir", self.state, "--runtime-dir", self.runtime]
         if self.config.exists():
-            command += ["--config", self.config]
+            words += ["--config", self.config]
         log = self.directory / f"daemon-{len(self._started)}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*prefix, *command, *arguments],
-                env=self.environment(**{name: value for name, value in more.items() if value}),
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.directory,
-            )  # fmt: skip
+        prefix = (*prefix, *self.prefix)
+        process = forked.start(
+            [*prefix, PROGRAMS / "substratd"], [*words, *arguments],
+            environment=self.environment(**{name: value for name, value in more.items() if value}),
+            log=log, directory=self.directory, executed=executed or bool(prefix),
+        )  # fmt: skip
         process.log = log
         self._started.append(process)
         return process

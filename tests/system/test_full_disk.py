@@ -103,6 +103,32 @@ def disk(house):
     small.close()
 
 
+def speaking(disk, until):
+    """Let an agent say its first line and fill the disk while its turn runs; returns the workspace that holds the turn."""
+    house = disk.house
+    disk.start(agent=house.program(STEPS))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    say_line(work, until, 0)
+    disk.fill(leave=4096)  # enough for the agent's own lines, not for the database's
+    return work
+
+
+def say_line(work, until, number):
+    (work / f"step-{number}").touch()
+    until((work / f"said-{number}").exists, f"line {number}")
+
+
+def everything_was_said(disk, lines):
+    """Let the turn end: what it printed is what the daemon tells."""
+    house = disk.house
+    (house.directory / "work" / "go").touch()
+    assert house.wait("anna")["turn"]["result"] == f"{lines} lines"
+    stdout = next(disk.state.glob("agents/*/turns/1/stdout")).read_bytes()
+    assert house.ctl("logs", "anna", "--raw").raw == stdout
+    assert stdout.count(b'"line ') == lines
+
+
 def test_what_is_accepted_on_a_full_disk_is_done_once_when_there_is_room(disk, until):
     house = disk.house
     disk.start()
@@ -130,23 +156,12 @@ def test_what_is_accepted_on_a_full_disk_is_done_once_when_there_is_room(disk, u
 
 
 def test_a_running_turns_events_are_complete_after_a_full_disk(disk, until):
-    house = disk.house
-    disk.start(agent=house.program(STEPS))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
-    (work / "step-0").touch()
-    until((work / "said-0").exists, "the first line")
-    disk.fill(leave=4096)  # enough for the agent's own lines, not for the database's
+    house, work = disk.house, speaking(disk, until)
     for number in range(1, 10):
-        (work / f"step-{number}").touch()
-        until((work / f"said-{number}").exists, f"line {number}")
+        say_line(work, until, number)
     until(lambda: "waiting to write the state" in house.log, "the daemon's notice")
     disk.make_room()
-    (work / "go").touch()
-    assert house.wait("anna")["turn"]["result"] == "10 lines"
-    stdout = next(disk.state.glob("agents/*/turns/1/stdout")).read_bytes()
-    assert house.ctl("logs", "anna", "--raw").raw == stdout
-    assert stdout.count(b'"line ') == 10
+    everything_was_said(disk, 10)
     assert len(disk.count("turn:ended")) == 1
 
 
@@ -187,26 +202,15 @@ def test_with_a_watermark_turns_wait_before_the_disk_is_full(disk, until):
 
 
 def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
-    house = disk.house
-    disk.start(agent=house.program(STEPS))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
-    (work / "step-0").touch()
-    until((work / "said-0").exists, "the first line")
-    disk.fill(leave=4096)
-    (work / "step-1").touch()
-    until((work / "said-1").exists, "the second line")
+    house, work = disk.house, speaking(disk, until)
+    say_line(work, until, 1)
     house.kill()
-    (work / "step-2").touch()
-    until((work / "said-2").exists, "the third line")
+    say_line(work, until, 2)
     disk.fill()
     disk.start()
     assert house.show("anna")["state"] == "running"
     disk.make_room()
-    (work / "go").touch()
-    assert house.wait("anna")["turn"]["result"] == "3 lines"
-    stdout = next(disk.state.glob("agents/*/turns/1/stdout")).read_bytes()
-    assert house.ctl("logs", "anna", "--raw").raw == stdout
+    everything_was_said(disk, 3)
 
 
 def test_a_daemon_that_finds_no_room_to_begin_says_so_and_loses_nothing(disk, until):

@@ -111,8 +111,8 @@ def test_a_turn_lost_with_the_daemon_is_restored_by_the_next_one(daemon, until):
     daemon.held("anna", work, "--restore", "auto")
     daemon.kill()
     kill_outer(daemon)
-    (work / "go").touch()
     daemon.start()
+    until(lambda: lost(daemon, "anna", 1), "the loss")  # and what is left of the turn with it
     assert daemon.wait("anna", "idle")["turn"]["number"] == 2
     assert [turn["outcome"] for turn in turns(daemon, "anna")] == ["lost", "success"]
 

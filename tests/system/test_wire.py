@@ -263,7 +263,8 @@ def test_two_subscriptions_on_one_connection(daemon):
         assert seen[first] == seen[second]
 
 
-def test_a_client_that_stops_reading_costs_only_itself(daemon, until):
+def test_a_client_that_stops_reading_costs_only_itself(house):
+    daemon = house.start(executed=True)  # its memory is its own
     work = daemon.workspace()
     with daemon.wire() as lazy, daemon.wire() as keen:
         lazy.call("events.subscribe", since=0)

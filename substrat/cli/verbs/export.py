@@ -39,7 +39,9 @@ def run(arguments: Arguments) -> int:
         if arguments.json:
             output.put_json({**{key: head[key] for key in head if key != "after"}, "messages": list(messages)})
         else:
-            sys.stdout.writelines(transcripts.session_as_markdown(head, messages))
+            text = transcripts.session_as_markdown(head, messages)
+            # A file gets the chat as it is; a terminal must not be driven by it.
+            sys.stdout.writelines(map(output.neutralise, text) if sys.stdout.isatty() else text)
     return 0
 
 

@@ -113,7 +113,9 @@ def _put_markdown(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -
     workspace, model = transcripts.code(str(agent["workspace"])), transcripts.code(str(agent["model"]))
     sys.stdout.write(f"In {workspace} with the model {model}.\n\n")
     for step in _with_heads(turns, steps, put_head):
-        sys.stdout.write(transcripts.as_markdown(step))
+        text = transcripts.as_markdown(step)
+        # A file gets what the agent said as it is; a terminal must not be driven by it.
+        sys.stdout.write(output.neutralise(text) if sys.stdout.isatty() else text)
 
 
 def _with_heads(turns: dict[str, Turn], steps: Iterator[Step], put_head: Callable[[Turn | None], None]) -> Iterator[Step]:

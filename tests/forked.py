@@ -1,0 +1,182 @@
+"""Daemons for tests, forked from a process that has imported all of the daemon once: most of a start is importing.
+
+Such a daemon has its own arguments, environment, directory, log and name, and runs `substratd`'s `main` to its end and the
+interpreter's. Two things are not its own: what `/proc` tells of its environment and its command line. With
+`SUBSTRAT_TEST_DAEMONS=executed` every daemon is the installed program, as it is where a test asks for that: CI runs both.
+
+Run as a program it is the process that forks: it reads requests from its standard input, a socket, as lines of JSON, and
+answers with the pid of each daemon and later with how that ended.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+EXECUTED = os.environ.get("SUBSTRAT_TEST_DAEMONS") == "executed"
+PR_SET_NAME = 15
+
+
+class Forked:
+    """As much of a `subprocess.Popen` as tests use."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, mother, pid):
+        self._mother = mother
+        self.pid = pid
+        self.returncode = None
+
+    def poll(self):
+        if self.returncode is None:
+            self.returncode = self._mother.status(self.pid, 0)
+        return self.returncode
+
+    def wait(self, timeout=None):
+        if self.returncode is None:
+            self.returncode = self._mother.status(self.pid, timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(["substratd"], timeout)
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+class Mother:
+    """The process that forks, as tests see it. It ends with them, because its socket does."""
+
+    def __init__(self):
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+            command = [sys.executable, "-I", __file__]
+            self._process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=subprocess.DEVNULL, cwd="/")
+        self._lines = self._socket.makefile("rb", buffering=0)  # else what `select` would tell is read already
+        self._ended = {}
+        atexit.register(self._end)
+
+    def _end(self):
+        self._lines.close()
+        self._socket.close()
+        self._process.wait()
+
+    def bear(self, arguments, *, environment, log, directory):
+        """Start a daemon that writes to a file that is there."""
+        request = [[os.fspath(word) for word in arguments], environment, os.fspath(log), os.fspath(directory)]
+        self._socket.sendall(json.dumps(request).encode() + b"\n")
+        while True:
+            kind, pid = self._read()
+            if kind == "born":
+                return Forked(self, pid)
+
+    def status(self, pid, timeout):
+        """How a daemon ended; None if it didn't in so many seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while pid not in self._ended:
+            left = None if deadline is None else max(0, deadline - time.monotonic())
+            if not select.select([self._socket], [], [], left)[0]:
+                return None
+            self._read()
+        return self._ended[pid]
+
+    def _read(self):
+        kind, pid, *status = json.loads(self._lines.readline())
+        if kind == "ended":
+            (self._ended[pid],) = status
+        return kind, pid
+
+
+@functools.cache
+def mother():
+    """The one of this process."""
+    return Mother()
+
+
+def start(program, arguments, *, environment, log, directory, executed=False):
+    """Start a daemon; its output goes to the end of a file."""
+    if not (executed or EXECUTED):
+        log.touch()
+        return mother().bear(arguments, environment=environment, log=log, directory=directory)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*program, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory
+        )
+
+
+# What forks
+
+
+def wait_for_requests(control):
+    """Fork a daemon for each request; returns only in a daemon, with its request."""
+    lines = control.makefile("rb", buffering=0)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    daemons = {}  # by the descriptor that tells their end
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor in daemons:
+                poll.unregister(descriptor)
+                os.close(descriptor)
+                pid, status = os.waitpid(daemons.pop(descriptor), 0)
+                with contextlib.suppress(OSError):  # whoever asked is gone
+                    control.sendall(json.dumps(["ended", pid, os.waitstatus_to_exitcode(status)]).encode() + b"\n")
+                continue
+            line = lines.readline()
+            if not line:
+                os._exit(0)
+            pid = os.fork()
+            if pid == 0:
+                for other in daemons:
+                    os.close(other)
+                lines.close()
+                control.close()
+                return json.loads(line)
+            ending = os.pidfd_open(pid)
+            daemons[ending] = pid
+            poll.register(ending, select.POLLIN)
+            control.sendall(json.dumps(["born", pid]).encode() + b"\n")
+
+
+def main():
+    from mcp_server import host  # noqa: F401 - the daemon needs it when the first agent's companion comes
+    from substrat.daemon.main import main as daemon
+
+    gc.collect()
+    gc.freeze()  # what is never looked at isn't copied
+    control = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    arguments, environment, log, directory = wait_for_requests(control)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.argv = ["substratd", *arguments]
+    ctypes.CDLL(None).prctl(PR_SET_NAME, b"substratd", 0, 0, 0)
+    sys.exit(daemon())
+
+
+if __name__ == "__main__":
+    main()

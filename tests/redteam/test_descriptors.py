@@ -1,0 +1,256 @@
+"""What a hostile program does with descriptors: those it was started with, those others have, those it is lent or sends."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.redteam.hostile import DOOR, PROGRAM, TRIED
+from tests.system.conftest import PROGRAMS
+
+# The files and programs behind every descriptor that is to be seen; what can be opened for writing is written to.
+SCRIBBLE = (
+    TRIED
+    + r"""
+def scribble(path):
+    target = os.readlink(path)
+    if not target.startswith("/") or target.startswith("/dev/") or target.endswith("/stdout"):
+        return "left"
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    os.fchmod(descriptor, 0o4777)
+    return os.pwrite(descriptor, b"EVIL", 0)
+
+answer = {"files": {}, "memory": [], "environment": ""}
+for pid in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
+    try:
+        if int(pid) == os.getpid() or seen(pid):
+            names = os.listdir(f"/proc/{pid}/fd")
+        else:
+            continue
+    except OSError:
+        continue
+    for name in names:
+        path = f"/proc/{pid}/fd/{name}"
+        try:
+            answer["files"][os.readlink(path)] = tried(lambda: scribble(path))
+        except OSError:
+            pass  # what listed the directory
+    if int(pid) != os.getpid():
+        answer["environment"] += open(f"/proc/{pid}/environ").read()
+        answer["memory"] += [tried(lambda: os.open(f"/proc/{pid}/{name}", os.O_RDWR)) for name in ("mem", "oom_score_adj")]
+"""
+)
+EVERYBODY = "seen = lambda pid: True\n"
+CANARY = "canary-in-the-daemons-environment"
+
+
+@pytest.fixture
+def hostile(house):
+    return house.start(agent=house.program(PROGRAM))
+
+
+def said(agent):
+    assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
+    return json.loads(agent["turn"]["result"])
+
+
+def outside(code, *arguments, **how):
+    """Run the same code without a sandbox; returns what it left in `answer`."""
+    source = f"import json, os, subprocess, sys\n{code}\nprint(json.dumps(answer))"
+    command = [sys.executable, "-I", "-S", "-c", source, *map(str, arguments)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, **how).stdout)
+
+
+def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(house, tmp_path):
+    """Through `/proc/1/fd` an agent opens what bubblewrap holds: its own prompt and lock, and spoils nobody's but them."""
+    house.start(agent=house.program(PROGRAM), environment={"CANARY": CANARY}, executed=True)
+    with (tmp_path / "held").open("wb") as held:
+        victim = subprocess.Popen(["sleep", "1000"], stdin=held, env={"CANARY": CANARY})
+        try:
+            control = outside(f"seen = lambda pid: pid == '{victim.pid}'\n{SCRIBBLE}")
+        finally:
+            victim.kill()
+            victim.wait()
+    assert control["files"][str(tmp_path / "held")] == 4, "the control: written to"
+    assert (tmp_path / "held").read_bytes() == b"EVIL"
+    assert CANARY in control["environment"], "the control"
+    assert any(isinstance(found, int) for found in control["memory"]), "the control: opened"
+    work = house.workspace()
+    first = said(house.spawn("anna", work, EVERYBODY + SCRIBBLE))
+    house.ok("suspend", "anna")
+    house.kill()
+    house.start()
+    house.ok("resume", "anna", EVERYBODY + SCRIBBLE, "--wait")
+    anna = house.wait("anna")
+    for number, found in ((1, first), (2, said(anna))):
+        own = f"{house.agents_directory(anna)}/turns/{number}/"
+        paths = {path for path in found["files"] if path.startswith("/") and not path.startswith("/dev/")}
+        assert paths <= {own + name for name in ("prompt", "stdout", "stderr", "lock")}, paths
+        assert own + "prompt" in paths
+        assert set(found["memory"]) <= {"EROFS", "EACCES", "EPERM"}, found["memory"]
+        assert CANARY not in found["environment"]
+    prompts = [event["text"] for event in house.events("anna", "user")]
+    assert not any("EVIL" in text for text in prompts)
+    house.kill()
+    house.start()
+    assert said(house.ok("send", "anna", "answer = 3", "--wait")) == 3
+
+
+def test_what_an_agent_does_to_its_own_output_is_told_and_costs_its_turn_only(hostile):
+    """It takes away the rights to it, and punches a hole into what was read already."""
+    code = r"""
+import ctypes
+say("hello")
+wait_for("go")
+answer = [ctypes.CDLL(None).fallocate(1, 3, ctypes.c_long(0), ctypes.c_long(4096))]
+for descriptor in (0, 1, 2):
+    os.fchmod(descriptor, 0)
+"""
+    work = hostile.workspace()
+    (work / "go").touch()
+    anna = hostile.spawn("anna", work, code)
+    if os.geteuid() == 0:  # whom rights don't keep from reading
+        assert said(anna) == [0]
+    stdout = hostile.agents_directory(anna) / "turns" / "1" / "stdout"
+    assert stdout.stat().st_mode & 0o777 == 0, "the control: it did"
+    assert hostile.ok("send", "anna", "answer = 2", "--wait")["turn"]["result"] == "2"
+    hostile.kill()
+    hostile.start()
+    for command in (("logs", "anna"), ("logs", "anna", "--json"), ("transcript", "anna"), ("ls",)):
+        assert hostile.ctl(*command).code == 0, command
+    assert hostile.show("anna")["state"] == "idle"
+    assert "Traceback" not in hostile.log
+
+
+def test_output_that_is_said_to_be_longer_than_anybody_can_read(house, until, tmp_path):
+    """A hole costs nothing to make: four terabytes in one call, which nobody reads or compresses."""
+    (tmp_path / "hole").touch()
+    os.truncate(tmp_path / "hole", 1 << 42)
+    assert (tmp_path / "hole").stat().st_size == 1 << 42, "the control"
+    config = "[disk]\nturn_output = 1000000\ncompress_after = 0\n[turns]\nstop_grace = 0.2\n"
+    house.start(agent=house.program(PROGRAM), config=config)
+    anna = house.spawn("anna", house.workspace(), "os.ftruncate(1, 1 << 42)\nanswer = 1")
+    assert (anna["state"], anna["turn"]["outcome"]) == ("failed", "error")
+    assert "disk.turn_output" in anna["turn"]["error"]
+    (note,) = house.events("anna", "turn:output-unread")
+    assert "too much to be read" in note["text"]
+    assert said(house.ok("send", "anna", "say('x' * 200_000)\nanswer = 2", "--wait")) == 2
+    assert said(house.ok("send", "anna", "answer = 3", "--wait")) == 3
+    turns = house.agents_directory(anna) / "turns"
+    until((turns / "2" / "stdout.z").exists, "the compression of what is worth it")
+    assert not list((turns / "1").glob("stdout.*"))
+    house.ok("end", "anna")
+    assert house.ctl("rm", "anna").code == 0
+
+
+# What `exec` lends
+
+LENT = (
+    TRIED
+    + """
+answer = tried(lambda: os.write(os.open("/proc/self/fd/0", os.O_RDWR), b"EVIL"))
+"""
+)
+
+
+@pytest.mark.xfail(reason="a file that is lent to `exec` can be opened again through /proc/self/fd, for writing too")
+def test_a_file_that_is_lent_for_reading_is_not_written(hostile):
+    """`substratctl exec anna -- make < notes`: what is run may be hostile, and notes lie outside of its workspace."""
+    work, notes = hostile.workspace(), hostile.home / "notes"
+    hostile.spawn("anna", work)
+    notes.write_text("precious\n")
+    with notes.open("rb") as lent:
+        assert outside(LENT, stdin=lent) == 4, "the control"
+    assert notes.read_text() == "EVILious\n", "the control"
+    notes.write_text("precious\n")
+    (work / "tool.py").write_text(f"import json, os\n{LENT}\nprint(json.dumps(answer))")
+    environment = hostile.environment(SUBSTRAT_SOCKET=str(hostile.socket))
+    with notes.open("rb") as lent:
+        command = [PROGRAMS / "substratctl", "exec", "anna", "--", "python3", "tool.py"]
+        done = subprocess.run(command, env=environment, stdin=lent, capture_output=True, text=True, check=True)
+    assert done.stdout
+    assert notes.read_text() == "precious\n"
+
+
+# What is sent and leased
+
+
+def test_descriptors_that_are_sent_to_the_door_are_not_kept(hostile, until):
+    code = (
+        DOOR
+        + r"""
+import array
+files = [os.open("/dev/null", os.O_RDONLY) for _ in range(250)]
+gift = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+here, there = socket.socketpair()
+here.sendmsg([b"x"], gift)
+received = array.array("i", there.recvmsg(1, 4096)[1][0][2])
+door = Door()
+for number in range(40):
+    door.socket.sendmsg([json.dumps({"jsonrpc": "2.0", "id": f"p{number}", "method": "ping"}).encode() + b"\n"], gift)
+    door.answer(f"p{number}")
+mark("sent", str(len(received)))
+wait_for("go")
+answer = door.raw("ping")["result"]
+"""
+    )
+    work = hostile.workspace()
+    hostile.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=code.encode())
+    until((work / "sent").exists, "the descriptors")
+    assert (work / "sent").read_text() == "250", "the control: between its own sockets they arrive"
+    opened = os.listdir(f"/proc/{hostile.daemon.pid}/fd")
+    assert len(opened) < 100
+    (work / "go").touch()
+    assert said(hostile.wait("anna")) == {}
+
+
+LEASES = r"""
+import fcntl
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+held = []
+for place in (".", os.path.expanduser("~/.cursor")):
+    for top, _, names in os.walk(place):
+        for name in names:
+            for flags in (os.O_RDWR, os.O_RDONLY):
+                try:
+                    descriptor = os.open(os.path.join(top, name), flags)
+                    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                    held.append(os.path.join(top, name))
+                    break
+                except OSError:
+                    pass
+mark("held", json.dumps([held, session]))
+wait_for("go")
+answer = 1
+"""
+
+
+def test_leases_on_what_the_daemon_reads_hold_nobody_up(hostile, until):
+    """Whoever opens a file with somebody's lease on it waits up to 45 s (fcntl(2)), unless he won't be blocked."""
+    work = hostile.workspace(git=True)
+    (work / "sub").mkdir()
+    (work / "sub" / ".git").write_text("gitdir: ../elsewhere\n")
+    (work / ".cursor" / "rules").mkdir(parents=True)
+    (work / ".cursor" / "rules" / "house.mdc").write_text("be kind\n")
+    hostile.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=LEASES.encode())
+    until((work / "held").exists, "the leases")
+    held, session = json.loads((work / "held").read_text())
+    store = hostile.home / ".cursor" / "chats"
+    (database,) = store.glob(f"*/{session}/store.db")
+    for path in (work / ".git" / "HEAD", database):
+        with pytest.raises(BlockingIOError):  # the control: who would wait
+            os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert "./.git/HEAD" in held
+    listing = hostile.follow("sessions", "-w", str(work))
+    assert said(hostile.spawn("bert", work, "answer = 2")) == 2
+    assert hostile.ctl("exec", "bert", "--", "true").code == 0
+    assert hostile.ctl("logs", "anna").code == 0
+    with hostile.wire() as wire:
+        assert wire.call("daemon.status")["pid"] == hostile.daemon.pid
+    assert listing.poll() is None, "the control: somebody does wait"
+    (work / "go").touch()
+    assert said(hostile.wait("anna")) == 1
+    listing.communicate(timeout=20)
+    assert session in hostile.ctl("sessions", "-w", work, "--json").out

@@ -1,0 +1,226 @@
+"""What a hostile program leaves behind for those who come later: the daemon that deletes, the person who looks, git."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tests.redteam.hostile import PROGRAM, TRIED
+from tests.system.conftest import PROGRAMS
+
+
+@pytest.fixture
+def hostile(house):
+    return house.start(agent=house.program(PROGRAM))
+
+
+def said(agent):
+    assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
+    return json.loads(agent["turn"]["result"])
+
+
+# For whoever deletes
+
+DEEP = """
+os.chdir({place})
+os.mkdir("locked")
+open("locked/file", "w").close()
+os.chmod("locked", 0)
+for _ in range({depth}):
+    os.mkdir("deeper")
+    os.chdir("deeper")
+os.chdir("/")
+"""
+
+
+def test_a_tree_deeper_than_anything_can_follow_is_deleted(hostile, until):
+    """In its own home, which goes with it; while it couldn't be deleted, nothing else would be."""
+    deep = DEEP.format(place='os.path.expanduser("~/.cursor")', depth=3000)
+    hostile.spawn("anna", hostile.workspace(), deep + "answer = 1")
+    home = hostile.agents_directory(hostile.show("anna")) / "dot-cursor"
+    with pytest.raises(OSError, match="too long"):  # the control
+        os.stat(f"{home}{'/deeper' * 3000}")
+    assert stat.S_IMODE((home / "locked").stat().st_mode) == 0, "the control"
+    assert hostile.ok("send", "anna", "answer = 2", "--wait")["turn"]["result"] == "2"
+    hostile.spawn("bert", hostile.workspace("other"))
+    for name in ("anna", "bert"):
+        assert hostile.ctl("rm", name).code == 0
+    until(lambda: not any((hostile.state / "trash").iterdir()), "the emptying of the trash")
+    assert "sweep broke" not in hostile.log
+
+
+# For whoever executes or obeys
+
+
+@pytest.mark.xfail(reason="nothing refuses an agent the set-id bits, and its files are its user's on the host")
+def test_no_program_that_it_leaves_runs_as_its_user_for_others(hostile, tmp_path):
+    """A workspace that other users of the machine may enter, and a copy of a shell in it that runs as the daemon's user."""
+    shutil.copy("/usr/bin/id", tmp_path / "id")
+    (tmp_path / "id").chmod(0o6755)
+    assert (tmp_path / "id").stat().st_mode & 0o6000 == 0o6000, "the control"
+    work = hostile.workspace()
+    code = """
+import shutil
+shutil.copy("/usr/bin/id", "copied")
+answer = [tried(lambda: os.chmod("copied", 0o6755))]
+os.close(os.open("made", os.O_CREAT | os.O_WRONLY, 0o6755))
+answer.append(tried(lambda: os.chmod("copied", 0o755)))
+"""
+    said(
+        hostile.spawn("anna", work, TRIED + code.removesuffix('answer.append(tried(lambda: os.chmod("copied", 0o755)))\n'))
+    )
+    assert [name for name in os.listdir(work) if (work / name).stat().st_mode & 0o6000] == []
+
+
+LINK = (
+    TRIED
+    + """
+answer = {}
+for name in (".git/config", ".git/hooks/pre-commit", ".envrc", "sub/.git/config"):
+    answer[name] = tried(lambda: os.link(name, "linked-" + name.replace("/", "-")))
+"""
+)
+
+
+def test_what_is_protected_gets_no_second_name(hostile):
+    """A second name would be written to like any other file."""
+    work, control = hostile.workspace(git=True), hostile.workspace("control", git=True)
+    for place in (work, control):
+        hostile.git(place, "init", "-q", "sub")
+        (place / ".envrc").write_text("")
+        (place / ".git" / "hooks").mkdir(exist_ok=True)
+        (place / ".git" / "hooks" / "pre-commit").write_text("")
+    command = [sys.executable, "-I", "-S", "-c", f"import json, os\n{LINK}\nprint(json.dumps(answer))"]
+    outside = json.loads(subprocess.run(command, cwd=control, capture_output=True, check=True).stdout)
+    assert set(outside.values()) == {None}, "the control"
+    fresh = said(hostile.spawn("anna", work, LINK))
+    hostile.ok("suspend", "anna")
+    hostile.ok("resume", "anna", LINK, "--wait")
+    for found in (fresh, said(hostile.wait("anna"))):
+        assert set(found.values()) == {"EXDEV"}, found
+
+
+@pytest.mark.xfail(reason="a file that became protected after its turn can still be written by a name it was given in it")
+def test_a_name_given_before_it_was_protected_leads_nowhere(hostile):
+    """A repository that the agent makes is told to the person, who looks, and is protected from the next turn on."""
+    work = hostile.workspace()
+    first = 'subprocess.run(["git", "init", "-q", "sub"], check=True)\nos.link("sub/.git/config", "other")\nanswer = 1'
+    hostile.spawn("anna", work, first)
+    assert hostile.events("anna", "workspace:unprotected")
+    looked_at = (work / "sub" / ".git" / "config").read_text()
+    script = """
+answer = [tried(lambda: open("sub/.git/config", "a").close())]
+open("other", "a").write("[core]\\n\\tfsmonitor = ./evil\\n")
+"""
+    assert said(hostile.ok("send", "anna", TRIED + script, "--wait")) == ["EROFS"], "the control: by its own name"
+    assert (work / "sub" / ".git" / "config").read_text() == looked_at
+
+
+# For whoever looks
+
+BELL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
+ODD = re.compile("[^\n\t -~\xa0-\u2029\u202f-\U0010ffff]")
+LOOKS = (
+    ("ls",), ("show", "anna"), ("tree",), ("logs", "anna"), ("events",), ("transcript", "anna"), ("inbox",), ("usage",),
+    ("transcript", "anna", "--markdown"),
+    ("sessions", "-w", "{work}"), ("export", "{session}", "-w", "{work}"), ("allow", "anna"), ("wait", "anna"),
+)  # fmt: skip
+
+
+def on_terminal(house, *words):
+    """Give a command on a terminal; returns what the terminal was sent."""
+    ours, theirs = os.openpty()
+    command = [PROGRAMS / "substratctl", *words]
+    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket))
+    process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, cwd=house.directory)
+    os.close(theirs)
+    sent = b""
+    with contextlib.suppress(OSError):  # EIO: nobody has it any more
+        while data := os.read(ours, 65536):
+            sent += data
+    os.close(ours)
+    assert process.wait() == 0, (words, sent)
+    return sent.decode().replace("\r\n", "\n")
+
+
+def test_no_look_at_what_an_agent_wrote_moves_the_cursor(house):
+    """Names with newlines, and a status, messages, chats and results with escape sequences, as each command tells them."""
+    house.start()
+    work = house.workspace()
+    arguments = [
+        json.dumps({"text": BELL}), json.dumps({"text": BELL, "to": "operator"}), json.dumps({"question": BELL}),
+    ]  # fmt: skip
+    calls = [
+        f"/tool {tool} {given}"
+        for tool, given in zip(("report_status", "send_message", "ask_operator"), arguments, strict=True)
+    ]
+    names = 'mkdir "$(printf "a\\nb\\033]0;owned\\007")" && cd a* && git init -q . && git init -q "$(printf "x\\033[2Jy")"'
+    anna = house.spawn("anna", work, "\n".join([*calls, f"/shell {names}", f"/shell printf '{BELL}'", f"/say {BELL}"]))
+    assert anna["turn"]["outcome"] == "success"
+    assert house.events("anna", "workspace:unprotected"), "the control: there are such names"
+    assert len(house.ok("inbox")) == 2, "the control"
+    (status,) = house.events("anna", "agent:status")
+    assert status["text"].startswith("\x1b"), "the control: as it was said"
+    assert "\x1b[2J" in house.show("anna")["turn"]["result"], "the control"
+    assert "\x1b[2J" in house.ctl("export", "anna").out, "the control: a file gets it as it is"
+    for look in LOOKS:
+        seen = on_terminal(house, *(word.format(work=work, session=anna["session_id"]) for word in look))
+        odd = {
+            char for char in seen if (ord(char) < 32 or 127 <= ord(char) < 160 or char == "\u202e") and char not in "\n\t"
+        }
+        assert odd == set(), (look, seen)
+        assert not any(line.startswith("b\\x1b") for line in seen.splitlines()), "a name doesn't begin a line of its own"
+
+
+# For whoever reads while it is swapped
+
+SWAP = """
+import ctypes
+libc, number = ctypes.CDLL(None), 316 if os.uname().machine == "x86_64" else 276
+chats = os.path.expanduser("~/.cursor/chats")
+((place, one),) = [(top, name) for top, names, _ in os.walk(chats) for name in names if name == session]
+os.chdir(os.path.join(place, one))
+os.symlink(target, "other")
+def swap():
+    libc.syscall(number, -100, b"store.db", -100, b"other", 2)  # renameat2, AT_FDCWD, RENAME_EXCHANGE
+"""
+
+
+def test_a_chat_that_is_swapped_for_a_link_while_it_is_read_shows_nothing_else(house, until):
+    victim, work = house.workspace("victim"), house.workspace()
+    bert = house.start().spawn("bert", victim, "canary-of-bert")
+    secret = house.chat(bert) / "store.db"
+    assert "canary" in house.ctl("export", bert["session_id"], "-w", victim).out, "the control: it can be exported"
+    house.stop()
+    hostile = house.start(agent=house.program(PROGRAM))
+    (work / "target").write_text(str(secret))
+    code = f"""
+target = open("target").read()
+back = os.getcwd()
+{SWAP}
+swapped = 0
+while not os.path.exists(back + "/go"):
+    for _ in range(20):
+        swap()
+    swapped += 20
+    if swapped == 20:
+        open(back + "/swapping.part", "w").write(session)
+        os.rename(back + "/swapping.part", back + "/swapping")
+answer = swapped
+"""
+    hostile.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=code.encode())
+    until((work / "swapping").exists, "the swapping")
+    session = (work / "swapping").read_text()
+    (chat,) = (hostile.home / ".cursor" / "chats").glob(f"*/{session}")
+    until(lambda: b"canary-of-bert" in (chat / "store.db").read_bytes(), "the control: who follows gets it")
+    exported = [hostile.ctl(*words) for words in [("export", session, "-w", work), ("sessions", "-w", work)] * 15]
+    assert not any("canary" in done.out + done.err for done in exported)
+    (work / "go").touch()
+    assert said(hostile.wait("anna")) > 20
+    assert "canary" in hostile.ctl("export", bert["session_id"], "-w", victim).out
