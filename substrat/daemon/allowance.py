@@ -7,13 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox.spec import Network
-from substrat.core.lifecycle import LIVE_PHASES, Phase
+from substrat.core.lifecycle import Phase
 from substrat.core.names import AllowList, NoName
 from substrat.daemon.journal import Told
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.records import Agent
+    from substrat.daemon.netns import Networks
     from substrat.daemon.registry import Registry
     from substrat.daemon.store import EventRow
 
@@ -25,17 +26,19 @@ class Allowances:
 
     Args:
         registry: the agents.
+        networks: those that are being served.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, networks: Networks) -> None:
         self._registry = registry
+        self._networks = networks
 
     def decisions(self, agent: Agent) -> list[EventRow]:
         """Return what an agent's networks decided last, at most 200, oldest first."""
         return self._registry.store.network_events(agent.id, _MOST_DECISIONS)
 
     def change(self, name: str, add: tuple[str, ...], remove: tuple[str, ...]) -> Agent:
-        """Put patterns on an agent's list and take others off; its running turn is held to it at once.
+        """Put patterns on an agent's list and take others off; what runs in its sandboxes is held to it at once.
 
         What a parent loses its descendants lose too, because they never have more than it.
 
@@ -77,9 +80,7 @@ class Allowances:
         more = [f"+{text}" for text in wanted.texts if text not in before.texts]
         less = [f"-{text}" for text in before.texts if text not in wanted.texts]
         self._registry.journal.tell(Told(agent.id, None, "network:changed", " ".join((*more, *less))))
-        runner, turn = self._registry.runner, agent.turn
-        if runner is not None and turn is not None and agent.phase in LIVE_PHASES:
-            self._registry.after(partial(runner.allow, turn.id, wanted.texts))
+        self._registry.after(partial(self._networks.allow, agent.id, wanted.texts))
         for child in [other for other in self._registry.agents if other.parent == agent.id]:
             if child.policy.network is Network.FILTERED:
                 self._set(child, AllowList.of(child.policy.allow).within(wanted))

@@ -24,6 +24,7 @@ from substrat.daemon.database import StateDamaged, damaged_state
 from substrat.daemon.furnisher import Furnisher
 from substrat.daemon.gate import Gate
 from substrat.daemon.journal import Journal
+from substrat.daemon.netns import Networks
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
 from substrat.daemon.points import Points
@@ -104,16 +105,16 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             calls = ToolCalls(supervisor, reminders, questions)
             agent_door = AgentDoor(points, calls.perform, book.companion_called)
             sweeper = Sweeper(registry, places)
-            groups = find_cgroups()
+            groups, networks = find_cgroups(), Networks()
             furnisher = Furnisher(registry, places, user, settings.environ, groups)
             furnisher.set_limits()
             runner = TurnRunner(
-                registry, book, places, furnisher, groups, user, watcher, nursery, sweeper, agent_door.serve, now
+                registry, book, places, furnisher, groups, networks, user, watcher, nursery, sweeper, agent_door.serve, now
             )
             chats = Chats(user.home, furnisher.find_bubblewrap)
-            visits = Visits(registry, furnisher, groups, places, watcher, sweeper)
+            visits = Visits(registry, furnisher, groups, networks, places, watcher, sweeper)
             door = OperatorDoor(
-                supervisor, runner, furnisher, groups, places, chats, questions, Allowances(registry), visits,
+                supervisor, runner, furnisher, groups, places, chats, questions, Allowances(registry, networks), visits,
                 nursery.cancel_scope.cancel,
             )  # fmt: skip
             nursery.start_soon(watcher.deliver)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,9 +22,10 @@ from substrat.daemon import process, sockets
 from substrat.daemon.gateway import Gateway, Names
 from substrat.daemon.proxy import Proxy
 from substrat.daemon.teller import Decision
+from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from substrat.core.records import Process
     from substrat.daemon.places import TurnPlace
@@ -183,6 +184,50 @@ class TurnNetwork:
                 log.error("a network can't be entered", reason=done.stderr.decode("utf-8", "replace").strip())
             return found
         return []
+
+
+class Networks:
+    """The networks that are being served, by whose they are: a list that changes reaches all of an agent's."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, list[TurnNetwork]] = {}
+
+    @contextmanager
+    def serving(self, agent_id: str, network: TurnNetwork | None) -> Iterator[None]:
+        """Count a network among an agent's, and close it at the end; without one nothing is done."""
+        if network is None:
+            yield
+            return
+        self._served.setdefault(agent_id, []).append(network)
+        try:
+            yield
+        finally:
+            self._served[agent_id].remove(network)
+            if not self._served[agent_id]:
+                del self._served[agent_id]
+            network.close()
+
+    def allow(self, agent_id: str, allow: tuple[str, ...]) -> None:
+        """Let an agent's networks reach this from now on, and nothing else."""
+        for network in self._served.get(agent_id, ()):
+            network.allow(allow)
+
+
+def telling(note: Callable[[str, str], None]) -> Callable[[Decision], None]:
+    """Return what writes decisions down as events.
+
+    Args:
+        note: takes an event's kind and text; raises `StorageFailed` when it can't be written.
+    """
+
+    def tell(decision: Decision) -> None:
+        try:
+            note("network:allowed" if decision.allowed else "network:denied", decision.text)
+        except StorageFailed as problem:
+            # The decision stands; a full disk must not take the network away.
+            log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
+
+    return tell
 
 
 def _channel() -> tuple[socket.socket, socket.socket]:

@@ -45,9 +45,6 @@ class Runner(Protocol):
     def thaw(self, turn_id: str) -> None:
         """Let a frozen turn go on."""
 
-    def allow(self, turn_id: str, allow: tuple[str, ...]) -> None:
-        """Let the `filtered` network of a running turn reach this, and nothing else."""
-
     def session_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is on disk."""
 

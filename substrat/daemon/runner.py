@@ -21,7 +21,7 @@ from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import damage, guard, process, workspace
 from substrat.daemon.cgroups import group_of
 from substrat.daemon.furnisher import writable
-from substrat.daemon.netns import TurnNetwork
+from substrat.daemon.netns import TurnNetwork, telling
 from substrat.daemon.turn import Pace, RunningTurn, disk_is_full, stored
 from substrat.errors import (
     SandboxFailed,
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.guard import Guard
     from substrat.daemon.launch import Launch
+    from substrat.daemon.netns import Networks
     from substrat.daemon.places import AgentPlace, Places, TurnPlace
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
-    from substrat.daemon.teller import Decision
     from substrat.daemon.turnbook import TurnBook
     from substrat.daemon.watch import Watcher
     from substrat.daemon.workspace import User
@@ -63,6 +63,7 @@ class TurnRunner:
         places: the daemon's directories.
         furnisher: what prepares their sandboxes.
         groups: what limits whole sandboxes.
+        networks: those that are being served.
         user: who agents are.
         watcher: inotify.
         nursery: where the turns' tasks live.
@@ -78,6 +79,7 @@ class TurnRunner:
         places: Places,
         furnisher: Furnisher,
         groups: Cgroups,
+        networks: Networks,
         user: User,
         watcher: Watcher,
         nursery: trio.Nursery,
@@ -90,6 +92,7 @@ class TurnRunner:
         self._places = places
         self._furnisher = furnisher
         self._groups = groups
+        self._networks = networks
         self._user = user
         self._watcher = watcher
         self._nursery = nursery
@@ -97,7 +100,6 @@ class TurnRunner:
         self._serve_door = serve_door
         self._now = now
         self._running: dict[str, RunningTurn] = {}
-        self._networks: dict[str, TurnNetwork] = {}
         self._stopping: dict[str, str] = {}
 
     # Runner
@@ -126,11 +128,6 @@ class TurnRunner:
         """Let a frozen turn go on."""
         if turn_id in self._running:
             self._running[turn_id].thaw()
-
-    def allow(self, turn_id: str, allow: tuple[str, ...]) -> None:
-        """Let the `filtered` network of a running turn reach this, and nothing else."""
-        if turn_id in self._networks:
-            self._networks[turn_id].allow(allow)
 
     async def frozen(self, agent: Agent) -> bool:
         """Wait until all of an agent's turn is stopped; returns whether it came to that."""
@@ -232,23 +229,18 @@ class TurnRunner:
         )  # fmt: skip
         network = self._network_of(agent, turn, turn_place)
         self._running[turn.id] = running
-        if network is not None:
-            self._networks[turn.id] = network
-            network.allow(self._registry.find(agent.id).policy.allow)  # it may have changed since the turn began
         if turn.id in self._stopping:
             running.stop(self._stopping.pop(turn.id))
         try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
-                if network is not None:
-                    nursery.start_soon(network.serve, started, lambda: running.process)
-                outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place, network)
-                nursery.cancel_scope.cancel()
+            with self._networks.serving(agent.id, network):
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
+                    if network is not None:
+                        nursery.start_soon(network.serve, started, lambda: running.process)
+                    outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place, network)
+                    nursery.cancel_scope.cancel()
         finally:
             del self._running[turn.id]
-            if network is not None:
-                del self._networks[turn.id]
-                network.close()
         if isinstance(outcome, SubstratError):
             raise outcome
         told = "; ".join(found.sentence for found in damages if found.matters)
@@ -273,16 +265,10 @@ class TurnRunner:
         if agent.policy.network is not Network.FILTERED:
             return None
 
-        def tell(decision: Decision) -> None:
-            try:
-                kind = "network:allowed" if decision.allowed else "network:denied"
-                self._book.turn_note(turn.id, kind, decision.text)
-            except StorageFailed as problem:
-                # The decision stands; a full disk must not take the turn's network away.
-                log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
-
-        socket_path = self._places.agent(agent.id).network_socket
-        return TurnNetwork(agent.policy.allow, place, socket_path, self._watcher, tell)
+        tell = telling(partial(self._book.turn_note, turn.id))
+        # The list may have changed since the turn began.
+        allow = self._registry.find(agent.id).policy.allow
+        return TurnNetwork(allow, place, self._places.agent(agent.id).network_socket, self._watcher, tell)
 
     async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.

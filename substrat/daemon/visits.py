@@ -25,9 +25,9 @@ from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
 from substrat.daemon import launch, process, sockets
 from substrat.daemon.journal import Told
-from substrat.daemon.netns import TurnNetwork
+from substrat.daemon.netns import TurnNetwork, telling
 from substrat.daemon.places import TurnPlace
-from substrat.errors import InvalidParams, Refused, SandboxFailed, StorageFailed
+from substrat.errors import InvalidParams, Refused, SandboxFailed
 from substrat.paths import short_socket_path
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from substrat.daemon.cgroups import Cgroups, Group
     from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.launch import Launch
-    from substrat.daemon.places import Places
+    from substrat.daemon.netns import Networks
+    from substrat.daemon.places import AgentPlace, Places
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
-    from substrat.daemon.teller import Decision
     from substrat.daemon.watch import Watcher
 
 log = structlog.get_logger("substrat.visits")
@@ -95,6 +95,7 @@ class Visits:
         registry: the agents.
         furnisher: what prepares their sandboxes.
         cgroups: what limits whole sandboxes.
+        networks: those that are being served.
         places: the daemon's directories.
         watcher: inotify.
         sweeper: what deletes files.
@@ -105,6 +106,7 @@ class Visits:
         registry: Registry,
         furnisher: Furnisher,
         cgroups: Cgroups,
+        networks: Networks,
         places: Places,
         watcher: Watcher,
         sweeper: Sweeper,
@@ -112,6 +114,7 @@ class Visits:
         self._registry = registry
         self._furnisher = furnisher
         self._cgroups = cgroups
+        self._networks = networks
         self._places = places
         self._watcher = watcher
         self._sweeper = sweeper
@@ -150,23 +153,37 @@ class Visits:
         check(agent, call)
         caller = await _reach(call.descriptors)
         place, own = self._places.visit(agent.id, secrets.token_hex(8))
-        command = (SETSID, "--ctty", "--", *call.command) if call.terminal else call.command
         with (
             caller.stream.socket,
             _closing(caller.descriptors),
             self._visiting(agent, own),
-            self._network_of(agent, own, place.network_socket) as network,
             self._group_for(own) as group,
         ):
-            furnished = await self._furnisher.furnish(agent, place, own.root)
-            prepared = await self._furnisher.launch(furnished, network, group, command, tied=True)
-            if call.terminal:
-                prepared.environment["TERM"] = call.terminal
-            log.info("visit", agent=agent.name, program=call.command[0])
-            sandbox = self._start(prepared, caller.descriptors, own)
-            # From here on the sandbox alone has them: a terminal ends for the caller when nobody has it any more.
-            _close(caller.descriptors)
-            return await self._stay(sandbox, caller.stream, network)
+            network = self._network_of(agent, own, place.network_socket)
+            with self._networks.serving(agent.id, network):
+                sandbox = await self._launch(agent, place, own, call, network, group, caller.descriptors)
+                return await self._stay(sandbox, caller.stream, network)
+
+    async def _launch(
+        self,
+        agent: Agent,
+        place: AgentPlace,
+        own: TurnPlace,
+        call: Call,
+        network: TurnNetwork | None,
+        group: Group | None,
+        standard: list[int],
+    ) -> _Sandbox:
+        furnished = await self._furnisher.furnish(agent, place, own.root)
+        command = (SETSID, "--ctty", "--", *call.command) if call.terminal else call.command
+        prepared = await self._furnisher.launch(furnished, network, group, command, tied=True)
+        if call.terminal:
+            prepared.environment["TERM"] = call.terminal
+        log.info("visit", agent=agent.name, program=call.command[0])
+        sandbox = self._start(prepared, standard, own)
+        # From here on the sandbox alone has them: a terminal ends for the caller when nobody has it any more.
+        _close(standard)
+        return sandbox
 
     @contextmanager
     def _visiting(self, agent: Agent, place: TurnPlace) -> Iterator[None]:
@@ -178,25 +195,17 @@ class Visits:
             self._visited[agent.id] -= 1
             self._sweeper.discard(place.root)
 
-    @contextmanager
-    def _network_of(self, agent: Agent, place: TurnPlace, socket_path: str) -> Iterator[TurnNetwork | None]:
+    def _network_of(self, agent: Agent, place: TurnPlace, socket_path: str) -> TurnNetwork | None:
         if agent.policy.network is not Network.FILTERED:
-            yield None
-            return
+            return None
 
-        def tell(decision: Decision) -> None:
-            kind = "network:allowed" if decision.allowed else "network:denied"
-            try:
-                with self._registry.change("note taken"):
-                    self._registry.journal.tell(Told(agent.id, None, kind, decision.text))
-            except StorageFailed as problem:
-                log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
+        def note(kind: str, text: str) -> None:
+            with self._registry.change("note taken"):
+                self._registry.journal.tell(Told(agent.id, None, kind, text))
 
-        network = TurnNetwork(agent.policy.allow, place, socket_path, self._watcher, tell)
-        try:
-            yield network
-        finally:
-            network.close()
+        # The list may have changed since the caller asked.
+        allow = self._registry.find(agent.id).policy.allow
+        return TurnNetwork(allow, place, socket_path, self._watcher, telling(note))
 
     @contextmanager
     def _group_for(self, place: TurnPlace) -> Iterator[Group | None]:

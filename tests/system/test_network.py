@@ -256,6 +256,20 @@ def test_programs_work_unmodified(net, world, program, form):
     assert any(text.startswith(f"evil.test:{port}") for text in told(net, "anna", "denied"))
 
 
+def test_the_list_changes_while_a_command_runs(net, until):
+    work = net.workspace()
+    net.spawn("anna", work, "/say hi", *ALLOW)
+    script = (
+        f"{CURL} http://evil.test/ || touch one; while [ ! -e go ]; do sleep 0.02; done; {CURL} http://evil.test/ > two"
+    )
+    visit = net.follow("exec", "anna", "--", "sh", "-c", script)
+    until((work / "one").exists, "the refusal")
+    net.ok("allow", "anna", "evil.test")
+    (work / "go").touch()
+    assert visit.wait(20) == 0
+    assert "hello from 9.9.9.9" in (work / "two").read_text()
+
+
 def test_the_list_changes_while_a_turn_runs(net, until):
     work = net.workspace()
     waits = "while [ ! -e {0} ]; do sleep 0.02; done; "
