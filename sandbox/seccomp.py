@@ -12,7 +12,8 @@ The numbers are the kernel's own: `arch/x86/entry/syscalls/syscall_64.tbl` for x
 
 - `adjtimex` and `clock_adjtime`: reading the clock's state can't be told from setting it, which the kernel refuses anyway;
 - `seccomp` and `prctl`: a further filter can only take more away;
-- `openat2`, `landlock_*`, `pidfd_open`, `memfd_create`: they make programs safer, or give nothing that wasn't there.
+- `landlock_*`, `pidfd_open`, `memfd_create`: they make programs safer, or give nothing that wasn't there;
+- `mkdir`, `mkdirat`: the kernel takes no set-id bit from them.
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ _NETLINK_ROUTE = 0  # linux/netlink.h: what getifaddrs(3) asks
 _SOCK_PACKET, _SOCKET_KIND = 10, 0xF  # linux/net.h: the type's other bits are flags
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # asm-generic/ioctls.h, the same on both
 _PER_LINUX, _PERSONALITY_ASKED = 0, 0xFFFFFFFF  # personality(2)
+
+_SET_ID = 0o6000  # linux/stat.h: S_ISUID, S_ISGID
+_MAKES = 0o100 | 0o20000000  # asm-generic/fcntl.h: O_CREAT, __O_TMPFILE; without them there is no mode to look at
+_F_SETLEASE = 1024  # linux/fcntl.h
 
 # A row longer than a line would be harder to compare with its neighbours, not easier to read.
 # fmt: off
@@ -157,6 +162,21 @@ TABLE = (
 
     # Terminals: characters put into somebody else's input are commands.
     Rule("ioctl", 16, 29, "types into a terminal", (Argument(1, (_TIOCSTI, _TIOCLINUX)),)),
+
+    # Files of the workspace are the user's outside too: a program with a set-id bit there would run as the user for everybody.
+    Rule("chmod", 90, None, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    Rule("fchmod", 91, 52, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    Rule("fchmodat", 268, 53, "sets set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
+    Rule("fchmodat2", 452, 452, "sets set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
+    Rule("creat", 85, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    Rule("open", 2, None, "makes files with set-id bits",
+         (Argument(1, (0,), among=False, mask=_MAKES), Argument(2, (0,), among=False, mask=_SET_ID))),
+    Rule("openat", 257, 56, "makes files with set-id bits",
+         (Argument(2, (0,), among=False, mask=_MAKES), Argument(3, (0,), among=False, mask=_SET_ID))),
+    Rule("openat2", 437, 437, "the same, its mode lies in memory no filter sees; programs fall back", error=ENOSYS),
+    Rule("mknod", 133, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    Rule("mknodat", 259, 33, "makes files with set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
+    Rule("fcntl", 72, 25, "takes leases, which hold up whoever opens the file outside", (Argument(1, (_F_SETLEASE,)),)),
 
     # Sockets: only the families that programs need. The others load modules by their number, and many bugs were there.
     Rule("socket", 41, 198, "AF_PACKET, AF_VSOCK, AF_ALG, AF_BLUETOOTH and some forty others",

@@ -135,6 +135,20 @@ CALLS = [
     ("socket", REFUSE | EPERM, 2, 10, 0x0300),  # AF_INET, SOCK_PACKET
     ("socket", REFUSE | EPERM, 2, 0x8080A, 0x0300),
     ("socketpair", ALLOW, 1, 1, 0),
+    ("fchmod", ALLOW, 3, 0o1777),
+    *(("fchmod", REFUSE | EPERM, 3, mode) for mode in (0o4755, 0o2755, 0o6000, 0xFFFF_FFFF_0000_0800)),
+    ("fchmodat", ALLOW, 3, 0, 0o755),
+    ("fchmodat", REFUSE | EPERM, 3, 0, 0o4755),
+    ("fchmodat2", REFUSE | EPERM, 3, 0, 0o2755, 0),
+    ("openat", ALLOW, 3, 0, 0o101, 0o644),
+    ("openat", ALLOW, 3, 0, 0o2000000, 0o4755),  # O_CLOEXEC alone: what stands for the mode is rubbish
+    ("openat", REFUSE | EPERM, 3, 0, 0o101, 0o4644),
+    ("openat", REFUSE | EPERM, 3, 0, 0o20200002, 0o2755),  # O_TMPFILE
+    ("mknodat", ALLOW, 3, 0, 0o100644, 0),
+    ("mknodat", REFUSE | EPERM, 3, 0, 0o104755, 0),
+    ("openat2", REFUSE | ENOSYS, 3, 0, 0, 24),
+    ("fcntl", ALLOW, 3, 1030, 0),  # F_DUPFD_CLOEXEC
+    ("fcntl", REFUSE | EPERM, 3, 1024, 1),
     ("socketpair", REFUSE | 97, 40, 1, 0),
 ]
 
