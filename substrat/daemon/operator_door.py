@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import structlog
 import trio
 
-from sandbox.spec import Network
+from sandbox.spec import Form, Network
 from substrat import __version__
 from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Phase
 from substrat.core.prompts import timestamp
@@ -202,7 +202,7 @@ class OperatorDoor:
         binds = [shown._asdict() for shown in agent.policy.binds]
         form = self._places.agent(agent.id).turn(agent.turn.number).read_form() if agent.turn is not None else None
         more = {"binds": binds} if binds else {}
-        return {**agent_object(agent), **more, **({"network_form": form.value} if form is not None else {})}
+        return {**agent_object(agent), **more, **({"network_form": form.value} if form is Form.PROXY else {})}
 
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])

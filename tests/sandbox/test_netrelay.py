@@ -68,6 +68,8 @@ class Scene:
             socket.create_connection(("127.0.0.1", self.port), PATIENCE).close()
         except ConnectionRefusedError:
             return False
+        except ConnectionResetError:  # it ended just then
+            return True
         return True
 
     def end(self):

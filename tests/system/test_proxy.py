@@ -159,7 +159,7 @@ def test_a_restarted_daemon_serves_it_again(net, until):  # noqa: F811 - fixture
     assert net.shell("anna").count("hello from 9.9.9.9") == 2
     assert "substrat: evil.test:80 is refused" in net.shell("anna")
     net.ok("send", "anna", f"/shell {CURL} http://www.allowed.test/", "--wait")
-    assert net.show("anna")["network_form"] == "transparent"
+    assert "network_form" not in net.show("anna")
 
 
 def test_a_visit_beside_a_turn(net, until):  # noqa: F811 - fixtures
@@ -184,6 +184,19 @@ def test_a_visit_beside_a_turn(net, until):  # noqa: F811 - fixtures
     }  # fmt: skip
     door = net.runtime / "agents" / net.show("anna")["id"]
     until(lambda: not list(door.glob("network*")), "the end of the sockets")
+
+
+def test_a_visit_of_a_killed_daemon_leaves_no_socket(net, until):  # noqa: F811 - fixtures
+    work = net.workspace()
+    net.spawn("anna", work, None, *ALLOW)
+    door = net.runtime / "agents" / net.show("anna")["id"]
+    net.follow("exec", "anna", "--", "sh", "-c", "touch there; sleep 600")
+    until((work / "there").exists, "the command's start")
+    assert len(list(door.glob("network-*"))) == 1
+    net.kill()
+    net.start()
+    until(lambda: not list(door.glob("network-*")), "the removal of its socket")
+    until(lambda: not net.sandboxed(), "the end of its sandbox")
 
 
 def test_an_agent_that_kills_the_relay_harms_itself_only(net, until):  # noqa: F811 - fixtures
@@ -347,7 +360,7 @@ def test_where_the_launcher_works_it_is_the_other_one(house):
         pytest.skip(tried.stderr.decode())
     house.start()
     house.spawn("anna", house.workspace(), "/say hi", *ALLOW)
-    assert house.show("anna")["network_form"] == "transparent"
+    assert "network_form" not in house.show("anna")
     house.spawn("bert", house.directory / "work", "/say hi", "--network", "none")
     assert "network_form" not in house.show("bert")
 
