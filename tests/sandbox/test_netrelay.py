@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -168,7 +169,16 @@ def test_an_end_is_an_end_and_a_cut_is_a_cut(scene):
         assert outside.recv(1) == b""
 
 
-def test_many_connections_and_a_bound(scene):
+@pytest.fixture
+def many_descriptors():
+    """Let this process have more than the usual 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096 if hard == resource.RLIM_INFINITY else min(hard, 4096), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_connections_and_a_bound(many_descriptors, scene):
     held = [scene.connect() for _ in range(netrelay.MOST)]
     waiting = scene.dial()
     scene.nobody_comes(0.1)
@@ -238,7 +248,8 @@ def test_few_descriptors_end_nothing(new_scene):
 )
 def test_the_program_is_as_without_it(tmp_path, program, code, said):
     relay = (sys.executable, "-I", "-S", netrelay.__file__, str(free_port()), str(tmp_path / "s"))
-    done = subprocess.run([*relay, *program], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    path = {"PATH": "/nonexistent:/usr/bin:/bin"}
+    done = subprocess.run([*relay, *program], env=path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (code, said)
 
 
