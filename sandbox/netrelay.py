@@ -69,10 +69,10 @@ def become(program: list[str]) -> OSError:
     for place in places:
         try:
             posix.execv(place + program[0], program)
-        except _NO_SUCH_FILE:
-            continue
         except OSError as problem:
-            found = problem
+            # Of several places the one that has it and can't execute it is worth telling.
+            if not isinstance(problem, _NO_SUCH_FILE) or len(places) == 1:
+                found = problem
     return found
 
 

@@ -163,7 +163,7 @@ TABLE = (
     # Terminals: characters put into somebody else's input are commands.
     Rule("ioctl", 16, 29, "types into a terminal", (Argument(1, (_TIOCSTI, _TIOCLINUX)),)),
 
-    # Files of the workspace are the user's outside too: a program with a set-id bit there would run as the user for everybody.
+    # Files of the workspace are the user's outside too: a program with a set-id bit would run as that user for everybody.
     Rule("chmod", 90, None, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
     Rule("fchmod", 91, 52, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
     Rule("fchmodat", 268, 53, "sets set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),

@@ -151,6 +151,7 @@ class _Walk:
         self._missing: dict[str, None] = {}
         self._seen: dict[str, int] = {}
         self._links: list[str] = []
+        self._named_twice: list[str] = []
         self._beyond: list[str] = []
         self._strict = True
         self._root = ""
@@ -164,6 +165,8 @@ class _Walk:
     def _notes(self) -> Iterable[str]:
         if self._links:
             yield f"links can't be protected: {_some(self._links)}"
+        if self._named_twice:
+            yield f"what has another name (a hard link) can be changed by that: {_some(self._named_twice)}"
         if self._beyond:
             yield f"too much to look through: repositories in {_some(self._beyond)} aren't protected"
 
@@ -220,7 +223,7 @@ class _Walk:
             if kinds[name].is_symlink():
                 self._link(f"{path}/{name}")
             else:
-                self._close(f"{path}/{name}", kinds[name].inode())
+                self._close(f"{path}/{name}", kinds[name].stat(follow_symlinks=False))
         if top:
             for entry in protect.WORKSPACE:
                 if entry.new and entry.name not in kinds:
@@ -236,7 +239,7 @@ class _Walk:
             with nofollow.opened(".git", reading) as directory:
                 self._git_directory(directory, git)
         else:
-            self._close(git, entry.inode())
+            self._close(git, entry.stat(follow_symlinks=False))
 
     def _ancestors(self, path: str) -> None:
         """Keep what a nested repository lies in from being renamed away and made anew."""
@@ -250,23 +253,23 @@ class _Walk:
             self._keep(path, os.fstat(directory).st_ino)
         for entry in protect.GIT:
             self._git_entry(directory, path, entry.name)
-        if self._inode(directory, path, "modules") is not None:
+        if self._stat(directory, path, "modules") is not None:
             self._keep(f"{path}/modules", None)
             with nofollow.opened("modules", directory) as modules:
                 self._modules(modules, f"{path}/modules", 0)
-        if self._inode(directory, path, "worktrees") is not None:
+        if self._stat(directory, path, "worktrees") is not None:
             with nofollow.opened("worktrees", directory) as worktrees:
                 self._worktrees(worktrees, f"{path}/worktrees", own)
 
     def _git_entry(self, directory: int, path: str, name: str) -> None:
         outer = name.rpartition("/")[0]
         if outer:
-            if self._inode(directory, path, outer) is None:
+            if self._stat(directory, path, outer) is None:
                 return
             self._keep(f"{path}/{outer}", None)
-        inode = self._inode(directory, path, name)
-        if inode is not None:
-            self._close(f"{path}/{name}", inode)
+        found = self._stat(directory, path, name)
+        if found is not None:
+            self._close(f"{path}/{name}", found)
         elif f"{path}/{name}" not in self._links:
             self._missing[f"{path}/{name}"] = None
 
@@ -279,7 +282,7 @@ class _Walk:
                 return
             self._keep(inner, None)
             with nofollow.opened(name, directory) as module:
-                if self._inode(module, inner, "HEAD") is not None:
+                if self._stat(module, inner, "HEAD") is not None:
                     self._git_directory(module, inner)
                 else:
                     self._modules(module, inner, depth + 1)
@@ -294,15 +297,15 @@ class _Walk:
             self._keep(inner, None)
             with nofollow.opened(name, directory) as worktree:
                 for file in protect.GIT_WORKTREE:
-                    inode = self._inode(worktree, inner, file)
-                    if inode is not None:
-                        self._close(f"{inner}/{file}", inode)
+                    found = self._stat(worktree, inner, file)
+                    if found is not None:
+                        self._close(f"{inner}/{file}", found)
 
-    def _inode(self, directory: int, path: str, name: str) -> int | None:
-        """Return which file something is, None when there is nothing, or a link, which is noted or refused."""
+    def _stat(self, directory: int, path: str, name: str) -> os.stat_result | None:
+        """Say what something is, None when there is nothing, or a link, which is noted or refused."""
         try:
             with nofollow.opened(name, directory) as found:
-                return os.fstat(found).st_ino
+                return os.fstat(found)
         except OSError as problem:
             if problem.errno == errno.ELOOP:
                 self._link(f"{path}/{name}")
@@ -316,10 +319,26 @@ class _Walk:
         if inode is not None:
             self._seen[path] = inode
 
-    def _close(self, path: str, inode: int) -> None:
+    def _close(self, path: str, found: os.stat_result) -> None:
         self._mounts -= 1
         self._closed[path] = None
-        self._seen[path] = inode
+        self._seen[path] = found.st_ino
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            self._named_twice.append(path)
+        elif stat.S_ISDIR(found.st_mode):
+            self._look_for_links(path)
+
+    def _look_for_links(self, path: str) -> None:
+        """Look for files in a read-only directory that have another name, which may be writable."""
+        with suppress(OSError), nofollow.opened(path) as closed:  # gone since: then nothing of it is mounted either
+            for top, directories, names, directory in os.fwalk(".", dir_fd=closed):
+                self._entries -= len(directories) + len(names)
+                if self._entries < 0 or time.monotonic() > self._until or top.count("/") >= self._bounds.depth:
+                    directories.clear()
+                for name in names:
+                    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                        self._named_twice.append(os.path.normpath(f"{path}/{top}/{name}"))
 
     def _link(self, path: str) -> None:
         if self._strict:

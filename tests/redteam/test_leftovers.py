@@ -110,20 +110,28 @@ def test_what_is_protected_gets_no_second_name(hostile):
         assert set(found.values()) == {"EXDEV"}, found
 
 
-@pytest.mark.xfail(reason="a file that became protected after its turn can still be written by a name it was given in it")
-def test_a_name_given_before_it_was_protected_leads_nowhere(hostile):
-    """A repository that the agent makes is told to the person, who looks, and is protected from the next turn on."""
+def test_a_name_given_before_it_was_protected_is_told(hostile):
+    """A repository that the agent makes is protected from the next turn on; a hard link made before leads into it still."""
     work = hostile.workspace()
-    first = 'subprocess.run(["git", "init", "-q", "sub"], check=True)\nos.link("sub/.git/config", "other")\nanswer = 1'
+    first = """
+subprocess.run(["git", "init", "-q", "sub"], check=True)
+open("sub/.git/hooks/post-checkout", "w").close()
+os.link("sub/.git/config", "other")
+os.link("sub/.git/hooks/post-checkout", "hook")
+answer = 1
+"""
     hostile.spawn("anna", work, first)
-    assert hostile.events("anna", "workspace:unprotected")
-    looked_at = (work / "sub" / ".git" / "config").read_text()
+    assert not any("another name" in event["text"] for event in hostile.events("anna", "workspace:unprotected"))
     script = """
-answer = [tried(lambda: open("sub/.git/config", "a").close())]
+answer = [tried(lambda: open(f"sub/.git/{name}", "a").close()) for name in ("config", "hooks/post-checkout")]
 open("other", "a").write("[core]\\n\\tfsmonitor = ./evil\\n")
 """
-    assert said(hostile.ok("send", "anna", TRIED + script, "--wait")) == ["EROFS"], "the control: by its own name"
-    assert (work / "sub" / ".git" / "config").read_text() == looked_at
+    assert said(hostile.ok("send", "anna", TRIED + script, "--wait")) == ["EROFS", "EROFS"], "the control: by its own name"
+    assert "evil" in (work / "sub" / ".git" / "config").read_text()
+    texts = [event["text"] for event in hostile.events("anna", "workspace:unprotected")]
+    (told,) = [text for text in texts if "another name" in text]
+    assert f"{work}/sub/.git/config" in told
+    assert f"{work}/sub/.git/hooks/post-checkout" in told
 
 
 # For whoever looks

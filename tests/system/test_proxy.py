@@ -186,6 +186,19 @@ def test_a_visit_beside_a_turn(net, until):  # noqa: F811 - fixtures
     until(lambda: not list(door.glob("network*")), "the end of the sockets")
 
 
+def test_a_visit_of_a_killed_daemon_leaves_no_socket(net, until):  # noqa: F811 - fixtures
+    work = net.workspace()
+    net.spawn("anna", work, None, *ALLOW)
+    door = net.runtime / "agents" / net.show("anna")["id"]
+    net.follow("exec", "anna", "--", "sh", "-c", "touch there; sleep 600")
+    until((work / "there").exists, "the command's start")
+    assert len(list(door.glob("network-*"))) == 1
+    net.kill()
+    net.start()
+    until(lambda: not list(door.glob("network-*")), "the removal of its socket")
+    until(lambda: not net.sandboxed(), "the end of its sandbox")
+
+
 def test_an_agent_that_kills_the_relay_harms_itself_only(net, until):  # noqa: F811 - fixtures
     work = net.workspace()
     (work / "kill.py").write_text(
@@ -294,26 +307,29 @@ def test_the_program_is_the_first_and_the_relay_holds_nothing(net, until):  # no
 # Which form it is
 
 
+FORBID = r"""
+import ctypes, os, struct, sys
+unshare, newnet = {"x86_64": 272, "aarch64": 97}[os.uname().machine], 0x40000000
+# What unshare(2) is asked for a network namespace answers EPERM; bubblewrap makes its own with clone(2).
+steps = ((0x20, 0, 0, 0), (0x15, 0, 3, unshare), (0x20, 0, 0, 16), (0x45, 0, 1, newnet))
+steps += ((6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000))
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = struct.pack("HP", len(steps), ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.fixture
-def no_launcher(tmp_path):
-    """A command that starts a program where bubblewrap can make what it needs, and our launcher can't."""
-    if os.geteuid() == 0:
-        # Root's launcher makes its network with the one capability that bubblewrap gets for itself in a user namespace.
-        return ("setpriv", "--inh-caps=-all", "--bounding-set=-sys_admin")
-    # An ordinary user's makes a user namespace around bubblewrap's own two (--disable-userns), and there may be so many.
-    script = 'echo 3 > /proc/sys/user/max_user_namespaces && exec unshare --user --map-user=1000 --map-group=1000 "$@"'
-    return ("unshare", "--user", "--map-root-user", "sh", "-c", script, "sh")
-
-
-def can(prefix):
-    return subprocess.run(
-        [*prefix, "bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False
-    )
+def no_launcher():
+    """A command that starts a program where bubblewrap can make its namespaces, and our launcher can't (seccomp(2))."""
+    if os.uname().machine not in {"x86_64", "aarch64"}:
+        pytest.skip("the number of unshare(2) isn't known here")
+    return (sys.executable, "-c", FORBID)
 
 
 def test_it_is_chosen_by_itself_and_told(house, no_launcher):
-    if (tried := can(no_launcher)).returncode:
-        pytest.skip(tried.stderr.decode())
     house.start(prefix=no_launcher)
     work = house.workspace()
     house.spawn("anna", work, "/shell curl -sS http://evil.test/; ls /sys/class/net", *ALLOW)
@@ -326,6 +342,7 @@ def test_it_is_chosen_by_itself_and_told(house, no_launcher):
     ).stdout  # fmt: skip
     (line,) = (line for line in doctor.splitlines() if "network " in line)
     assert "filtered networks have the proxy form" in line
+    assert "unshare: Operation not permitted" in line
     # Who insists on the other one gets none, and never the machine's own.
     house.stop()
     house.start(config='[sandbox]\nfiltered = "transparent"\n', prefix=no_launcher)
