@@ -1,4 +1,4 @@
-"""What the `filtered` network costs: a launch beside bare bubblewrap, and a large download beside direct loopback.
+"""What the `filtered` network costs in both forms: a launch beside bare bubblewrap, a large download beside direct loopback.
 
 `python benchmarks/network.py`; only loopback and namespaces of its own.
 """
@@ -8,20 +8,25 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import trio
 
-from sandbox import launch
+from sandbox import launch, netrelay
 from substrat.core.names import AllowList
-from substrat.daemon import netns
+from substrat.daemon import netns, sockets
 from substrat.daemon.gateway import Gateway, Names
+from substrat.daemon.proxy import Proxy
 
 BWRAP = ("/usr/bin/bwrap", "--unshare-user", "--unshare-pid", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
+RELAY = (sys.executable, "-I", "-S", netrelay.__file__, str(netrelay.PORT))
 SIZE = 1 << 30
 READ = """
 import socket, sys, time
-s = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); b = bytearray(1 << 20); n = 0; t = time.perf_counter()
+s = socket.create_connection(("127.0.0.1", int(sys.argv[-1])))
+if len(sys.argv) > 2: s.sendall(f"CONNECT 127.0.0.1:{sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+b = bytearray(1 << 20); n = 0; t = time.perf_counter()
 while k := s.recv_into(b): n += k
 print(n / (time.perf_counter() - t))
 """
@@ -39,7 +44,7 @@ def launches(command, count=40):
 def serve(listener):
     """Send `SIZE` bytes to whoever connects, in a process of its own."""
     if os.fork() == 0:
-        for _ in range(2):
+        for _ in range(3):
             connection, _ = listener.accept()
             data = bytes(1 << 20)
             for _ in range(SIZE // len(data)):
@@ -62,18 +67,46 @@ async def through_the_gateway(port):
     return float(said)
 
 
+async def through_the_proxy(port):
+    allow = AllowList.of((f"127.0.0.1:{port}",))
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "network.sock")
+        listener = sockets.listen(path, 0o600)
+        relayed = (*RELAY, path, sys.executable, "-c", READ, str(port), str(netrelay.PORT))
+        command = (
+            "/usr/bin/unshare",
+            "--user",
+            "--map-root-user",
+            "--net",
+            "/bin/sh",
+            "-c",
+            'ip link set lo up; exec "$@"',
+            "",
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Proxy(allow, lambda _: None).serve, listener)
+            process = await trio.lowlevel.open_process((*command, *relayed), stdout=subprocess.PIPE)
+            said = b"".join([piece async for piece in process.stdout])
+            nursery.cancel_scope.cancel()
+    return float(said)
+
+
 def main():
     bare = launches([*BWRAP, "--unshare-net", "/bin/true"])
-    filtered = launches([*launch.launcher("-", (80, 443)), *BWRAP, "/bin/true"])
-    print(f"launch: bare bwrap {bare:.1f} ms, filtered {filtered:.1f} ms: {filtered - bare:.1f} ms more")
+    transparent = launches([*launch.launcher("-", (80, 443)), *BWRAP, "/bin/true"])
+    proxied = launches([*BWRAP, "--unshare-net", *RELAY, "/nonexistent", "/bin/true"])
+    for form, taken in (("transparent", transparent), ("proxy", proxied)):
+        print(f"launch: bare bwrap {bare:.1f} ms, {form} {taken:.1f} ms: {taken - bare:.1f} ms more")
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     serve(listener)
     direct = float(subprocess.run([sys.executable, "-c", READ, str(port)], capture_output=True, check=True).stdout)
     gated = trio.run(through_the_gateway, port)
-    print(
-        f"download: direct {direct / 1e6:.0f} MB/s, through the gateway {gated / 1e6:.0f} MB/s: {gated / direct:.2f} of it"
-    )
+    relayed = trio.run(through_the_proxy, port)
+    for form, rate in (("gateway", gated), ("relay and the proxy", relayed)):
+        print(
+            f"download: direct {direct / 1e6:.0f} MB/s, through the {form} {rate / 1e6:.0f} MB/s: {rate / direct:.2f} of it"
+        )
 
 
 if __name__ == "__main__":
