@@ -84,7 +84,7 @@ class Furnisher:
         self.stand_ins = StandIns(registry)
         self._git = Git(environ)
         self._bubblewrap: host.Bubblewrap | None = None
-        self._form: Form | None = None
+        self._form: tuple[tuple[str, ...], Form] | None = None
         self._left_out: dict[program.Program, frozenset[str]] = {}
 
     @property
@@ -190,7 +190,9 @@ class Furnisher:
         """
         if agent.policy.network is not Network.FILTERED:
             return None
-        if self._form is None:
+        launcher = launch.netlaunch()
+        # Root may have given the launcher a path and a profile of its own since.
+        if self._form is None or self._form[0] != launcher:
             wanted, python = self._config.sandbox.filtered, program.find_python()[0]
             found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted)
             if found.form is None:
@@ -200,8 +202,8 @@ class Furnisher:
             if found.obstacle is not None:
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
                 log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
-            self._form = found.form
-        return self._form
+            self._form = launcher, found.form
+        return self._form[1]
 
     # Before a sandbox
 

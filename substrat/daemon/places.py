@@ -366,12 +366,12 @@ class AgentPlace(NamedTuple):
 
 
 def _read_bounded(path: str, size: int) -> bytes:
-    """Return a file's last bytes; a missing file is empty."""
+    """Return a file's last bytes; a missing file is empty, and one whose writer has taken the right to read it away."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return b""
 
 

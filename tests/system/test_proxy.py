@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.netrelay import PORT
+from tests.system.test_limits import kill_outer
 from tests.system.test_network import ALLOW, CURL, net, run, told, world  # noqa: F401 - fixtures
 
 QUICK = 10.0
@@ -234,7 +235,7 @@ def test_a_turn_ends_as_without_it(net, until, how):  # noqa: F811 - fixtures
             net.held(name, work, *network)
             began = time.monotonic()
             if how == "is killed":
-                net.kill_sandboxed()
+                kill_outer(net)  # its exit code is nobody's any more, whoever dies first
             else:
                 net.ok("suspend", name)
         else:

@@ -99,7 +99,7 @@ def _network(network: dict[str, object]) -> Iterator[tuple[str, str]]:
     if isinstance(allow, list):
         yield "  allows", ", ".join(map(output.text_of, allow)) or "nothing"
     found = [entry for entry in decisions if isinstance(entry, dict)] if isinstance(decisions, list) else []
-    for title, wanted in (("  let through", True), ("  refused", False)):
+    for title, wanted in (("  passed", True), ("  refused", False)):
         for text in dict.fromkeys(output.text_of(entry.get("text")) for entry in found if entry.get("allowed") is wanted):
             yield title, output.one_line(text)
 
