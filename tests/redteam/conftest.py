@@ -1,5 +1,14 @@
 """The red team's daemon is the system tests'."""
 
+import pytest
+
+from tests.redteam.hostile import PROGRAM
 from tests.system.conftest import _shared, house, shared, until
 
 __all__ = ["_shared", "house", "shared", "until"]
+
+
+@pytest.fixture
+def hostile(house):
+    """A daemon whose agents do what their prompts say, as Python."""
+    return house.start(agent=house.program(PROGRAM))

@@ -1,5 +1,7 @@
 """An agent program that does whatever Python its prompt holds, inside its sandbox, and what such prompts begin with."""
 
+import json
+
 PROGRAM = """
 begin()
 exec(compile(prompt, "prompt", "exec"), globals())
@@ -80,3 +82,18 @@ def door_path():
     return servers["substrat"]["env"]["SUBSTRAT_SOCKET"]
 
 """
+
+
+def said(agent):
+    """What an agent's attack came to; its turn must have gone well."""
+    assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
+    return json.loads(agent["turn"]["result"])
+
+
+def again(house, name, code):
+    """Suspend, kill the daemon, start another one, and let the agent attack again."""
+    house.ok("suspend", name)
+    house.kill()
+    house.start()
+    house.ctl("resume", name, "--wait", "--prompt-file", "-", stdin=code.encode())
+    return said(house.wait(name))

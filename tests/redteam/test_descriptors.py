@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.redteam.hostile import DOOR, PROGRAM, TRIED
+from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
 from tests.system.conftest import PROGRAMS
 
 # The files and programs behind every descriptor that is to be seen; what can be opened for writing is written to.
@@ -44,16 +44,6 @@ for pid in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
 )
 EVERYBODY = "seen = lambda pid: True\n"
 CANARY = "canary-in-the-daemons-environment"
-
-
-@pytest.fixture
-def hostile(house):
-    return house.start(agent=house.program(PROGRAM))
-
-
-def said(agent):
-    assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
-    return json.loads(agent["turn"]["result"])
 
 
 def outside(code, *arguments, **how):

@@ -31,11 +31,6 @@ def well(house):
     return True
 
 
-@pytest.fixture
-def hostile(house):
-    return house.start(agent=house.program(PROGRAM))
-
-
 def start_with_door(house, source, **how):
     """Start a daemon whose agents all run this source, which has a `Door`."""
     house.start(agent=house.program(DOOR + source), **how)

@@ -10,26 +10,7 @@ import sys
 
 import pytest
 
-from tests.redteam.hostile import PROGRAM, TRIED
-
-
-@pytest.fixture
-def hostile(house):
-    return house.start(agent=house.program(PROGRAM))
-
-
-def said(agent):
-    assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
-    return json.loads(agent["turn"]["result"])
-
-
-def again(house, name, code):
-    """Suspend, kill the daemon, start another one, and let the agent attack again."""
-    house.ok("suspend", name)
-    house.kill()
-    house.start()
-    house.ctl("resume", name, "--wait", "--prompt-file", "-", stdin=code.encode())
-    return said(house.wait(name))
+from tests.redteam.hostile import TRIED, again, said
 
 
 def outside(code, cwd):

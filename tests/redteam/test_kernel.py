@@ -17,6 +17,7 @@ import pytest
 from sandbox import host, launch, seccomp
 from sandbox.spec import Devices, Processes, Spec
 from tests.redteam import attempts
+from tests.redteam.hostile import said
 from tests.system.conftest import House
 
 MACHINE = os.uname().machine
@@ -48,11 +49,6 @@ def prepare(directory):
     numbers = {rule.name: getattr(rule, MACHINE) for rule in seccomp.TABLE}
     (directory / "numbers.json").write_text(json.dumps(numbers))
     shutil.copy(SCRIPT, directory / "attempts.py")
-
-
-def said(agent):
-    assert agent["turn"]["outcome"] == "success", agent["turn"]
-    return json.loads(agent["turn"]["result"])
 
 
 @pytest.fixture(scope="module")

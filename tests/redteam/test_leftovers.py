@@ -11,19 +11,8 @@ import sys
 
 import pytest
 
-from tests.redteam.hostile import PROGRAM, TRIED
+from tests.redteam.hostile import PROGRAM, TRIED, said
 from tests.system.conftest import PROGRAMS
-
-
-@pytest.fixture
-def hostile(house):
-    return house.start(agent=house.program(PROGRAM))
-
-
-def said(agent):
-    assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
-    return json.loads(agent["turn"]["result"])
-
 
 # For whoever deletes
 

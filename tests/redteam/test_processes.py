@@ -10,28 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.redteam.hostile import PROGRAM
+from tests.redteam.hostile import PROGRAM, again, said
 from tests.system.conftest import PRELUDE
-
-
-def said(agent):
-    assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
-    return json.loads(agent["turn"]["result"])
-
-
-@pytest.fixture
-def hostile(house):
-    return house.start(agent=house.program(PROGRAM))
-
-
-def again(house, name, code):
-    """Suspend, kill the daemon, start another one, and let the agent attack again."""
-    house.ok("suspend", name)
-    house.kill()
-    house.start()
-    house.ok("resume", name, code, "--wait")
-    return said(house.wait(name))
-
 
 # 16, 17: becoming more
 
