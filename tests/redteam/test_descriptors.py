@@ -155,7 +155,6 @@ answer = tried(lambda: os.write(os.open("/proc/self/fd/0", os.O_RDWR), b"EVIL"))
 )
 
 
-@pytest.mark.xfail(reason="a file that is lent to `exec` can be opened again through /proc/self/fd, for writing too")
 def test_a_file_that_is_lent_for_reading_is_not_written(hostile):
     """`substratctl exec anna -- make < notes`: what is run may be hostile, and notes lie outside of its workspace."""
     work, notes = hostile.workspace(), hostile.home / "notes"
