@@ -1,9 +1,8 @@
-"""This process's standard input, output and error lent to a command that the daemon runs; nothing runs here.
+"""A command that the daemon runs, between this process's standard input, output and error; nothing runs here.
 
-Where they are pipes or files the command has them itself. Where input and output are a terminal it gets one of its own
-(pty(7)), and bytes are carried between the two: so it can't touch the person's terminal, and job control works. Where only
-some are, as in front of `| less`, it has the person's: it can read and write there, and the system call filter refuses it
-the calls that type into one.
+It has none of the three itself. Where input and output are a terminal it gets one of its own (pty(7)), so it can't touch
+the person's and job control works; everything else is carried through pipes (`carrying`). Where only one of the two is a
+terminal, as in front of `| less`, it has pipes only: it prints there, and what is typed is left to whoever else reads it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ import tty
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 from substrat import errors, paths
+from substrat.cli.carrying import CHUNK, Carrier
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+    from collections.abc import Iterable, Iterator
 
+    from substrat.cli.carrying import Watched
     from substrat.cli.connection import Connection
 
-_CHUNK = 1 << 16
 _FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 # Asked for a second time, these end a command that took no notice of the first.
 _INSISTENT = (signal.SIGHUP, signal.SIGTERM)
 
 
 def run(connection: Connection, agent: str, command: list[str]) -> int:
-    """Have a command run in an agent's sandbox, with this process's descriptors.
+    """Have a command run in an agent's sandbox, with this process's input, output and signals.
 
     Args:
         connection: to the daemon.
@@ -45,22 +44,25 @@ def run(connection: Connection, agent: str, command: list[str]) -> int:
         The command's exit status.
 
     Raises:
-        SubstratError: it couldn't be run.
+        SubstratError: it couldn't be run, or not all that it read or wrote could be carried.
         ConnectionLost: the daemon went away, and the command with it.
     """
     with ExitStack() as stack:
         # First in, last out: no signal comes between a person and their terminal as it was.
         signals = stack.enter_context(_signals())
         terminal = stack.enter_context(_terminal()) if os.isatty(0) and os.isatty(1) else None
+        # What is a terminal is then the command's terminal.
+        carrier = Carrier([number for number in range(3) if terminal is None or not os.isatty(number)])
+        stack.enter_context(closing(carrier))
         listener = stack.enter_context(closing(_Listener(connection)))
         params: dict[str, object] = {"agent": agent, "command": command, "descriptors": listener.path}
         if terminal is not None:
             params["terminal"] = os.environ.get("TERM") or "dumb"
         number = connection.submit("agent.exec", params)
         connection.send_queued()
-        loan = _Loan(connection, number, listener, terminal, signals)
-        loan.serve_to_the_end()
+        _Loan(connection, number, listener, terminal, carrier, signals).serve_to_the_end()
     result = connection.take_answer(number)
+    carrier.check()
     if not isinstance(result, dict):
         raise errors.SubstratError("the daemon's answer to agent.exec has another form than expected: upgrade it")
     return int(result["exit_code"])
@@ -87,7 +89,7 @@ class _Terminal:
     def take(self) -> bool:
         """Take what the person typed; False when nothing comes any more."""
         try:
-            self.pending = os.read(0, _CHUNK)
+            self.pending = os.read(0, CHUNK)
         except OSError:
             return False
         return bool(self.pending)
@@ -100,7 +102,7 @@ class _Terminal:
     def show(self) -> bool:
         """Show what the command printed; False when there is nothing to show now, or will never be."""
         try:
-            data = os.read(self.master, _CHUNK)
+            data = os.read(self.master, CHUNK)
         except BlockingIOError:
             return False
         except OSError as problem:
@@ -113,56 +115,66 @@ class _Terminal:
 
 
 class _Loan:
-    """What goes on while a command runs: its descriptors are handed over, signals and a terminal's bytes carried."""
+    """What goes on while a command runs: its descriptors are handed over, signals and bytes carried."""
 
     def __init__(
-        self, connection: Connection, number: int, listener: _Listener, terminal: _Terminal | None, signals: int
+        self,
+        connection: Connection,
+        number: int,
+        listener: _Listener,
+        terminal: _Terminal | None,
+        carrier: Carrier,
+        signals: int,
     ) -> None:
         self._connection = connection
         self._number = number
         self._listener: _Listener | None = listener
         self._terminal = terminal
+        self._carrier = carrier
         self._signals = signals
         self._channel: socket.socket | None = None
         self._typing = terminal is not None
         self._seen: set[int] = set()
 
     def serve_to_the_end(self) -> None:
-        """Serve until the daemon has answered and everything the command printed is shown."""
+        """Serve until the daemon has answered and everything the command printed is written."""
         try:
             while not self._connection.has_answer(self._number):
-                ready = dict(self._poll().poll())
-                for descriptor, handle in self._handlers().items():
-                    if ready.get(descriptor):
-                        handle()
-            while self._terminal is not None and self._terminal.show():
-                pass
+                _serve(self._watched())
+        except errors.ConnectionLost:
+            self._carry_the_rest()
+            raise
         finally:
-            if self._channel is not None:
-                self._channel.close()
+            self._hang_up()
+        self._carry_the_rest()
 
-    def _handlers(self) -> dict[int, Any]:
-        found: dict[int, Any] = {self._signals: self._take_signals}
-        if self._terminal is not None:
-            found[self._terminal.master] = self._carry
-            found[0] = self._type
+    def _watched(self) -> Iterator[Watched]:
+        yield self._signals, select.POLLIN, self._take_signals
         if self._listener is not None:
-            found[self._listener.fileno()] = self._hand_over
-        return {**found, self._connection.fileno(): self._connection.take_in}
+            yield self._listener.fileno(), select.POLLIN, self._hand_over
+        else:
+            # Nobody has the other ends open before they were handed over, nor after the end, which the answer tells.
+            yield from self._carrier.watched()
+            if self._terminal is not None:
+                pending = self._terminal.pending
+                yield self._terminal.master, select.POLLIN | (select.POLLOUT if pending else 0), self._carry
+                if self._typing and not pending:
+                    yield 0, select.POLLIN, self._type
+        yield self._connection.fileno(), select.POLLIN, self._connection.take_in
 
-    def _poll(self) -> select.poll:
-        poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
-        poll.register(self._signals, select.POLLIN)
-        if self._listener is not None:
-            poll.register(self._listener, select.POLLIN)
-        elif self._terminal is not None:
-            # Nobody has the other end open before it was handed over, nor after the end, which the answer tells.
-            pending = self._terminal.pending
-            poll.register(self._terminal.master, select.POLLIN | (select.POLLOUT if pending else 0))
-            if self._typing and not pending:
-                poll.register(0, select.POLLIN)
-        return poll
+    def _carry_the_rest(self) -> None:
+        """Carry what is left when the command is gone; a signal, which is nobody's now, ends this as any program."""
+        self._hang_up()
+        while self._terminal is not None and self._terminal.show():
+            pass
+        self._carrier.finish()
+        while rest := list(self._carrier.watched()):
+            _serve([(self._signals, select.POLLIN, self._take_signals), *rest])
+
+    def _hang_up(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
     def _hand_over(self) -> None:
         assert self._listener is not None
@@ -170,9 +182,9 @@ class _Loan:
         if channel is None:
             return
         self._channel, self._listener = channel, None
-        slave = self._terminal.slave if self._terminal is not None else None
-        lent = [slave if slave is not None and os.isatty(number) else number for number in range(3)]
-        socket.send_fds(channel, [b"\0"], lent)
+        slave = self._terminal.slave if self._terminal is not None else -1
+        socket.send_fds(channel, [b"\0"], [self._carrier.lent.get(number, slave) for number in range(3)])
+        self._carrier.let_go()
         if self._terminal is not None:
             os.close(self._terminal.slave)
             self._terminal.slave = -1
@@ -203,6 +215,17 @@ class _Loan:
         if self._terminal.pending:
             self._terminal.give()
         self._terminal.show()
+
+
+def _serve(watched: Iterable[Watched]) -> None:
+    """Wait until something has come, and have it worked on."""
+    poll = select.poll()
+    handlers = {}
+    for descriptor, events, handle in watched:
+        poll.register(descriptor, events)
+        handlers[descriptor] = handle
+    for descriptor, _ in poll.poll():
+        handlers[descriptor]()
 
 
 def complete_descriptors() -> None:

@@ -145,7 +145,6 @@ answer = tried(lambda: os.write(os.open("/proc/self/fd/0", os.O_RDWR), b"EVIL"))
 )
 
 
-@pytest.mark.xfail(reason="a file that is lent to `exec` can be opened again through /proc/self/fd, for writing too")
 def test_a_file_that_is_lent_for_reading_is_not_written(hostile):
     """`substratctl exec anna -- make < notes`: what is run may be hostile, and notes lie outside of its workspace."""
     work, notes = hostile.workspace(), hostile.home / "notes"
@@ -162,6 +161,41 @@ def test_a_file_that_is_lent_for_reading_is_not_written(hostile):
         done = subprocess.run(command, env=environment, stdin=lent, capture_output=True, text=True, check=True)
     assert done.stdout
     assert notes.read_text() == "precious\n"
+
+
+ALL_THREE = """
+import json, os, stat
+kinds = [stat.S_ISFIFO(os.fstat(number).st_mode) for number in range(3)]
+for number in range(3):
+    os.fchmod(number, 0o4777)
+for number in (1, 2):
+    os.write(os.open(f"/proc/self/fd/{number}", os.O_RDWR), json.dumps(kinds).encode())
+"""
+
+
+def test_of_what_exec_is_given_a_command_has_nothing_itself(hostile):
+    """Neither files nor /dev/null, whose mode it would change for everybody where the daemon is root's, nor a terminal."""
+    work, out, err = hostile.workspace(), hostile.home / "out", hostile.home / "err"
+    hostile.spawn("anna", work)
+    (work / "tool.py").write_text(ALL_THREE)
+    environment = hostile.environment(SUBSTRAT_SOCKET=str(hostile.socket))
+    command = [PROGRAMS / "substratctl", "exec", "anna", "--", "python3", "tool.py"]
+    before = os.stat(os.devnull).st_mode
+    for path in (out, err):
+        path.touch(0o600)
+    with out.open("r+b") as lent, err.open("r+b") as other:
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=lent, stderr=other, check=True)
+    for path in (out, err):
+        assert json.loads(path.read_text()) == [True, True, True]
+        assert path.stat().st_mode & 0o7777 == 0o600
+    assert os.stat(os.devnull).st_mode == before
+    master, slave = os.openpty()
+    os.fchmod(slave, 0o600)
+    subprocess.run(command, env=environment, stdin=slave, stdout=subprocess.DEVNULL, stderr=slave, check=True)
+    assert json.loads(os.read(master, 4096)) == [True, True, True]
+    assert os.fstat(slave).st_mode & 0o7777 == 0o600
+    os.close(master)
+    os.close(slave)
 
 
 # What is sent and leased

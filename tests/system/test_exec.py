@@ -1,10 +1,12 @@
 """`substratctl exec`: a command in a sandbox like the agent's, on pipes and on a terminal, and what is left of it."""
 
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -34,13 +36,13 @@ def look(house, name, *before):
 
 
 class Screen:
-    """A substratctl on a terminal of its own."""
+    """A program on a terminal of its own."""
 
-    def __init__(self, house, *arguments, **environment):
+    def __init__(self, house, *arguments, program=PROGRAMS / "substratctl"):
         self.pid, self.master = pty.fork()
         if self.pid == 0:
-            environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TERM="xterm", **environment)
-            os.execve(PROGRAMS / "substratctl", ["substratctl", *arguments], environment)
+            environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TERM="xterm")
+            os.execve(program, [program, *arguments], environment)
         self.shown = ""
 
     def type(self, text):
@@ -65,6 +67,25 @@ class Screen:
         _, status = os.waitpid(self.pid, 0)
         os.close(self.master)
         return os.waitstatus_to_exitcode(status)
+
+
+def shell(house, line, **how):
+    """Run a line of bash's, in which EXEC is what runs a command in anna's sandbox."""
+    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), EXEC=f"{PROGRAMS}/substratctl exec anna --")
+    return subprocess.run(
+        ["bash", "-c", line],
+        env=environment,
+        capture_output=True,
+        cwd=house.directory,
+        timeout=PATIENCE,
+        check=False,
+        **how,
+    )
+
+
+def on_a_terminal(house, line):
+    """The same on a terminal."""
+    return Screen(house, "-c", f"EXEC='{PROGRAMS}/substratctl exec anna --'; {line}", program="/bin/bash")
 
 
 def left_over(house):
@@ -102,6 +123,142 @@ def test_input_output_and_errors_are_the_commands_own(anna):
     data = bytes(range(256)) * 4096
     done = anna.ctl("exec", "anna", "--", "sh", "-c", "cat; echo complaint >&2", stdin=data)
     assert (done.code, done.raw, done.err) == (0, data, "complaint\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["$EXEC cat < given > got", "$EXEC cat > got < <(cat given)", "cat given | $EXEC cat | cat > got"]
+)
+def test_much_goes_through_unchanged(anna, line):
+    data = os.urandom(5_000_001)
+    (anna.directory / "given").write_bytes(data)
+    done = shell(anna, line)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (anna.directory / "got").read_bytes() == data
+
+
+def test_output_and_errors_stay_apart_and_in_order_where_they_are_one(anna):
+    script = "$EXEC sh -c 'for n in $(seq 500); do echo out $n; echo err $n >&2; done'"
+    apart = shell(anna, script)
+    assert apart.stdout.decode() == "".join(f"out {number}\n" for number in range(1, 501))
+    assert apart.stderr.decode() == "".join(f"err {number}\n" for number in range(1, 501))
+    wanted = "".join(f"out {number}\nerr {number}\n" for number in range(1, 501))
+    assert shell(anna, f"{script} 2>&1").stdout.decode() == wanted
+    shell(anna, f"echo before > log; {script} >> log 2>&1")
+    assert (anna.directory / "log").read_text() == "before\n" + wanted
+
+
+@pytest.mark.parametrize("given", [b"", b"x" * 1_000_000])
+@pytest.mark.parametrize("command", ["exit 3", "exec <&-; sleep 0.1; exit 3", "head -c 10; exit 3"])
+def test_a_command_that_does_not_read_its_input_ends_as_ever(anna, given, command):
+    """Neither what it leaves is waited for, nor the end of an input that stays open."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    if given:
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, len(given))
+        os.write(writing, given)
+    command = command if given else command.replace("head -c 10;", "")
+    done = shell(anna, f"$EXEC sh -c '{command}'", stdin=reading)
+    os.close(writing)
+    os.close(reading)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_an_endless_input_is_read_as_far_as_it_is_wanted(anna):
+    done = shell(anna, "$EXEC head -c 300000 < /dev/zero")
+    assert (done.returncode, done.stdout) == (0, bytes(300_000))
+    assert shell(anna, "yes | $EXEC head -n 2").stdout == b"y\ny\n"
+
+
+def test_what_is_not_read_of_a_file_is_left_to_the_next(anna):
+    lines = "".join(f"{number}\n" for number in range(30_000))
+    (anna.directory / "lines").write_text(lines)
+    done = shell(anna, "while read line; do $EXEC true; $EXEC head -c 2; cat; done < lines")
+    assert done.stdout.decode() == lines.removeprefix("0\n")
+    # No more is given back than was taken, whatever the command writes into its own input.
+    spoil = "head -c 50000 /dev/zero > /proc/self/fd/0"
+    (anna.directory / "short").write_text("one\ntwo\n")
+    assert shell(anna, f"{{ read first; $EXEC sh -c '{spoil}'; cat; }} < short").stdout == b"two\n"
+
+
+def test_what_could_not_be_read_or_written_is_told(anna):
+    done = shell(anna, "$EXEC echo hello > /dev/full")
+    assert done.returncode == 1
+    assert b"standard output can't be written" in done.stderr
+    assert b"no space left on device" in done.stderr
+    here, there = socket.socketpair()
+    here.send(b"unread")
+    there.close()
+    with here:
+        done = shell(anna, "$EXEC cat", stdin=here)
+    assert done.returncode == 1
+    assert b"standard input can't be read: connection reset" in done.stderr
+    assert shell(anna, "$EXEC cat 0> /dev/null").returncode == 0, "as nohup has it"
+    assert shell(anna, "$EXEC sh -c 'cat; echo hello; exit 3' < /dev/null > /dev/null 2>&1").returncode == 3
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_the_callers_descriptors_stay_as_they_are(anna, blocking):
+    data = bytes(range(256)) * 4096
+    (reading, feed), (drain, writing) = os.pipe(), os.pipe()
+    for descriptor in (reading, writing):
+        os.set_blocking(descriptor, blocking)
+    environment = anna.environment(SUBSTRAT_SOCKET=str(anna.socket))
+    command = [PROGRAMS / "substratctl", "exec", "anna", "--", "cat"]
+    with subprocess.Popen(command, env=environment, stdin=reading, stdout=writing) as process:
+        received = b""
+        for start in range(0, len(data), 8192):
+            os.write(feed, data[start : start + 8192])
+            received += os.read(drain, 8192)
+            assert [os.get_blocking(reading), os.get_blocking(writing)] == [blocking] * 2
+        os.close(feed)
+        os.close(writing)
+        while more := os.read(drain, 65536):
+            received += more
+    os.close(reading)
+    os.close(drain)
+    assert (process.returncode, received) == (0, data)
+
+
+def test_a_reader_that_is_slow_holds_no_signal_up(anna, until):
+    work = anna.directory / "work"
+    script = "trap 'echo caught >&2; exit 9' TERM; head -c 5000000 /dev/zero & touch up; while :; do sleep 0.01; done"
+    process = anna.follow("exec", "anna", "--", "sh", "-c", script)
+    until((work / "up").exists)
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr.read(7) == b"caught\n"
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 9
+    assert not out.strip(b"\0")
+
+
+def test_one_that_never_reads_is_waited_for_until_a_signal(anna, until):
+    work = anna.directory / "work"
+    process = anna.follow("exec", "anna", "--", "sh", "-c", "head -c 100000 /dev/zero; echo done > up")
+    until(lambda: (work / "up").exists() and left_over(anna) == [])
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+def test_what_was_printed_before_the_daemon_ended_is_there(daemon, until):
+    work = daemon.workspace()
+    daemon.spawn("anna", work, None, "--network", "none")
+    process = daemon.follow("exec", "anna", "--", "sh", "-c", "head -c 100000 /dev/zero; touch up; sleep 1000")
+    until((work / "up").exists)
+    daemon.kill()
+    until(lambda: not daemon.sandboxed())
+    out, complaint = process.communicate(timeout=PATIENCE)
+    assert out == bytes(100_000)
+    assert process.returncode == 3
+    assert b"the daemon at" in complaint
+
+
+def test_a_reader_that_has_had_enough(anna):
+    done = shell(anna, "$EXEC yes | head -n 1; echo ${PIPESTATUS[0]}")
+    assert (done.stdout, done.stderr) == (b"y\n141\n", b"")
+    # Also when the command prints nothing more: its output tells it.
+    done = shell(anna, "$EXEC sh -c 'echo hello; exec tail -f /dev/null' | head -n 1; echo ${PIPESTATUS[0]}")
+    assert done.stdout.splitlines()[0] == b"hello"
 
 
 @pytest.mark.parametrize("network", ["none", "filtered"])
@@ -347,6 +504,25 @@ def test_a_sandbox_cannot_type_into_the_persons_terminal(anna):
     screen = Screen(anna, "exec", "anna", "--", "/usr/bin/python3", "-c", script)
     assert screen.end() == 1
     assert "PermissionError" in screen.shown
+
+
+def test_in_front_of_a_pager_what_is_typed_is_the_pagers(anna):
+    screen = on_a_terminal(anna, "$EXEC sh -c 'cat; echo ready' | (sed s/y/ied/; read -r word < /dev/tty; echo got $word)")
+    screen.until("readied")
+    screen.type("something\n")
+    screen.until("got something")
+    assert screen.end() == 0
+
+
+def test_a_terminal_and_something_else(anna):
+    screen = on_a_terminal(anna, "echo hello | $EXEC sh -c 'cat; test -t 1 || echo a pipe; echo complaint >&2'")
+    assert screen.end() == 0
+    assert screen.shown.split("\r\n") == ["hello", "a pipe", "complaint", ""]
+    script = "sh -c 'test -t 0 && test -t 1 && ! test -t 2 && tty > /dev/null; seq 100000 >&2; echo shown'"
+    screen = on_a_terminal(anna, f"$EXEC {script} 2> {anna.directory}/errors")
+    assert screen.end() == 0
+    assert screen.shown == "shown\r\n"
+    assert (anna.directory / "errors").read_text().splitlines()[-1] == "100000"
 
 
 def test_the_wire(anna):

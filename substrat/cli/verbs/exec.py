@@ -15,7 +15,8 @@ COMMAND = Command(
     notes=(
         "Without a command it is a shell. The sandbox is as the agent's next turn will find it; a turn may be\n"
         "running beside it. Input, output and exit status are the command's own; 127: it isn't there inside.\n"
-        "What it leaves running is killed."
+        "What it leaves running is killed. Where input and output are both a terminal it has one\n"
+        "too; otherwise it has pipes, and what is typed isn't for it."
     ),
 )
 _SHELL = "/bin/sh"
@@ -29,7 +30,7 @@ def run(arguments: Arguments) -> int:
     from substrat.cli import lending
 
     name, *command = arguments.words
-    # Before there is a socket: it would get the number of one that is closed, and be lent.
+    # Before there is a socket: it would get the number of one that is closed, and be read or written.
     lending.complete_descriptors()
     with Connection() as connection:
         return lending.run(connection, name, command or [_SHELL])
