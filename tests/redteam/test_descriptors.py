@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
 from tests.system.conftest import PROGRAMS
 
