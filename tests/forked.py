@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import itertools
 import json
 import os
 import select
@@ -31,19 +32,20 @@ class Forked:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, mother, pid):
+    def __init__(self, mother, number, pid):
         self._mother = mother
+        self._number = number
         self.pid = pid
         self.returncode = None
 
     def poll(self):
         if self.returncode is None:
-            self.returncode = self._mother.status(self.pid, 0)
+            self.returncode = self._mother.status(self._number, 0)
         return self.returncode
 
     def wait(self, timeout=None):
         if self.returncode is None:
-            self.returncode = self._mother.status(self.pid, timeout)
+            self.returncode = self._mother.status(self._number, timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(["substratd"], timeout)
         return self.returncode
@@ -70,6 +72,7 @@ class Mother:
             command = [sys.executable, "-I", __file__]
             self._process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=subprocess.DEVNULL, cwd="/")
         self._lines = self._socket.makefile("rb", buffering=0)  # else what `select` would tell is read already
+        self._numbers = itertools.count()  # the kernel gives a pid out again
         self._ended = {}
         atexit.register(self._end)
 
@@ -80,28 +83,29 @@ class Mother:
 
     def bear(self, arguments, *, environment, log, directory):
         """Start a daemon that writes to a file that is there."""
-        request = [[os.fspath(word) for word in arguments], environment, os.fspath(log), os.fspath(directory)]
+        number = next(self._numbers)
+        request = [number, [os.fspath(word) for word in arguments], environment, os.fspath(log), os.fspath(directory)]
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         while True:
-            kind, pid = self._read()
+            kind, _, pid = self._read()
             if kind == "born":
-                return Forked(self, pid)
+                return Forked(self, number, pid)
 
-    def status(self, pid, timeout):
+    def status(self, number, timeout):
         """How a daemon ended; None if it didn't in so many seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while pid not in self._ended:
+        while number not in self._ended:
             left = None if deadline is None else max(0, deadline - time.monotonic())
             if not select.select([self._socket], [], [], left)[0]:
                 return None
             self._read()
-        return self._ended[pid]
+        return self._ended[number]
 
     def _read(self):
-        kind, pid, *status = json.loads(self._lines.readline())
+        kind, number, value = json.loads(self._lines.readline())
         if kind == "ended":
-            (self._ended[pid],) = status
-        return kind, pid
+            self._ended[number] = value
+        return kind, number, value
 
 
 @functools.cache
@@ -135,24 +139,26 @@ def wait_for_requests(control):
             if descriptor in daemons:
                 poll.unregister(descriptor)
                 os.close(descriptor)
-                pid, status = os.waitpid(daemons.pop(descriptor), 0)
+                number, pid = daemons.pop(descriptor)
+                _, status = os.waitpid(pid, 0)
                 with contextlib.suppress(OSError):  # whoever asked is gone
-                    control.sendall(json.dumps(["ended", pid, os.waitstatus_to_exitcode(status)]).encode() + b"\n")
+                    control.sendall(json.dumps(["ended", number, os.waitstatus_to_exitcode(status)]).encode() + b"\n")
                 continue
             line = lines.readline()
             if not line:
                 os._exit(0)
+            number, *request = json.loads(line)
             pid = os.fork()
             if pid == 0:
                 for other in daemons:
                     os.close(other)
                 lines.close()
                 control.close()
-                return json.loads(line)
+                return request
             ending = os.pidfd_open(pid)
-            daemons[ending] = pid
+            daemons[ending] = number, pid
             poll.register(ending, select.POLLIN)
-            control.sendall(json.dumps(["born", pid]).encode() + b"\n")
+            control.sendall(json.dumps(["born", number, pid]).encode() + b"\n")
 
 
 def main():

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.daemon")
 
+_DYING_SECONDS = 2.0
+_LOOK_AGAIN = 0.01
+
 
 class Settings(NamedTuple):
     """What a daemon is started with.
@@ -196,19 +199,30 @@ def _locked(state: str) -> Iterator[None]:
     """Hold the state directory; the lock ends with the process, however it ends."""
     descriptor = os.open(os.path.join(state, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise DaemonAlreadyRunning(
-                f"another substratd (pid {holder}) holds {state}: use it, or stop it with `substratctl shutdown`"
-            ) from None
+        _take_lock(descriptor, state)
         with suppress(OSError):  # on a full disk: it only says who holds the lock
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _take_lock(descriptor: int, state: str) -> None:
+    deadline = time.monotonic() + _DYING_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            # A child of a daemon that was killed has its lock for an instant yet, until it executes its program.
+            if time.monotonic() < deadline and holder.isdecimal() and not os.path.exists(f"/proc/{holder}"):
+                time.sleep(_LOOK_AGAIN)
+                continue
+            raise DaemonAlreadyRunning(
+                f"another substratd (pid {holder}) holds {state}: use it, or stop it with `substratctl shutdown`"
+            ) from None
+        return
 
 
 @contextmanager

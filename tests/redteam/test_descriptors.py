@@ -165,7 +165,7 @@ ALL_THREE = """
 import json, os, stat
 kinds = [stat.S_ISFIFO(os.fstat(number).st_mode) for number in range(3)]
 for number in range(3):
-    os.fchmod(number, 0o4777)
+    os.fchmod(number, 0o777)
 for number in (1, 2):
     os.write(os.open(f"/proc/self/fd/{number}", os.O_RDWR), json.dumps(kinds).encode())
 """

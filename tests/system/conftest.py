@@ -315,6 +315,10 @@ class House:
     def start(self, **how):
         """Start a daemon and wait until it answers."""
         self.daemon = self.launch(**how)
+        return self.ready()
+
+    def ready(self):
+        """Wait until the daemon that was launched last answers."""
 
         def answers():
             # A child of a killed daemon may hold its socket for an instant yet, until it executes its program.

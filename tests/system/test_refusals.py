@@ -1,5 +1,6 @@
 """What can't work is refused with one clear error, and nothing is half made."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -7,6 +8,8 @@ import signal
 import sqlite3
 
 import pytest
+
+from tests.system.conftest import _descriptors
 
 
 def refused(house, workspace, *words):
@@ -244,6 +247,18 @@ def test_a_second_daemon_on_one_state_directory_says_who_holds_it(daemon):
     code, said = daemon.refused()
     assert code == 1, said
     assert daemon.show("anna")["state"] == "idle", "the first one goes on"
+
+
+def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(daemon, until):
+    """As one is for an instant that the daemon was just about to start."""
+    daemon.kill()
+    with (daemon.state / "lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        daemon.daemon = daemon.launch()
+        until(lambda: str(daemon.state / "lock") in _descriptors(daemon.daemon.pid), "the look at the lock")
+        assert daemon.daemon.poll() is None
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        daemon.ready()
 
 
 def test_a_lock_of_a_dead_daemon_holds_nobody_up(daemon):
