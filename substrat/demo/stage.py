@@ -162,6 +162,8 @@ class Stage:
         done = subprocess.run(words, env=self._environ, check=False, capture_output=True, text=True, timeout=_PATIENCE_S)
         if done.returncode != 0:
             raise StageFailed(f"{shlex.join(words)}: {done.stderr.strip()}")
+        if done.stdout.strip():
+            self.say(output.paint(done.stdout.rstrip(), output.DIM, on=self._colour))
         return done.stdout
 
     def agent(self, name: str) -> dict[str, object]:
