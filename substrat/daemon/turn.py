@@ -387,7 +387,9 @@ class RunningTurn:
     async def _let_go_when_killed(self) -> None:
         """Let bubblewrap's outer process end, which is stopped in its cgroup like the others, when those were killed."""
         if self._group is not None and (inner := self._find_inner()) is not None:
-            await trio.lowlevel.wait_readable(inner)
+            # One of its own: only one task may wait for a descriptor, and `_wait_exit` may have to for the other.
+            with ExitStack() as stack:
+                await trio.lowlevel.wait_readable(launch.closed_by(stack, os.dup(inner)))
             self._group.thaw()
 
     def _stop_in_memory(self) -> bool:

@@ -143,6 +143,17 @@ def test_a_frozen_turn_that_is_killed_from_outside_is_lost_at_once(divided, serv
     until(lambda: not groups(service), "the cgroup's end")
 
 
+def test_a_frozen_turn_whose_outer_process_is_killed_is_lost_at_once(divided, service, until):
+    divided.held("anna", divided.workspace())
+    divided.ok("suspend", "anna", "--freeze")
+    (outer,) = [pid for pid in divided.sandboxed() if len(namespace_pids(pid)) == 1]
+    os.kill(outer, signal.SIGKILL)
+    until(lambda: divided.show("anna")["turn"]["outcome"] == "lost", "the turn's end")
+    assert divided.show("anna")["state"] == "suspended"
+    until(lambda: not groups(service), "the cgroup's end")
+    assert "broke" not in divided.log
+
+
 def test_a_command_in_a_sandbox_has_a_cgroup_too(divided, service, until):
     work = divided.workspace()
     divided.spawn("anna", work, "/say hi")
