@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from substrat.core.cgroups import CONTROLLERS
+
 GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -14,7 +16,6 @@ _LITTLE_SPACE = _GIB
 _KERNEL_FOR_PIDFDS = (5, 3)
 _KERNEL_FOR_LIMITS = (5, 14)
 _SYSTEMD_FOR_SUBGROUPS = 254  # its NEWS: DelegateSubgroup=
-_CONTROLLERS = ("memory", "pids", "cpu")
 
 
 class Finding(NamedTuple):
@@ -255,16 +256,16 @@ def cgroups(found: Cgroups) -> Finding:
     if found.systemd < _SYSTEMD_FOR_SUBGROUPS:
         detail = f"cgroup v2, but systemd {found.systemd} can't restart a service that divides its own: {without}"
         return Finding("cgroups", WEAKER, detail, f"upgrade to systemd {_SYSTEMD_FOR_SUBGROUPS} or newer")
-    missing = [name for name in _CONTROLLERS if name not in found.delegated]
+    missing = [name for name in CONTROLLERS if name not in found.delegated]
     if missing:
         place = "/etc/systemd/system/user@.service.d"
-        told = " ".join(_CONTROLLERS)
+        told = " ".join(CONTROLLERS)
         return Finding(
             "cgroups", WEAKER, f"cgroup v2 without {', '.join(missing)} for this user's services",
             f"sudo mkdir -p {place} && printf '[Service]\\nDelegate={told}\\n' | sudo tee {place}/delegate.conf "
             "&& sudo systemctl daemon-reload, and log in again",
         )  # fmt: skip
-    return Finding("cgroups", GOOD, f"cgroup v2 with {', '.join(_CONTROLLERS)}")
+    return Finding("cgroups", GOOD, f"cgroup v2 with {', '.join(CONTROLLERS)}")
 
 
 def disk(path: str, free: int, least: int) -> Finding:

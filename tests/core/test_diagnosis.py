@@ -61,9 +61,9 @@ CASES = {
     "old cgroups": (diagnosis.cgroups(Cgroups(1)), WEAKER, "v1 only", "systemd.unified_cgroup_hierarchy=1"),
     "cgroups of nobody's": (diagnosis.cgroups(Cgroups(2)), WEAKER, "none to divide", "substratctl service install"),
     "cgroups without cpu":
-        (diagnosis.cgroups(Cgroups(2, ALL - {"cpu"}, 254)), WEAKER, "without cpu", "Delegate=memory pids cpu"),
+        (diagnosis.cgroups(Cgroups(2, ALL - {"cpu"}, 254)), WEAKER, "without cpu", "Delegate=cpu memory pids"),
     "cgroups that can't be divided": (diagnosis.cgroups(Cgroups(2, ALL, 253)), WEAKER, "systemd 253", "systemd 254"),
-    "cgroups": (diagnosis.cgroups(Cgroups(2, ALL, 257)), GOOD, "memory, pids, cpu", ""),
+    "cgroups": (diagnosis.cgroups(Cgroups(2, ALL, 257)), GOOD, "cpu, memory, pids", ""),
     "a full disk": (diagnosis.disk("/s", 100 * MIB, 512 * MIB), BROKEN, "below 512 MiB (disk.free)", "free some"),
     "a disk without a watermark": (diagnosis.disk("/s", 100 * MIB, 0), WEAKER, "0.1 GiB free at /s", "free some"),
     "a nearly full disk": (diagnosis.disk("/s", 3000 * MIB, 2000 * MIB), WEAKER, "2.9 GiB", "free some"),
