@@ -341,9 +341,15 @@ class Furnisher:
         return guard.news(before, after)
 
     async def freshen_index(self, agent: Agent, left: Guard) -> None:
-        """Let the workspace's git forget what it took a file that was mounted over for (`Git.forget_size`)."""
+        """Let the workspace's git forget what it took a file that was mounted over for (`Git.forget_size`).
+
+        That it can't is no reason for a turn not to end: `git status` then shows a file as changed that isn't.
+        """
         if self._bubblewrap is not None:
-            await self._git.forget_size(self._bubblewrap, agent.workspace, ".cursor/mcp.json", left)
+            try:
+                await self._git.forget_size(self._bubblewrap, agent.workspace, ".cursor/mcp.json", left)
+            except (SubstratError, OSError) as problem:
+                log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
 
 
 def writable(agent: Agent) -> tuple[str, ...]:

@@ -176,13 +176,13 @@ class TurnRunner:
             left = guard.decode(self._places.agent(agent.id).turn(turn.number).read_guard())
             if left is not None:
                 await self._tell_news(agent, turn, left)
+                # Whoever waits for the turn may ask git next.
+                await self._furnisher.freshen_index(agent, left)
             await self._tell_shortage(turn, seen.ran_out)
             await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
             if (group := self._groups.group(turn.id)) is not None:
                 group.remove()
             self._sweeper.wake()
-            if left is not None:
-                await self._furnisher.freshen_index(agent, left)
             self._furnisher.stand_ins.release(turn.id)
             await stored(self._furnisher.stand_ins.remove_unneeded)
         except Exception:
