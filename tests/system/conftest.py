@@ -453,7 +453,8 @@ class House:
 
     def kill_sandboxed(self):
         """Kill every process of this house's sandboxes, and wait until they are gone."""
-        for pid in self.sandboxed():
+        # The outermost first: a program whose child was killed would go on to its end meanwhile.
+        for pid in sorted(self.sandboxed()):
             with contextlib.suppress(ProcessLookupError):  # it went with one that was killed before it
                 os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not self.sandboxed(), "the end of the sandboxes")
