@@ -200,6 +200,70 @@ def event_figure() -> Figure:
     )
 
 
+BACK_EVENTS = 300_000
+
+
+def reading_back_figures() -> list[Figure]:
+    """Every event of one long turn with a result of 1 MiB, read back page by page, and what others wait meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="substrat-bench-") as programs:
+        agent = os.path.join(programs, "agent")
+        with open(agent, "w", encoding="ascii") as file:
+            file.write(
+                "#!/usr/bin/python3\nimport json\n"
+                'line = {"type": "assistant", "timestamp_ms": 1, "message": {"content": [{"type": "text", "text": "words " * 5}]}}\n'
+                f"for n in range({BACK_EVENTS}):\n    print(json.dumps(line))\n"
+                'print(json.dumps({"type": "result", "subtype": "success", "result": "x" * 2**20}))\n'
+            )
+        os.chmod(agent, 0o755)
+        with daemon(agent) as running:
+            wire = Wire(running.socket)
+            spawned = wire.call("agent.spawn", workspace=f"{running.root}/ws", name="a", prompt="x")
+            wire.call("agent.wait", agents=["a"])
+            # In a process of its own: a thread would wait for this one's decoding, not for the daemon.
+            probe = subprocess.Popen([sys.executable, "-c", PROBE, HERE, running.socket], stdout=subprocess.PIPE)
+            began, cursor, count = time.perf_counter(), 0, 0
+            while (page := wire.call("events.read", since=cursor))["events"]:
+                cursor = page["cursor"]
+                count += len(page["events"])
+            ours = time.perf_counter() - began
+            probe.terminate()
+            longest = float(probe.communicate()[0]) * 1000
+            if count < BACK_EVENTS:
+                raise RuntimeError(f"only {count} events came back")
+            began = time.perf_counter()
+            with open(f"{running.root}/state/agents/{spawned['id']}/turns/1/stdout", "rb") as file:
+                for line in file:
+                    json.loads(line)
+            floor = time.perf_counter() - began
+            wire.close()
+    return [
+        Figure(
+            f"reading back {BACK_EVENTS} events of a turn",
+            f"{ours:.1f} s",
+            f"json.loads of its lines {floor:.1f} s",
+            "< 10 s",
+        ),
+        Figure("another request meanwhile, longest", f"{longest:.0f} ms", "-", "< 50 ms"),
+    ]
+
+
+PROBE = """
+import signal, sys, time
+sys.path.insert(0, sys.argv[1])
+from harness import Wire
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+wire, longest = Wire(sys.argv[2]), 0.0
+try:
+    while True:
+        began = time.perf_counter()
+        wire.call("agent.list")
+        longest = max(longest, time.perf_counter() - began)
+        time.sleep(0.01)
+finally:
+    print(longest)
+"""
+
+
 def crowd_figures() -> list[Figure]:
     """A thousand idle agents, a hundred turns at once, a hundred followers of fifty agents."""
     with tempfile.TemporaryDirectory(prefix="substrat-bench-") as root:
@@ -276,7 +340,7 @@ def follow_figure(running) -> Figure:
 
 
 def main() -> None:
-    figures = [*mcp_figures(), spawn_figure(), ls_figure(), event_figure(), *crowd_figures()]
+    figures = [*mcp_figures(), spawn_figure(), ls_figure(), event_figure(), *reading_back_figures(), *crowd_figures()]
     widths = [max(len(figure[column]) for figure in figures) for column in range(3)]
     for figure in figures:
         print("  ".join(text.ljust(width) for text, width in zip(figure[:3], widths, strict=True)), f" goal: {figure.goal}")

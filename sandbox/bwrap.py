@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.spec import Bind, Devices, Directory, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
+from sandbox.spec import Bind, Covered, Devices, Directory, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +123,8 @@ def describe(mount: Mount) -> str:
             return f"its own     {target}"
         case ReadOnly(target):
             return f"sealed      {target}"
+        case Covered(target):
+            return f"covered     {target}"
 
 
 def _depth(path: str) -> int:
@@ -149,3 +151,8 @@ def _mount(mount: Mount) -> list[str]:
             return ["--perms", f"{mode:o}", "--dir", target]
         case ReadOnly(target):
             return ["--remount-ro", target]
+        case Covered(target, directory=True):
+            return ["--perms", "0000", "--size", "4096", "--tmpfs", target, "--remount-ro", target]
+        case Covered(target):
+            # bubblewrap mounts with `nodev`, so opening the device is refused, and executing it too.
+            return ["--ro-bind", "/dev/null", target]

@@ -8,11 +8,12 @@ import re
 import resource
 import shlex
 import shutil
+import stat
 import subprocess
 from dataclasses import dataclass
 
-from sandbox import launch, walls
-from sandbox.spec import Bind, Form, Mount, Symlink
+from sandbox import launch, unreadable, walls
+from sandbox.spec import Bind, Covered, Form, Mount, Symlink
 
 MINIMUM_BWRAP = (0, 8, 0)
 """The first release with `--disable-userns` (bubblewrap's NEWS)."""
@@ -20,11 +21,31 @@ MINIMUM_BWRAP = (0, 8, 0)
 _SYSTEM_DIRS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 # What programs need of /etc to run, look names up, verify certificates and show times; no passwords, keys or hosts' data.
+# Of /etc/ssl and /etc/pki only certificates and OpenSSL's configuration: private keys lie beside them.
 _ETC = (
     "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
     "fonts", "gai.conf", "host.conf", "inputrc", "java-17-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
-    "localtime", "magic", "magic.mime", "mime.types", "nsswitch.conf", "os-release", "pki", "profile", "protocols",
-    "python3", "rpc", "services", "ssl", "terminfo", "timezone",
+    "localtime", "magic", "magic.mime", "mime.types", "nsswitch.conf", "os-release",
+    "pki/ca-trust/extracted", "pki/java", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/ct_log_list.cnf",
+    "pki/tls/openssl.cnf", "pki/tls/openssl.d",
+    "profile", "protocols", "python3", "rpc", "services",
+    "ssl/ca-bundle.pem", "ssl/cert.pem", "ssl/certs", "ssl/ct_log_list.cnf", "ssl/openssl.cnf",
+    "terminfo", "timezone",
+)  # fmt: skip
+
+# What /proc tells of the whole machine though it is a namespace's own; container runtimes cover most of these too
+# (`MaskedPaths` in moby's daemon/pkg/oci/defaults.go). /proc/cmdline may hold secrets of the boot.
+_PROC = (
+    "acpi", "asound", "cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "key-users", "keys", "latency_stats",
+    "modules", "sched_debug", "scsi", "sysrq-trigger", "timer_list", "timer_stats",
+)  # fmt: skip
+
+# Changes when packages come or go, and with them what others can't read.
+_PACKAGES = (
+    "/var/lib/dpkg/status", "/var/lib/rpm/rpmdb.sqlite", "/usr/lib/sysimage/rpm/rpmdb.sqlite", "/var/lib/rpm/Packages",
+    "/lib/apk/db/installed", "/var/lib/pacman/local", "/usr", "/usr/bin", "/usr/lib", "/usr/sbin", "/usr/share",
+    "/usr/local", "/usr/local/bin", "/usr/local/etc", "/usr/local/lib", "/usr/local/sbin", "/usr/local/share",
+    "/etc/ssl/certs", "/etc/pki/tls/certs",
 )  # fmt: skip
 
 
@@ -71,8 +92,12 @@ class Filtered:
     obstacle: Obstacle | None = None
 
 
-def system_mounts() -> tuple[Mount, ...]:
-    """Return the mounts that show the operating system's programs and libraries read-only."""
+def system_mounts(covered: tuple[str, ...] = ()) -> tuple[Mount, ...]:
+    """Return the mounts that show the operating system's programs and libraries read-only.
+
+    Args:
+        covered: what of them is hidden, as `sandbox.unreadable` lists it; what is gone by now needs no cover.
+    """
     mounts: list[Mount] = [Bind("/usr", "/usr")]
     for path in _SYSTEM_DIRS:
         if os.path.islink(path):
@@ -80,7 +105,41 @@ def system_mounts() -> tuple[Mount, ...]:
         elif os.path.isdir(path):
             mounts.append(Bind(path, path))
     mounts += [Bind(f"/etc/{name}", f"/etc/{name}", optional=True) for name in _ETC if os.path.exists(f"/etc/{name}")]
+    mounts += [Covered(path, directory=os.path.isdir(path)) for path in covered if os.path.lexists(path)]
     return tuple(mounts)
+
+
+def proc_covers() -> tuple[Covered, ...]:
+    """Return what hides the machine's own facts in a sandbox's `/proc`; not what other programs there need.
+
+    Root's agents are the owner of what only root may read, so for them all of that is hidden too.
+    """
+    found = []
+    for name in sorted(os.listdir("/proc")):
+        path = f"/proc/{name}"
+        if name.isdecimal() or os.path.islink(path):
+            continue
+        mode = os.stat(path).st_mode
+        if name in _PROC or (os.geteuid() == 0 and not unreadable.is_for_all(mode)):
+            found.append(Covered(path, directory=stat.S_ISDIR(mode)))
+    return tuple(found)
+
+
+def system_roots() -> tuple[str, ...]:
+    """Return what `system_mounts` binds, for `sandbox.unreadable` to look through."""
+    return tuple(mount.target for mount in system_mounts() if isinstance(mount, Bind))
+
+
+def system_signature() -> tuple[tuple[str, int, int], ...]:
+    """Return what changes when programs are installed or removed: the times of packages' lists and of some directories."""
+    found = []
+    for path in _PACKAGES:
+        try:
+            now = os.stat(path)
+        except OSError:
+            continue
+        found.append((path, now.st_mtime_ns, now.st_ctime_ns))
+    return tuple(found)
 
 
 def system_covers(path: str) -> bool:
@@ -112,6 +171,35 @@ def limits(open_files: int, processes: int, memory: int) -> tuple[tuple[str, int
     if _kernel() >= (5, 14):
         found.append(("nproc", _own(resource.RLIMIT_NPROC, processes)))
     return tuple(found)
+
+
+def helper_limits(seconds: int) -> tuple[tuple[str, int], ...]:
+    """Return the limits of a one-shot helper's processes, as far as this process's own allow.
+
+    They are for git and for the reader of chats: a hostile repository or database must not make them use up the machine.
+
+    Args:
+        seconds: processor time that each process may use.
+    """
+    found = [
+        ("core", _own(resource.RLIMIT_CORE, 1)),
+        ("cpu", _own(resource.RLIMIT_CPU, seconds)),
+        ("nofile", _own(resource.RLIMIT_NOFILE, _HELPER_FILES)),
+        ("data", _own(resource.RLIMIT_DATA, _HELPER_MEMORY)),
+        ("fsize", _own(resource.RLIMIT_FSIZE, _HELPER_FILE_BYTES)),
+    ]
+    if _kernel() >= (5, 14):
+        found.append(("nproc", _own(resource.RLIMIT_NPROC, _HELPER_PROCESSES)))
+    return tuple(found)
+
+
+_HELPER_FILES = 256
+_HELPER_MEMORY = 512 << 20
+"""git holds an index of 64 MiB several times over; the reader of chats holds a page of one."""
+_HELPER_FILE_BYTES = 128 << 20
+"""Twice the largest index that git is asked about."""
+_HELPER_PROCESSES = 64
+"""The shell, git and what git starts for a filter; git starts a thread for each processor when it refreshes an index."""
 
 
 def memory(wanted: int) -> int:
@@ -177,14 +265,20 @@ def _proxy_obstacle(bwrap: Bubblewrap, python: str) -> Obstacle | None:
     return _tried(bwrap, [bwrap.path, "--unshare-pid", "--unshare-net", *_PROBE, *launch.relayed(python, "/nonexistent")])
 
 
-_PROBE = ("--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
+# Killed at its time limit, it leaves nothing behind, whichever of its processes somebody has stopped.
+_PROBE = ("--die-with-parent", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a short program without input or environment; raises `OSError` or `TimeoutExpired`."""
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
+    )
 
 
 def _tried(bwrap: Bubblewrap, probe: list[str]) -> Obstacle | None:
     try:
-        done = subprocess.run(
-            [*probe, "/bin/true"], capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
-        )
+        done = _run([*probe, "/bin/true"])
     except (OSError, subprocess.TimeoutExpired) as problem:
         return Obstacle(str(problem), f"check that {bwrap.path} can be executed")
     if done.returncode == 0:
@@ -214,9 +308,7 @@ def _bubblewrap_at(path: str) -> Bubblewrap | None:
 def _said(path: str, option: str) -> str:
     """Return what a program prints with an option, nothing if it fails."""
     try:
-        done = subprocess.run(
-            [path, option], capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
-        )
+        done = _run([path, option])
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""

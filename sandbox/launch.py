@@ -107,12 +107,17 @@ def installed() -> bytes:
 def is_installed(path: str = INSTALLED) -> bool:
     """Say whether our launcher is there as root has put it there; another version's isn't ours."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=_open_itself) as file:
             found = os.fstat(file.fileno())
             is_roots = found.st_uid == 0 and stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022
             return is_roots and os.access(path, os.X_OK) and file.read(_MOST) == installed()
     except OSError:
         return False
+
+
+def _open_itself(path: str, _flags: int) -> int:
+    """Open a file for reading, but not what a link leads to, and wait for nobody who would write into a FIFO."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def netlaunch() -> tuple[str, ...]:

@@ -29,8 +29,31 @@ WORKSPACE = (
     Entry(".vscode", "VS Code and Cursor run tasks.json's tasks on opening, and the programs that settings.json names"),
     Entry(".idea", "JetBrains' editors run what workspace.xml and runConfigurations name"),
     Entry(".devcontainer", "VS Code runs initializeCommand on the host", new=False),
+    Entry(".devcontainer.json", "VS Code runs initializeCommand on the host", new=False),
+    Entry(".zed", "Zed starts the language servers and tasks that settings.json and tasks.json name", new=False),
+    Entry(".claude", "Claude Code runs the hooks that settings.json names", new=False),
+    Entry(".mcp.json", "Claude Code starts the servers it names", new=False),
+    Entry(".gemini", "Gemini CLI starts the servers and runs the commands that settings.json names", new=False),
+    Entry(".codex", "Codex starts the servers that config.toml names", new=False),
+    Entry(".kiro", "Kiro starts the servers of settings/mcp.json and runs the hooks in it", new=False),
+    Entry(".roo", "Roo Code starts the servers of mcp.json", new=False),
+    Entry(".amazonq", "Amazon Q starts the servers of mcp.json", new=False),
+    Entry(".windsurf", "Windsurf runs the commands of hooks.json and obeys the rules", new=False),
+    Entry(".opencode", "opencode runs the plugins in it", new=False),
+    Entry("opencode.json", "opencode starts the servers it names", new=False),
+    Entry("opencode.jsonc", "opencode starts the servers it names", new=False),
+    Entry(".helix", "Helix starts the language servers that languages.toml names", new=False),
+    Entry(".project", "Eclipse runs the builders it names whenever a file has changed", new=False),
+    Entry(".externalToolBuilders", "the programs of Eclipse's builders", new=False),
+    Entry(".cursorrules", "Cursor on the host obeys it", new=False),
     Entry(".envrc", "direnv runs it on entering the directory"),
+    Entry(".autoenv", "autoenv runs it on entering the directory", new=False),
+    Entry(".autoenv.zsh", "zsh-autoenv runs it on entering the directory", new=False),
     Entry(".mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
+    Entry("mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
+    Entry(".mise", "mise reads config.toml in it", new=False),
+    Entry(".rtx.toml", "mise under its old name", new=False),
+    Entry(".shadowenv.d", "shadowenv runs what is in it on entering the directory", new=False),
     Entry(".bashrc", "bash runs it where the workspace is somebody's home"),
     Entry(".bash_profile", "bash runs it at login"),
     Entry(".bash_login", "bash runs it at login"),
@@ -38,14 +61,55 @@ WORKSPACE = (
     Entry(".zshenv", "zsh runs it always"),
     Entry(".zshrc", "zsh runs it"),
     Entry(".zprofile", "zsh runs it at login"),
+    Entry(".zlogin", "zsh runs it at login", new=False),
+    Entry(".zlogout", "zsh runs it when a login shell ends", new=False),
+    Entry(".bash_logout", "bash runs it when a login shell ends", new=False),
+    Entry(".bash_aliases", "Debian's .bashrc runs it", new=False),
+    Entry(".login", "csh runs it at login", new=False),
+    Entry(".cshrc", "csh runs it", new=False),
+    Entry(".tcshrc", "tcsh runs it", new=False),
+    Entry(".kshrc", "ksh runs it", new=False),
+    Entry(".gitconfig", "git obeys it where the workspace is somebody's home", new=False),
     Entry(".exrc", "vim runs it on starting in the directory, with 'exrc'"),
     Entry(".vimrc", "vim runs it, with 'exrc'"),
+    Entry(".nvimrc", "Neovim runs it, with 'exrc'", new=False),
+    Entry(".gvimrc", "gvim runs it, with 'exrc'", new=False),
     Entry(".nvim.lua", "Neovim runs it on starting in the directory, with 'exrc'"),
+    Entry(".lazy.lua", "lazy.nvim runs it on starting in the directory", new=False),
+    Entry(".lvimrc", "the plugin localvimrc runs it on opening a file", new=False),
     Entry(".dir-locals.el", "Emacs evaluates it on opening a file"),
+    Entry(".dir-locals-2.el", "Emacs evaluates it on opening a file", new=False),
+    Entry(".gdbinit", "gdb runs it on starting in the directory", new=False),
+    Entry(".lldbinit", "lldb runs it on starting in the directory", new=False),
     Entry(".husky", "git runs its hooks where core.hooksPath names it", new=False),
     Entry(".githooks", "git runs its hooks where core.hooksPath names it", new=False),
+    Entry(".pre-commit-config.yaml", "the hook that pre-commit has installed runs the commands it names", new=False),
+    Entry("lefthook.yml", "the hook that lefthook has installed runs the commands it names", new=False),
+    Entry("lefthook-local.yml", "the hook that lefthook has installed runs the commands it names", new=False),
+    Entry(".lefthook.yml", "the hook that lefthook has installed runs the commands it names", new=False),
 )
-"""In a workspace: at its top, and where they exist further down."""
+"""In a workspace: at its top, and where they exist further down. A name that isn't refused where it doesn't exist yet is
+told when it appears, and stays in the agent's attention until a person has accepted it: each refused name costs an empty
+placeholder in the workspace while a turn runs."""
+
+SUFFIXES = (".code-workspace", ".sublime-project")
+"""Files that are protected by their ending, where they exist: VS Code runs the tasks of a workspace file when it is opened,
+and Sublime Text's plugin LSP starts the servers that a project's settings name."""
+
+LEFT_OUT = {
+    "Makefile, package.json, conftest.py, build.rs and the like": "a person runs them by running a build or a test",
+    ".gitmodules": "git asks before it runs anything of it (gitmodules(5): `update` takes no command from there)",
+    ".gitattributes": "it only chooses among the filters of the person's own configuration, which are protected",
+    ".env, .npmrc, .yarnrc.yml, .tool-versions, .python-version": "read by programs that a person starts",
+    ".eslintrc.js, eslint.config.js, vite.config.ts and the like": "the project's own code, as a test is; an editor runs "
+    "it where a person has said that the workspace is to be trusted",
+    ".fleet, .classpath, .sublime-build": "they only offer what a person then starts by a menu",
+    ".config, .local, .ssh, .vim, .tmux.conf, .inputrc, .screenrc": "read in a person's home alone, and the person's "
+    "own is refused as a workspace",
+    ".github, .gitlab-ci.yml": "run by a server after a push, which a person reviews",
+    "AGENTS.md, CLAUDE.md": "instructions to other agents, which are ordinary content that agents write",
+}
+"""Files that are left out on purpose, each with its reason."""
 # fmt: on
 
 
@@ -68,18 +132,40 @@ GIT = (
     GitEntry("config", "core.fsmonitor, core.sshCommand, filters, aliases and more name programs", b""),
     GitEntry("config.worktree", "the same, with extensions.worktreeConfig", b""),
     GitEntry("info/attributes", "chooses among the filters that the person's own configuration names", b""),
+    GitEntry("worktrees", "a linked worktree's config.worktree is configuration too", None),
     # An empty one would stop git altogether; this one says what is true without it (gitrepository-layout(5)).
     GitEntry("commondir", "names the directory that the configuration and the hooks are taken from instead", b".\n"),
 )
 """In a git directory: a repository's `.git`, a bare repository, and those of submodules in `modules`."""
 
-GIT_WORKTREE = ("commondir", "gitdir", "config.worktree")
-"""In a git directory's `worktrees/NAME`, where they exist: where a linked worktree's configuration is taken from."""
+GIT_WORKTREE = (
+    GitEntry("commondir", "names the directory that the configuration and the hooks are taken from", None),
+    GitEntry("gitdir", "names the worktree's directory", None),
+    GitEntry("config.worktree", "core.fsmonitor and more, with extensions.worktreeConfig", b""),
+)
+"""In a git directory's `worktrees/NAME`: where a linked worktree's configuration is taken from."""
 
 IS_GIT_DIRECTORY = frozenset({"HEAD", "objects", "refs"})
 """What git takes a directory for a repository by (gitrepository-layout(5))."""
 
+IS_JOINED_GIT_DIRECTORY = frozenset({"HEAD", "commondir"})
+"""The same where the objects and the configuration lie in the directory that `commondir` names."""
+
 NAMES = frozenset(entry.name for entry in WORKSPACE)
+_FOLDED = frozenset(name.lower() for name in NAMES)
+
+
+def is_protected(name: str) -> bool:
+    """Say whether a file or directory in a workspace is protected by its name.
+
+    Capitals count as small letters: on a file system that folds case `.Envrc` is `.envrc`, and elsewhere nothing reads it.
+
+    Args:
+        name: the last part of its path.
+    """
+    folded = name.lower()
+    return folded in _FOLDED or folded.endswith(SUFFIXES)
+
 
 _STAND_INS = {entry.name.rpartition("/")[2]: entry.stand_in for entry in GIT}
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-EPERM, ENOSYS = errno.EPERM, errno.ENOSYS
+EPERM, ENOSYS, EOPNOTSUPP = errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP
 
 MAX_INSTRUCTIONS = 4096
 """The longest program the kernel takes (BPF_MAXINSNS, linux/bpf_common.h)."""
@@ -34,29 +34,33 @@ MAX_INSTRUCTIONS = 4096
 class Argument:
     """A condition on one argument of a call.
 
-    Only the lower 32 bits are looked at, because that is all the kernel takes of any argument in the table; a filter that
-    compared all 64 could be passed with rubbish above them.
+    Only the lower 32 bits are looked at, because that is all the kernel takes of a number in the table; a filter that
+    compared all 64 could be passed with rubbish above them. Of a pointer the kernel takes all 64, so whether there is one
+    takes two conditions: `upper` stands for the other half.
 
     Args:
         index: which argument, from 0.
         values: what it is compared with.
         among: whether it must be one of `values`, or must not.
         mask: the bits that count.
+        upper: whether the upper 32 bits are looked at instead.
     """
 
     index: int
     values: tuple[int, ...]
     among: bool = True
     mask: int = 0xFFFFFFFF
+    upper: bool = False
 
     def holds(self, args: tuple[int, ...]) -> bool:
         """Say whether a call's arguments meet the condition."""
-        return ((args[self.index] & self.mask) in self.values) is self.among
+        half = args[self.index] >> 32 if self.upper else args[self.index]
+        return ((half & self.mask) in self.values) is self.among
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A call that is refused.
+    """A call that is refused, or, with the error 0, does nothing and says that it has.
 
     Args:
         name: the call, as its manual page is named.
@@ -88,6 +92,8 @@ _PER_LINUX, _PERSONALITY_ASKED = 0, 0xFFFFFFFF  # personality(2)
 _SET_ID = 0o6000  # linux/stat.h: S_ISUID, S_ISGID
 _MAKES = 0o100 | 0o20000000  # asm-generic/fcntl.h: O_CREAT, __O_TMPFILE; without them there is no mode to look at
 _F_SETLEASE = 1024  # linux/fcntl.h
+_RLIMIT_CORE = 4  # asm-generic/resource.h
+_NOTHING_DONE = 0
 
 # A row longer than a line would be harder to compare with its neighbours, not easier to read.
 # fmt: off
@@ -160,6 +166,14 @@ TABLE = (
     Rule("syslog", 103, 116, "reads the kernel's log, with its addresses"),
     Rule("vhangup", 153, 58, "hangs the terminal up"),
 
+    # A limit of 1 byte is the only one that keeps the kernel from piping a core dump to a program of the host's; lowered to
+    # 0 it would be piped again (do_coredump in fs/coredump.c). Programs that hide secrets lower it, or end if they can't.
+    Rule("setrlimit", 160, 164, "lets a crash run a program of the host's", (Argument(0, (_RLIMIT_CORE,)),), _NOTHING_DONE),
+    Rule("prlimit64", 302, 261, "the same; asking for the limit stays allowed",
+         (Argument(1, (_RLIMIT_CORE,)), Argument(2, (0,), among=False)), _NOTHING_DONE),
+    Rule("prlimit64", 302, 261, "the same, from an address whose lower half is 0",
+         (Argument(1, (_RLIMIT_CORE,)), Argument(2, (0,), among=False, upper=True)), _NOTHING_DONE),
+
     # Terminals: characters put into somebody else's input are commands.
     Rule("ioctl", 16, 29, "types into a terminal", (Argument(1, (_TIOCSTI, _TIOCLINUX)),)),
 
@@ -177,6 +191,13 @@ TABLE = (
     Rule("mknod", 133, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
     Rule("mknodat", 259, 33, "makes files with set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
     Rule("fcntl", 72, 25, "takes leases, which hold up whoever opens the file outside", (Argument(1, (_F_SETLEASE,)),)),
+
+    # Extended attributes: a file in memory may have thousands, and its directory's size doesn't count them. EOPNOTSUPP is
+    # what file systems without them say, so programs that copy them go on. Access lists (ACL) are set by the same calls.
+    Rule("setxattr", 188, 5, "takes memory that no directory's size bounds", error=EOPNOTSUPP),
+    Rule("lsetxattr", 189, 6, "the same", error=EOPNOTSUPP),
+    Rule("fsetxattr", 190, 7, "the same", error=EOPNOTSUPP),
+    Rule("setxattrat", 463, 463, "the same", error=EOPNOTSUPP),
 
     # Sockets: only the families that programs need. The others load modules by their number, and many bugs were there.
     Rule("socket", 41, 198, "AF_PACKET, AF_VSOCK, AF_ALG, AF_BLUETOOTH and some forty others",
@@ -301,7 +322,7 @@ def _refusal(rule: Rule) -> list[Step]:
 
 def _condition(condition: Argument, away: int) -> list[Step]:
     """Go on if a condition holds; else jump `away` steps further."""
-    steps = [Step(LOAD, 0, 0, ARGUMENTS + 8 * condition.index)]
+    steps = [Step(LOAD, 0, 0, ARGUMENTS + 8 * condition.index + (4 if condition.upper else 0))]
     if condition.mask != 0xFFFFFFFF:
         steps.append(Step(AND, 0, 0, condition.mask))
     for left, value in zip(range(len(condition.values) - 1, -1, -1), condition.values, strict=True):

@@ -100,7 +100,15 @@ class ReadOnly:
     target: str
 
 
-Mount = Bind | Tmpfs | Symlink | Directory | Processes | Devices | ReadOnly
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """Hides a file or directory of something mounted earlier: it is still there, and nobody inside can open it."""
+
+    target: str
+    directory: bool = False
+
+
+Mount = Bind | Tmpfs | Symlink | Directory | Processes | Devices | ReadOnly | Covered
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A chat may be written by cursor-agent meanwhile, and may have been made by an ag
 Python the system has, so it imports next to nothing, and it never writes: `substrat.core.chatstore` says what the rows
 mean, `substrat.daemon.chats` asks.
 
-Usage: `list FOLDER` prints a line for each chat, `read FOLDER SESSION AFTER` a head and then the messages after a number.
+Usage: `list FOLDER…` prints a line for each chat, `read FOLDER SESSION AFTER` a head and then the messages after a number.
 """
 
 from __future__ import annotations
@@ -37,14 +37,19 @@ def main(line: Sequence[str]) -> int:
     """Do what the command line says; returns the exit status."""
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    found = _chats(line[1]) if line[0] == "list" else _messages(os.path.join(line[1], line[2]), int(line[3]))
+    found = _chats(line[1:]) if line[0] == "list" else _messages(os.path.join(line[1], line[2]), int(line[3]))
     for item in found:
         sys.stdout.write(json.dumps(item) + "\n")
     return 0
 
 
-def _chats(folder: str) -> Iterator[dict[str, object]]:
-    """Describe every chat of a folder, the newest first."""
+def _chats(folders: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Describe every chat of some folders, the first folder's first, the newest first."""
+    for folder in folders:
+        yield from _chats_of(folder)
+
+
+def _chats_of(folder: str) -> Iterator[dict[str, object]]:
     found = []
     for name in os.listdir(folder):
         path = os.path.join(folder, name, "store.db")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 import trio
@@ -19,12 +20,16 @@ from substrat import __version__, errors, paths
 from substrat.wire import framing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
 Object = dict[str, object]
 
 _LONGEST_ANSWER = 16 * framing.MAX_LINE
 _CHUNK = 64 * 1024
+_GRACE_S = 1.0
+"""How much longer than `timeout` a wait lasts here: the daemon, which knows what it waited for, is to say so first."""
+_PAUSE_S = 0.05
+"""Between attempts to reach a daemon whose socket isn't there, or whose queue of connections is full."""
 
 
 class _Pending:
@@ -121,22 +126,27 @@ class Client:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, socket: str | None = None) -> AsyncIterator[Client]:
+    async def connect(cls, socket: str | None = None, *, patience: float | None = None) -> AsyncIterator[Client]:
         """Open a conversation that lasts as long as the context.
 
         Args:
             socket: the operator socket; by default the one the environment names.
+            patience: how many seconds the daemon has to take the connection and to answer `hello`; None is no limit.
 
         Raises:
-            DaemonNotRunning: nobody listens there.
+            DaemonNotRunning: no daemon listens there, or it didn't answer in time.
         """
         path = socket if socket is not None else paths.operator_socket()
-        client = cls(path, await _open(path))
+        began = trio.current_time()
+        with _answered_within(path, patience):
+            stream = await _open(path)
+        client = cls(path, stream)
         failure: Exception | None = None
         async with client._stream, trio.open_nursery() as nursery:
             nursery.start_soon(client._read)
             try:
-                await client._greet()
+                with _answered_within(path, None if patience is None else began + patience - trio.current_time()):
+                    await client._greet()
                 yield client
             except Exception as problem:
                 failure = problem
@@ -245,28 +255,74 @@ class Client:
         self,
         *agents: str,
         until: Sequence[str] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the daemon's
+        timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
+        reconnect: float = 0.0,
     ) -> list[Object]:
         """Wait until each agent is in one of the states (default: neither queued nor running).
 
+        Args:
+            agents: names or ids.
+            until: the states.
+            timeout: the longest to wait, in seconds, also for a daemon that doesn't answer.
+            reconnect: how many seconds a daemon that has gone away may take to come back. The wait then goes on over a
+                connection of its own; for other calls this conversation has ended.
+
         Raises:
             WaitTimedOut: it took longer than `timeout` seconds.
+            ConnectionLost: the daemon went away, and `reconnect` is 0.
+            DaemonNotRunning: the daemon went away and didn't come back in time.
         """
-        states = list(until) if until is not None else None
-        return cast("list[Object]", await self.call("agent.wait", agents=list(agents), until=states, timeout=timeout))
+        params: Object = {"agents": list(agents), "until": list(until) if until is not None else None}
+        return cast("list[Object]", await self._wait("agent.wait", params, timeout, reconnect))
 
     async def wait_message(
         self,
         agent: str,
         message: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the daemon's
+        timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
+        reconnect: float = 0.0,
     ) -> Object:
         """Wait until the turn that carries an inbox item (default: the newest prompt) has ended.
+
+        `timeout`, `reconnect` and what is raised are those of `wait`.
 
         Returns:
             The agent object, whose `turn` is that turn.
         """
-        return cast("Object", await self.call("agent.wait_message", agent=agent, message=message, timeout=timeout))
+        params: Object = {"agent": agent, "message": message}
+        return cast("Object", await self._wait("agent.wait_message", params, timeout, reconnect))
+
+    async def _wait(self, method: str, params: Object, seconds: float | None, reconnect: float) -> object:
+        began = trio.current_time()
+        with trio.move_on_after(float("inf") if seconds is None else max(0.0, seconds) + _GRACE_S):
+            try:
+                return await self.call(method, **params, timeout=seconds)
+            except errors.ConnectionLost:
+                if reconnect <= 0:
+                    raise
+            while True:
+                left = None if seconds is None else max(0.0, began + seconds - trio.current_time())
+                try:
+                    async with _back_within(self._path, reconnect) as other:
+                        return await other.call(method, **params, timeout=left)
+                except errors.ConnectionLost:
+                    continue  # it has gone away once more
+        raise errors.WaitTimedOut(f"the daemon at {self._path} has not answered within {seconds:g} s")
+
+    async def inbox(self) -> list[Object]:
+        """Everything that waits for the operator, oldest first, with whole texts: `id, from, time, text, kind`.
+
+        What is answered or dismissed meanwhile is left out.
+        """
+        found: list[Object] = []
+        page: Object = {"after": 0, "more": True}
+        while page["more"]:
+            page = cast("Object", await self.call("inbox.list", after=page["after"]))
+            for item in cast("list[Object]", page["items"]):
+                with suppress(errors.NotFound, errors.Refused):
+                    cut = item.pop("cut")
+                    found.append(cast("Object", await self.call("inbox.show", id=item["id"])) if cut else item)
+        return found
 
     async def suspend(self, agent: str) -> Object:
         """Stop the turn and keep the session; returns when the process is gone."""
@@ -364,19 +420,67 @@ class Client:
             raise _foreign(message)
 
 
+@contextmanager
+def _answered_within(path: str, seconds: float | None) -> Iterator[None]:
+    """Bound what is done inside.
+
+    Raises:
+        DaemonNotRunning: it took longer.
+    """
+    with trio.move_on_after(float("inf") if seconds is None else max(0.0, seconds)) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise errors.DaemonNotRunning(f"the daemon at {path} doesn't answer: look into its log, or start it again")
+
+
+@asynccontextmanager
+async def _back_within(path: str, seconds: float) -> AsyncIterator[Client]:
+    """Connect to a daemon that is being started, again and again.
+
+    Raises:
+        DaemonNotRunning: it took longer than so many seconds.
+    """
+    deadline = trio.current_time() + seconds
+    while True:
+        connected = False
+        try:
+            async with Client.connect(path, patience=deadline - trio.current_time()) as client:
+                connected = True
+                yield client
+                return
+        except (errors.DaemonNotRunning, errors.ConnectionLost):
+            if connected or trio.current_time() >= deadline:
+                raise
+        await trio.sleep(_PAUSE_S)
+
+
 async def _open(path: str) -> trio.SocketStream:
     directory = None
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connecting.setblocking(False)
+    connected = False
     try:
         spelling, directory = paths.short_socket_path(path)
-        return await trio.open_unix_socket(spelling)
+        await trio.lowlevel.checkpoint()
+        while not connected:
+            try:
+                connecting.connect(spelling)
+                connected = True
+            except BlockingIOError:
+                # The daemon's queue of connections is full, and a socket that doesn't block can't wait for room
+                # (connect(2)). Trio's own connect takes this for a connection under way.
+                await trio.sleep(_PAUSE_S)
     except OSError as problem:
         raise errors.DaemonNotRunning(
             f"can't reach {path}: {problem.strerror or 'no daemon listens on it'}; start one with 'substratd' or "
             f"'systemctl --user start substratd'"
         ) from None
     finally:
+        if not connected:
+            connecting.close()
         if directory is not None:
             os.close(directory)
+    return trio.SocketStream(trio.socket.from_stdlib_socket(connecting))
 
 
 def _request_line(number: int, method: str, params: Object) -> bytes:

@@ -119,7 +119,7 @@ class LimitReached(SubstratError):
 
 
 class PolicyDenied(SubstratError):
-    """A child asked for more than its parent has."""
+    """A child asked for more than its parent has, or directories would be shared that may not be."""
 
     code = -32015
 
@@ -158,6 +158,10 @@ class SandboxFailed(SubstratError):
     """A part of the sandbox couldn't be set up."""
 
     code = -32025
+
+
+class DescriptorsUsedUp(SandboxFailed):
+    """There are no file descriptors left for a sandbox."""
 
 
 class NotAvailable(SubstratError):

@@ -78,7 +78,13 @@ def _platform_dir(which: str) -> str:
     with warnings.catch_warnings():
         # Without a login session there is no XDG_RUNTIME_DIR; the fallback in the temporary directory is what we want.
         warnings.simplefilter("ignore")
-        return str(getattr(platformdirs.PlatformDirs(APPLICATION, appauthor=False), which))
+        try:
+            return str(getattr(platformdirs.PlatformDirs(APPLICATION, appauthor=False), which))
+        except PermissionError as problem:
+            from substrat.errors import StateUnusable
+
+            # Everybody may make a directory with that name in the temporary one.
+            raise StateUnusable(f"{problem}; or set SUBSTRAT_RUNTIME_DIR to a directory of your own") from None
 
 
 def is_within(path: str, directory: str) -> bool:

@@ -17,7 +17,7 @@ HEAVY = {
     "trio", "anyio", "asyncio", "mcp", "mcp_types", "pydantic", "msgspec", "structlog", "platformdirs", "rich", "click",
     "attrs", "attr", "ssl", "logging", "dataclasses", "typing", "pathlib", "subprocess",
 }  # fmt: skip
-SHARED = {"substrat.errors", "substrat.paths", "substrat.wire"}
+SHARED = {"substrat.errors", "substrat.paths", "substrat.visible", "substrat.wire"}
 
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {
@@ -28,6 +28,7 @@ ARROWS = {
     "substrat.__main__": {"substrat.daemon.main"},
     "substrat.errors": set(),
     "substrat.paths": {"substrat.errors"},
+    "substrat.visible": set(),
     "substrat.wire": SHARED,
     "substrat.core": {"substrat.core", "substrat.errors", "sandbox.spec"},
     "substrat.daemon": {
@@ -37,6 +38,7 @@ ARROWS = {
         "mcp_server",
         "substrat",
         "substrat.chatreader",
+        "substrat.chatcopier",
         *SHARED,
     },
     "substrat.client": {"substrat", *SHARED},
@@ -45,6 +47,7 @@ ARROWS = {
     "substrat.cli.transcripts": {"substrat.cli", "substrat.core.transcript"},
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.transcript", *SHARED},
     "substrat.chatreader": {"substrat.core.chatstore"},
+    "substrat.chatcopier": set(),
     "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", *SHARED},
     "substrat.doctor": {"sandbox", "substrat.core", "substrat.daemon.config", "substrat.daemon.program", *SHARED},
     "substrat.cursor_api": {"substrat.cursor_api", "substrat.core", "substrat.cli.connection", "substrat", *SHARED},
@@ -156,7 +159,8 @@ STARTS = [
     ("substratctl version", main_of("substrat.cli.main", "--version")),
     ("substratctl ls without a daemon", "import os; os.environ['SUBSTRAT_SOCKET'] = '/nonexistent/s'\n"
      + main_of("substrat.cli.main", "ls")),
-    ("what both ends share", "import substrat.errors, substrat.paths, substrat.wire.framing, substrat.wire.methods"),
+    ("what both ends share",
+     "import substrat.errors, substrat.paths, substrat.visible, substrat.wire.framing, substrat.wire.methods"),
     ("cursor-agent-standin --version", main_of("substrat.standin.main", "--version")),
     ("cursor-agent-standin --help", main_of("substrat.standin.main", "--help")),
 ]  # fmt: skip

@@ -9,9 +9,11 @@ import _socket
 import json
 import os
 import sys
+import time
 from collections import deque
 
 from substrat import __version__, errors, paths
+from substrat.cli import output
 from substrat.wire import framing
 
 TYPE_CHECKING = False
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 # The limit on a line protects the daemon from its clients. A page of a thousand events may be longer.
 _LONGEST_ANSWER = 16 * framing.MAX_LINE
 # Fewer than the daemon takes, so that a follower's long request fits in beside them.
-_WINDOW = framing.MAX_IN_FLIGHT // 2
+WINDOW = framing.MAX_IN_FLIGHT // 2
+SILENCE_S = 2.0
+"""A daemon that is well answers in milliseconds; after this long a person wonders, and is told that it isn't their turn."""
+_GRACE_S = 1.0
+"""How much longer than `--timeout` the client waits: the daemon, which knows what it waited for, is to say so first."""
 
 Params = dict[str, object]
 Call = tuple[str, Params]
@@ -33,24 +39,72 @@ class Connection:
 
     Owns its socket: use it in a `with` statement.
 
+    A daemon that answers nothing for 2 s when it should answer at once is told of on standard error, once; what it sends
+    meanwhile that is no answer counts as nothing. A request whose answer may take long (`wire.methods.Method.waits`) is no
+    such case, unless not even `hello` was answered.
+
     Args:
         path: the operator socket; by default the one the environment names.
+        timeout: how long all of the conversation may take, in seconds; a second of grace comes on top.
 
     Raises:
-        DaemonNotRunning: nobody listens there.
+        DaemonNotRunning: no daemon listens there.
+        WaitTimedOut: the daemon has not even taken the connection in that time.
     """
 
-    def __init__(self, path: str | None = None) -> None:
+    def __init__(self, path: str | None = None, timeout: float | None = None) -> None:
         self.path = path if path is not None else paths.operator_socket()
         self.server: dict[str, object] = {}
-        self._socket = _connect(self.path)
-        self._splitter = framing.LineSplitter(_LONGEST_ANSWER)
-        self._lines: deque[bytes] = deque()
+        self._began = time.monotonic()
+        self._timeout = timeout
+        self._told = False
+        # Whether a silence was looked into that nothing has ended yet, and since when it has lasted: what this process
+        # does between two waits isn't the daemon's silence.
+        self._looked = False
+        self._silent_since = self._began
         self._answers: dict[int, dict[str, object]] = {}
         self._notifications: deque[Params] = deque()
         self._last = 0
+        self._open()
+
+    def _open(self) -> None:
+        self._splitter = framing.LineSplitter(_LONGEST_ANSWER)
+        self._lines: deque[bytes] = deque()
+        self._asked: dict[int, str] = {}
         hello: Params = {"protocol": framing.PROTOCOL_VERSION, "client": f"substratctl {__version__}"}
         self._unsent = [framing.request(0, "hello", hello)]
+        self._socket = self._connect()
+
+    def reopen(self) -> None:
+        """Connect again after `ConnectionLost`. What wasn't answered is to be asked for again; answers that came stay.
+
+        Raises:
+            DaemonNotRunning: no daemon listens there now.
+            WaitTimedOut: the conversation's time is over.
+        """
+        self._socket.close()
+        self.server = {}
+        self.check_time()
+        self._open()
+
+    def time_left(self) -> float | None:
+        """Return how long the conversation may go on, in seconds and without the grace; None is for ever.
+
+        Half of the grace pays for what came before: a daemon that answers is given the whole of `--timeout` to wait.
+        """
+        if self._timeout is None:
+            return None
+        used = time.monotonic() - self._began
+        return self._timeout if used < _GRACE_S / 2 else max(0.0, self._timeout - used)
+
+    def check_time(self) -> None:
+        """Raise when the conversation's time and its grace are over.
+
+        Raises:
+            WaitTimedOut: they are.
+        """
+        if self._timeout is not None and time.monotonic() >= self._began + self._timeout + _GRACE_S:
+            raise errors.WaitTimedOut(f"the daemon at {self.path} has not answered within {self._timeout:g} s")
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +114,7 @@ class Connection:
 
     def greet(self) -> dict[str, object]:
         """Return what the daemon said about itself in its answer to `hello`."""
-        self._flush()
+        self._begin_waiting()
         while not self.server:
             self._take_message()
         return self.server
@@ -82,6 +136,8 @@ class Connection:
                 "in the workspace and name the file in the prompt"
             )
         self._unsent.append(line)
+        self._asked[self._last] = method
+        self._looked = False
         return self._last
 
     def answer(self, number: int) -> object:
@@ -91,9 +147,7 @@ class Connection:
             SubstratError: the error it was answered with.
             ConnectionLost: the daemon went away before.
         """
-        self._flush()
-        while number not in self._answers:
-            self._take_message()
+        self._wait_for(number)
         return self.take_answer(number)
 
     def take_answer(self, number: int) -> object:
@@ -127,9 +181,9 @@ class Connection:
         under_way: deque[int] = deque()
         for method, params in calls:
             under_way.append(self.submit(method, params))
-            if len(under_way) >= _WINDOW:
-                results.append(self._outcome(under_way.popleft()))
-        results.extend(self._outcome(number) for number in under_way)
+            if len(under_way) >= WINDOW:
+                results.append(self.outcome(under_way.popleft()))
+        results.extend(self.outcome(number) for number in under_way)
         return results
 
     def next_event(self, until: int | None = None) -> tuple[Params | None, bool]:
@@ -141,7 +195,7 @@ class Connection:
         Returns:
             The notification's parameters or None when the answer came, and whether reading on would block.
         """
-        self._flush()
+        self._begin_waiting()
         while not self._notifications and not (until is not None and until in self._answers):
             self._take_message()
         found = self._notifications.popleft() if self._notifications else None
@@ -157,7 +211,7 @@ class Connection:
 
     def take_in(self) -> None:
         """Send what is queued, then take whatever has come, or wait for something to come."""
-        self._flush()
+        self._begin_waiting()
         self._lines.extend(self._splitter.feed(self._receive()))
         while self._lines:
             self._take_message()
@@ -179,23 +233,49 @@ class Connection:
         except errors.ConnectionLost:
             return
 
-    def _outcome(self, number: int) -> object:
+    def outcome(self, number: int) -> object:
+        """Wait for the answer to a request, and return its result or the `SubstratError` it was answered with.
+
+        Raises:
+            ConnectionLost: the daemon went away before.
+            WaitTimedOut: the conversation's time is over.
+        """
         try:
-            return self.answer(number)
-        except errors.ConnectionLost:
+            self._wait_for(number)
+        except (errors.ConnectionLost, errors.WaitTimedOut):
             raise
         except errors.SubstratError as problem:
             return problem
+        try:
+            return self.take_answer(number)
+        except errors.SubstratError as problem:
+            return problem
+
+    def _wait_for(self, number: int) -> None:
+        self._begin_waiting()
+        while number not in self._answers:
+            self._take_message()
+
+    def _begin_waiting(self) -> None:
+        """Send what is queued; the daemon's silence counts from now."""
+        self._silent_since = time.monotonic()
+        self._flush()
 
     def _flush(self) -> None:
-        if self._unsent:
-            data = b"".join(self._unsent)
-            self._unsent.clear()
-            try:
-                self._socket.sendall(data)
-            except (BrokenPipeError, ConnectionResetError):
-                # The daemon may have said why before it closed; reading tells, or ends in ConnectionLost.
-                return
+        if not self._unsent:
+            return
+        rest = memoryview(b"".join(self._unsent))
+        self._unsent.clear()
+        try:
+            while rest:
+                self._set_patience()
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except TimeoutError:
+                    self._look_into_silence()
+        except (BrokenPipeError, ConnectionResetError):
+            # The daemon may have said why before it closed; reading tells, or ends in ConnectionLost.
+            return
 
     def _take_message(self) -> None:
         while not self._lines:
@@ -204,6 +284,7 @@ class Connection:
         if "method" in message:
             self._notifications.append(as_object("event", message.get("params", {})))
             return
+        self._looked, self._silent_since = False, time.monotonic()
         number = message.get("id")
         if number is None:
             _result(message)
@@ -211,6 +292,7 @@ class Connection:
             self.server = as_object("hello", _result(message))
         elif isinstance(number, int):
             self._answers[number] = message
+            self._asked.pop(number, None)
 
     def _decoded(self, line: bytes) -> dict[str, object]:
         try:
@@ -224,15 +306,98 @@ class Connection:
         return message
 
     def _receive(self) -> bytes:
-        try:
-            data = self._socket.recv(1 << 16)
-        except ConnectionResetError:
-            data = b""
+        data = None
+        while data is None:
+            # A daemon that always sends something leaves no wait to time out.
+            self.check_time()
+            if self._is_awaited() and time.monotonic() >= self._silent_since + SILENCE_S:
+                self._look_into_silence()
+            self._set_patience()
+            try:
+                data = self._socket.recv(1 << 16)
+            except TimeoutError:
+                self._look_into_silence()
+            except ConnectionResetError:
+                data = b""
         if not data:
             raise errors.ConnectionLost(
                 f"the daemon at {self.path} closed the connection; agents go on, so look whether it was restarted"
             )
         return data
+
+    # Time
+
+    def _set_patience(self) -> None:
+        """Set how long the next system call may block."""
+        bounds = [self._began + self._timeout + _GRACE_S - time.monotonic()] if self._timeout is not None else []
+        if self._is_awaited():
+            bounds.append(self._silent_since + SILENCE_S - time.monotonic())
+        patience = max(0.001, min(bounds)) if bounds else None  # 0 would mean not to wait at all
+        if patience != self._socket.gettimeout():
+            self._socket.settimeout(patience)
+
+    def _is_awaited(self) -> bool:
+        """Say whether a silence of the daemon's is to be looked into."""
+        return not self._told and not self._looked and bool(self._asked or not self.server)
+
+    def _look_into_silence(self) -> None:
+        """Find out whether the time is over, and after a silence tell of a daemon that should have answered.
+
+        Raises:
+            WaitTimedOut: the conversation's time is over.
+        """
+        from substrat.wire import methods
+
+        self.check_time()
+        self._looked = True
+        if not (self.server and all(methods.BY_NAME[name].waits for name in self._asked.values())):
+            self.tell_of_silence()
+
+    def tell_of_silence(self) -> None:
+        """Tell of a daemon that should have answered, unless it was told before."""
+        if not self._told:
+            self._told = True
+            output.note(f"the daemon at {self.path} has not answered for {SILENCE_S:g} s; still waiting")
+
+    def _connect(self) -> _socket.socket:
+        found = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        directory = None
+        try:
+            short, directory = paths.short_socket_path(self.path)
+            while True:
+                left = self.time_left()
+                # connect(2) blocks while the queue of the listening socket is full. A socket with a timeout of Python's
+                # own would not wait for room at all, so the kernel is given the bound (SO_SNDTIMEO, socket(7)).
+                _bound_sending(found, SILENCE_S if left is None else min(SILENCE_S, left + _GRACE_S / 2))
+                try:
+                    found.connect(short)
+                    break
+                except BlockingIOError:
+                    self._look_into_silence()
+            _bound_sending(found, 0.0)
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            found.close()
+            raise no_daemon(self.path) from None
+        except OSError as problem:
+            found.close()
+            raise no_daemon(self.path, (problem.strerror or str(problem)).lower()) from None
+        except errors.SubstratError:
+            found.close()
+            raise
+        finally:
+            if directory is not None:
+                os.close(directory)
+        return found
+
+
+def _bound_sending(sock: _socket.socket, seconds: float) -> None:
+    """Set how long connecting and sending may block in the kernel; 0 is for ever."""
+    whole = int(seconds)
+    parts = (whole, int((seconds - whole) * 1e6) or (not whole and seconds > 0))
+    # A struct timeval: two longs.
+    size = 8 if sys.maxsize > 2**32 else 4
+    value = b"".join(int(part).to_bytes(size, sys.byteorder) for part in parts)
+    sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, value)
 
 
 def as_object(method: str, result: object) -> dict[str, object]:
@@ -254,24 +419,6 @@ def no_daemon(path: str, reason: str = "no daemon listens on it") -> errors.Daem
     return errors.DaemonNotRunning(
         f"can't reach {path}: {reason}; start one with 'substratd' or 'systemctl --user start substratd'"
     )
-
-
-def _connect(path: str) -> _socket.socket:
-    found = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    directory = None
-    try:
-        short, directory = paths.short_socket_path(path)
-        found.connect(short)
-    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-        found.close()
-        raise no_daemon(path) from None
-    except OSError as problem:
-        found.close()
-        raise no_daemon(path, (problem.strerror or str(problem)).lower()) from None
-    finally:
-        if directory is not None:
-            os.close(directory)
-    return found
 
 
 def _result(message: dict[str, object]) -> object:

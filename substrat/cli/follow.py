@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from substrat import errors
-from substrat.cli import output
-from substrat.cli.connection import Connection, as_object, no_daemon
+from substrat.cli.connection import Connection, as_object
+from substrat.cli.outage import Outage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Event = dict[str, object]
-
-_PATIENCE_S = 30.0
-_PAUSE_S = 0.05
 
 
 class Feed:
@@ -25,8 +21,7 @@ class Feed:
     Iterating gives the events; whenever the next one isn't at hand yet, standard output is flushed.
 
     Args:
-        connection: the conversation with the daemon; a lost one is replaced while following, and the last one closed
-            by `close`.
+        connection: the conversation with the daemon; it is opened again while following, and closed by `close`.
         agent: only this agent's: its id, because a name may pass to another agent.
         since: the cursor to start after; negative counts from the end.
         lines: whether to ask for the agent's own bytes.
@@ -46,9 +41,7 @@ class Feed:
         self._agent = agent
         self._cursor = since
         self._lines = lines or None
-        self._before_notice = before_notice
-        # When the outage that was told ends in failure; None: all is well.
-        self._deadline: float | None = None
+        self._outage = Outage(connection, before_notice)
 
     def close(self) -> None:
         """Close the connection in use."""
@@ -86,7 +79,7 @@ class Feed:
             try:
                 yield from self._session()
             except errors.ConnectionLost:
-                self._reconnect()
+                self._outage.reconnect()
             except errors.NotFound:
                 if first:
                     raise
@@ -105,7 +98,7 @@ class Feed:
             end = connection.submit("agent.wait", {"agents": [self._agent], "until": ["ended"]})
         # What `since` counted from the end is a place now, so that a second session starts there.
         self._cursor = _cursor(as_object("events.subscribe", connection.answer(start)))
-        self._deadline = None
+        self._outage.over()
         while True:
             params, blocks = connection.next_event(until=end)
             if params is not None:
@@ -124,24 +117,6 @@ class Feed:
             self._connection.take_answer(end)
             yield from self.past()
         except errors.NotFound:
-            return
-
-    def _reconnect(self) -> None:
-        """Connect again; a daemon that is dying or starting may close several connections, and it is told once."""
-        if self._deadline is None:
-            self._before_notice()
-            output.note(f"the daemon closed the connection; waiting up to {_PATIENCE_S:g} s for it to come back")
-            self._deadline = time.monotonic() + _PATIENCE_S
-        path = self._connection.path
-        self._connection.__exit__()
-        while True:
-            if time.monotonic() > self._deadline:
-                raise no_daemon(path, f"no daemon came back within {_PATIENCE_S:g} s")
-            time.sleep(_PAUSE_S)
-            try:
-                self._connection = Connection(path)
-            except errors.DaemonNotRunning:
-                continue
             return
 
 

@@ -14,11 +14,13 @@ import signal
 import socket
 import sys
 import termios
+import time
 import tty
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 from substrat import errors, paths
 from substrat.cli.carrying import CHUNK, Carrier
+from substrat.cli.connection import SILENCE_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,18 +137,33 @@ class _Loan:
         self._channel: socket.socket | None = None
         self._typing = terminal is not None
         self._seen: set[int] = set()
+        self._asked_at, self._is_told = time.monotonic(), False
 
     def serve_to_the_end(self) -> None:
         """Serve until the daemon has answered and everything the command printed is written."""
         try:
             while not self._connection.has_answer(self._number):
-                _serve(self._watched())
+                _serve(self._watched(), self._time_to_answer())
         except errors.ConnectionLost:
             self._carry_the_rest()
             raise
         finally:
             self._hang_up()
         self._carry_the_rest()
+
+    def _time_to_answer(self) -> float | None:
+        """Return how long the daemon may still take to come for the descriptors, in seconds; tell when it is over.
+
+        None: it has come, or it was told.
+        """
+        if self._listener is None or self._is_told:
+            return None
+        left = self._asked_at + SILENCE_S - time.monotonic()
+        if left > 0:
+            return left
+        self._is_told = True
+        self._connection.tell_of_silence()
+        return None
 
     def _watched(self) -> Iterator[Watched]:
         yield self._signals, select.POLLIN, self._take_signals
@@ -217,14 +234,14 @@ class _Loan:
         self._terminal.show()
 
 
-def _serve(watched: Iterable[Watched]) -> None:
-    """Wait until something has come, and have it worked on."""
+def _serve(watched: Iterable[Watched], patience: float | None = None) -> None:
+    """Wait until something has come, for so many seconds at most, and have it worked on."""
     poll = select.poll()
     handlers = {}
     for descriptor, events, handle in watched:
         poll.register(descriptor, events)
         handlers[descriptor] = handle
-    for descriptor, _ in poll.poll():
+    for descriptor, _ in poll.poll(None if patience is None else patience * 1000):
         handlers[descriptor]()
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 
 from substrat.cli.table import PROGRAM
+from substrat.visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,21 +18,13 @@ if TYPE_CHECKING:
 
     Agent = dict[str, object]
 
-# C0 and C1 controls and DEL drive terminals; the bidirectional ones make text read other than it is. Agents' text may
-# hold any of them. Newline and tab are harmless.
-_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
-_BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_VISIBLE = {
-    **{code: f"\\x{code:02x}" for code in _CONTROLS if code not in (0x09, 0x0A)},
-    **{code: f"\\u{code:04x}" for code in _BIDIRECTIONAL},
-}
 BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _STATE_COLOURS = {"running": GREEN, "queued": CYAN, "suspended": YELLOW, "failed": RED, "ended": DIM}
 
 
 def neutralise(text: str) -> str:
-    """Make text harmless for a terminal: control characters other than newline and tab become visible."""
-    return text.translate(_VISIBLE)
+    """Make text harmless for a terminal: what acts, hides or reorders becomes visible, newline and tab stay."""
+    return visible(text)
 
 
 def one_line(text: str, most: int | None = None) -> str:
@@ -68,6 +61,20 @@ def put_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
+def put_json_list(objects: Iterable[object]) -> None:
+    """Write one JSON array on one line to standard output, each object as it comes.
+
+    When one can't be had, what was written is no JSON document, and the exit status tells.
+    """
+    import json
+
+    comma = "["
+    for one in objects:
+        sys.stdout.write(comma + json.dumps(one, separators=(",", ":")))
+        comma = ","
+    sys.stdout.write("[]\n" if comma == "[" else "]\n")
+
+
 def complain(problem: errors.SubstratError) -> int:
     """Write a failure to standard error as one line.
 
@@ -94,6 +101,15 @@ def turn_of(agent: Agent) -> dict[str, object] | None:
     """Return an agent object's turn, if it has one."""
     turn = agent.get("turn")
     return turn if isinstance(turn, dict) else None
+
+
+def attention_of(agent: Agent) -> str:
+    """Say an agent's attention: its kind and, unless that says it all, its text."""
+    found = agent.get("attention")
+    if not isinstance(found, dict):
+        return "-"
+    kind = text_of(found.get("kind"))
+    return kind if found.get("level") == "info" else f"{kind}: {text_of(found.get('text'))}"
 
 
 def turn_summary(agent: Agent) -> str:

@@ -25,6 +25,7 @@ VERBS = {
     "export": "a chat as Markdown",
     "inbox": "what agents ask or tell you",
     "answer": "answer a question of the inbox",
+    "accept": "note that you have seen what asks for your attention",
     "allow": "what an agent's filtered network lets through, and changes to it",
     "doctor": "check what this machine offers",
     "demo": "show the main job with a stand-in agent",
@@ -37,5 +38,5 @@ VERBS = {
 # Verbs whose arguments are names of agents, for the completion scripts.
 TAKES_AGENTS = (
     "send", "show", "exec", "logs", "transcript", "usage", "wait", "suspend", "resume", "interrupt", "end", "rm", "export",
-    "allow",
+    "accept", "allow",
 )  # fmt: skip

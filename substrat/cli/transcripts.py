@@ -72,7 +72,8 @@ def as_markdown(step: Step) -> str:
     """Return a step as a block of a Markdown document."""
     match step.kind:
         case "prompt":
-            return "".join(f"> {line}".rstrip() + "\n" for line in step.text.strip("\n").split("\n")) + "\n"
+            # A lone CR ends a line of Markdown too (spec.commonmark.org, 2.1), so it would end the quotation.
+            return "".join(f"> {line}".rstrip() + "\n" for line in step.text.strip("\n").splitlines() or [""]) + "\n"
         case "text":
             return step.text.strip("\n") + "\n\n" if step.text.strip() else ""
         case "thinking":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from substrat import errors
-from substrat.cli import output
+from substrat.cli import outage, output
 from substrat.cli.connection import as_object
 from substrat.wire import methods
 
@@ -54,20 +54,31 @@ def wait_for_verdict(connection: Connection, agent: Agent, message: object, time
     """Wait for the turn that carries a prompt, print what became of it and return its verdict as exit status.
 
     Args:
-        connection: the conversation with the daemon.
+        connection: the conversation with the daemon, with what is left of its time; a restart of the daemon is waited for.
         agent: the agent object.
         message: the inbox item's number; None: the newest prompt.
-        timeout: the longest to wait, in seconds.
+        timeout: the longest to wait from the conversation's start, in seconds.
         json: whether to print the agent object instead of the result.
     """
-    params = {"agent": agent["id"], "message": message, "timeout": timeout}
     try:
-        after = connection.call_object("agent.wait_message", **params)
+        found = outage.wait_for_one(connection, "agent.wait_message", agent=agent["id"], message=message)
     except errors.WaitTimedOut:
         raise still_going(agent, timeout) from None
+    after = as_object("agent.wait_message", found)
     if json:
         output.put_json(after)
     return show_verdict(after, json=json)
+
+
+def ask_once(connection: Connection, name: object, method: str, **params: object) -> object:
+    """Make a request that brings an agent a prompt; it isn't made again when its answer is lost.
+
+    Raises:
+        ConnectionLost: the daemon went away before it answered.
+        WaitTimedOut: the conversation's time was over before it answered.
+    """
+    unknown = f"whether it took the prompt isn't known: look with 'substratctl show {name}' before you send it again"
+    return outage.ask_once(connection, unknown, lambda: connection.call(method, **params))
 
 
 def still_going(agent: Agent, timeout: float | None) -> errors.WaitTimedOut:

@@ -1,4 +1,4 @@
-"""Which addresses an allowed name may lead to: those of the public internet; pure.
+"""Which addresses an allowed name may lead to: those of the public internet that are not this machine's; pure.
 
 The tables follow the IANA special-purpose address registries (iana.org/assignments/iana-ipv4-special-registry and
 iana-ipv6-special-registry), and name what clouds put on top.
@@ -7,6 +7,10 @@ iana-ipv6-special-registry), and name what clouds put on top.
 from __future__ import annotations
 
 import ipaddress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _V4 = tuple(
     (ipaddress.IPv4Network(network), what)
@@ -47,18 +51,41 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: who translates it, and to what, nobody can say
 
 
-def refusal(address: str) -> str | None:
+def refusal(address: str, local: Collection[str] = ()) -> str | None:
     """Say why an address may not be dialled, or None when it may.
 
     An IPv6 address that stands for an IPv4 one (mapped, NAT64, 6to4) is judged as that one.
 
     Args:
         address: as a resolver wrote it.
+        local: those of the addresses that `leads_to` gives which lead to this machine, as the kernel says.
     """
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return "no address"
+    return _special(parsed) or ("an address of this machine" if any(one in local for one in leads_to(address)) else None)
+
+
+def leads_to(address: str) -> tuple[str, ...]:
+    """Return an address, and the IPv4 address that it stands for if it does: where its packets may arrive.
+
+    Example: `64:ff9b::102:304` leads to itself and, by a translator, to `1.2.3.4`. What is no address leads nowhere, and
+    so does one with a zone.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return ()
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return (str(parsed),)
+    inner = _embedded(parsed)
+    if parsed.scope_id is not None:
+        return ()
+    return (str(parsed),) if inner is None else (str(parsed), str(inner))
+
+
+def _special(parsed: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
     if isinstance(parsed, ipaddress.IPv6Address):
         inner = _embedded(parsed)
         return _refusal_v6(parsed) if inner is None else _refusal_v4(inner)

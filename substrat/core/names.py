@@ -54,6 +54,19 @@ def canonical(host: str) -> str:
     return name
 
 
+def listed(data: bytes, most: int) -> list[str] | None:
+    """Read canonical names, a line each; None when it is anything else, or more than there may be.
+
+    The last line may have been cut while it was written, and doesn't count then.
+    """
+    try:
+        *names, cut = data.decode("ascii").split("\n")
+        sound = len(names) <= most and len(cut) <= _LONGEST_NAME and all(canonical(name) == name for name in names)
+    except (UnicodeDecodeError, NoName):
+        return None
+    return names if sound else None
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """One entry of an allow-list, in canonical form.

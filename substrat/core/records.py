@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -148,6 +148,14 @@ class Turn:
     error: str | None = None
 
 
+def abridged(turn: Turn) -> Turn:
+    """Return a turn without its result and its usage: up to a megabyte that is only needed where the turn is shown.
+
+    A turn that hasn't ended has neither, and is returned as it is.
+    """
+    return turn if turn.outcome is None else replace(turn, result=None, usage=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Reminder:
     """Something an agent wants to be told later.
@@ -221,6 +229,33 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in an agent's workspace that a person has to look at before the host's programs do.
+
+    An example: the agent made a repository `vendor/x/.git`, whose configuration the host's `git status` may obey.
+
+    Args:
+        number: how a person names it.
+        agent: the agent's id.
+        turn: the turn in which it was found, None between turns.
+        time: when it was found, in seconds since the epoch.
+        path: the file, directory or setting.
+        text: what is the matter, in one sentence.
+        aside: where the daemon keeps a file that it has moved out of the workspace.
+        difference: what the agent changed, as lines of a unified diff; empty when there is nothing to compare with.
+    """
+
+    number: int
+    agent: str
+    turn: str | None
+    time: float
+    path: str
+    text: str
+    aside: str | None = None
+    difference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """A named, durable thing that works.
 
@@ -237,6 +272,9 @@ class Agent:
         retry_at: when it is tried again, in seconds since the epoch, if it is.
         restore: what becomes of it when its turn is lost.
         restored_at: when it last went on by itself after a loss, oldest first, in seconds since the epoch.
+        since: when it came into its phase, in seconds since the epoch.
+        accepted_turn: the failed turn that a person has accepted, by its id.
+        findings: what a person hasn't accepted yet, oldest first.
     """
 
     id: str
@@ -255,3 +293,6 @@ class Agent:
     retry_at: float | None = None
     restore: Restore = Restore.HOLD
     restored_at: tuple[float, ...] = ()
+    since: float = 0.0
+    accepted_turn: str | None = None
+    findings: tuple[Finding, ...] = ()

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from substrat.core import dialects, lenient, toolcalls
+from substrat.core.ndjson import Line
 from substrat.core.toolcalls import Pairing
-
-if TYPE_CHECKING:
-    from substrat.core.ndjson import Line
 
 Object = dict[str, object]
 
 MAX_TEXT = 64 * 1024
 """The longest `text` of an event that has its own words (`raw` lines); the rest is in the turn's stdout file."""
 _MAX_HEAD = 64 * 1024
+_SPEECH = ("assistant", "thinking", "user", "system")
+"""The types of lines that tell of no act; a `result` is the end of a turn and is judged as that."""
 
 NAMED = {
     "interaction_query": ("request", "response"),
@@ -125,14 +125,31 @@ def _head(line: Line) -> Object:
     return head
 
 
+def only_speaks(line: bytes) -> bool:
+    """Say whether the beginning of a line shows that the line is speech, whatever its missing end would be.
+
+    `{"type":"assistant","message":{"role":"assist` is; a line that doesn't begin with a type that only speaks may be a tool
+    call's.
+
+    Args:
+        line: the line as far as it was written.
+    """
+    return _head(Line(0, len(line), line, ended=False)).get("type") in _SPEECH
+
+
 def _parse(line: Line) -> tuple[Object | None, bool]:
     if line.cut:
         return None, False
     try:
         body = msgspec.json.decode(line.data)
-        return (body, True) if isinstance(body, dict) and not lenient.too_deep(body) else (None, False)
+        return (body, True) if isinstance(body, dict) and not _too_deep(line.data, body) else (None, False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return lenient.parse(line.data), False
+
+
+def _too_deep(data: bytes, body: Object) -> bool:
+    """Say whether a line is nested too deeply; one with few brackets isn't, which is found out ten times as quickly."""
+    return data.count(b"{") + data.count(b"[") > lenient.MAX_DEPTH and lenient.too_deep(body)
 
 
 def _kind(body: Object) -> str:

@@ -1,7 +1,13 @@
 """The server name in a TLS ClientHello, from the first bytes of a connection as they arrive; pure.
 
 RFC 8446, 4.1.2 and 5.1 (which older versions agree with as far as this goes), RFC 6066, 3. What begins like TLS and can't
-be read is `BROKEN`, never "no name": a server might read it otherwise.
+be read is `BROKEN`, never "no name": a server might read it otherwise. Servers skip more than the standard says before
+they read a ClientHello. For example Go's `crypto/tls` passes over warning alerts and looks only at the upper half of the
+first version byte (conn.go, `readRecordOrCCS`), BoringSSL passes over empty records (tls_record.cc), OpenSSL and Java take
+SSLv2's form of a ClientHello, which has no name. So every record that comes before a ClientHello is `BROKEN`.
+
+A PROXY header (haproxy.org, proxy-protocol.txt) is `BROKEN` too: it is what a load balancer says in front of a connection,
+a server that expects it reads the ClientHello behind it, and no program in a sandbox is a load balancer.
 """
 
 from __future__ import annotations
@@ -12,8 +18,17 @@ from typing import NamedTuple
 LARGEST = 16 * 1024
 """A ClientHello with all its records may have this many bytes; with post-quantum key shares it has some 2,000."""
 
-_HANDSHAKE = 22
-_CLIENT_HELLO = 1
+_RECORD_TYPES = range(20, 27)
+"""From change_cipher_spec to tls12_cid and ACK (iana.org/assignments/tls-parameters, ContentType)."""
+_CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _APPLICATION_DATA = 20, 21, 22, 23
+_FIRST_ODD_VERSION = 0x10
+"""Go takes a first record for TLS up to version 0x0fff; other servers want 3 in the first byte."""
+_SSL2_MESSAGES = (1, 4)
+"""CLIENT-HELLO and SERVER-HELLO, which Java looks for (draft-hickman-netscape-ssl-00)."""
+_PROXY_HEADERS = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
+_CLIENT_HELLO, _SERVER_HELLO = 1, 2
+_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+"""The random of a ServerHello that is a HelloRetryRequest: SHA-256 of that word (RFC 8446, 4.1.3)."""
 _LONGEST_RECORD = 1 << 14
 _SERVER_NAME = 0
 _HOST_NAME = 0
@@ -23,8 +38,13 @@ class Kind(Enum):
     """What the first bytes of a connection are."""
 
     INCOMPLETE = "incomplete"
+    """The beginning of a ClientHello: nothing of it may be passed on yet."""
+    UNDECIDED = "undecided"
+    """Too little to tell what it becomes. It may be passed on, because no server can act on so little."""
     OTHER = "other"
+    """Another protocol."""
     BROKEN = "broken"
+    """Like TLS, but no ClientHello that can be read."""
     HELLO = "hello"
 
 
@@ -42,17 +62,75 @@ def read(data: bytes) -> Hello:
         data: from the connection's first byte on.
     """
     if not data:
-        return Hello(Kind.INCOMPLETE)
+        return Hello(Kind.UNDECIDED)
     if data[0] != _HANDSHAKE:
-        return Hello(Kind.OTHER)
+        return Hello(_kind_of_other(data))
     try:
-        message = _first_message(data)
+        message, _ = _first_message(data)
         name = None if message is None else _server_name(message)
     except _Broken:
         return Hello(Kind.BROKEN)
     if message is None:
         return Hello(Kind.BROKEN if len(data) >= LARGEST else Kind.INCOMPLETE)
     return Hello(Kind.HELLO, name)
+
+
+def end_of_hello(data: bytes) -> int:
+    """Return how many bytes the records of a whole ClientHello take.
+
+    Args:
+        data: what `read` found a ClientHello in.
+    """
+    return _first_message(data)[1]
+
+
+def wants_another(data: bytes) -> bool | None:
+    """Say whether a server asks for a second ClientHello (RFC 8446, 4.1.4), whose name may be another than the first's.
+
+    Args:
+        data: what the server has sent so far.
+
+    Returns:
+        None: that can't be told yet.
+    """
+    while data[:1] == bytes([_ALERT]):  # older servers warn in front of their answer that they don't know the name
+        if len(data) < 5:
+            return None
+        data = data[5 + int.from_bytes(data[3:5], "big") :]
+    found = data[:1], data[1:2], data[5:6], data[11:43]
+    wanted = bytes([_HANDSHAKE]), b"\3", bytes([_SERVER_HELLO]), _RETRY
+    if any(have != want[: len(have)] for have, want in zip(found, wanted, strict=True)):
+        return False
+    return True if len(data) >= 43 else None
+
+
+def read_second(data: bytes) -> Hello:
+    """Look at everything that a client has sent since the server asked for a second ClientHello.
+
+    Records of early data and the empty change of ciphers, which servers pass over there (RFC 8446, 4.2.10 and D.4), are
+    passed over too.
+    """
+    rest = data
+    while rest[:1] and rest[0] in {_CHANGE_CIPHER_SPEC, _APPLICATION_DATA}:
+        if len(rest) < 5 or len(rest) < 5 + int.from_bytes(rest[3:5], "big"):
+            break
+        rest = rest[5 + int.from_bytes(rest[3:5], "big") :]
+    if not rest or rest[0] in {_CHANGE_CIPHER_SPEC, _APPLICATION_DATA}:
+        return Hello(Kind.BROKEN if len(data) >= LARGEST else Kind.INCOMPLETE)
+    found = read(rest)
+    return found if found.kind in {Kind.HELLO, Kind.INCOMPLETE} else Hello(Kind.BROKEN)
+
+
+def _kind_of_other(data: bytes) -> Kind:
+    """Tell what bytes are that don't begin with a handshake record."""
+    for header in _PROXY_HEADERS:
+        if data[: len(header)] == header[: len(data)]:
+            return Kind.BROKEN if len(data) >= len(header) else Kind.UNDECIDED
+    if data[0] in _RECORD_TYPES:
+        return Kind.UNDECIDED if len(data) < 2 else Kind.BROKEN if data[1] < _FIRST_ODD_VERSION else Kind.OTHER
+    if data[0] & 0x80:  # SSLv2: two bytes of length, the first bit set, then the message's type
+        return Kind.UNDECIDED if len(data) < 3 else Kind.BROKEN if data[2] in _SSL2_MESSAGES else Kind.OTHER
+    return Kind.OTHER
 
 
 class _Broken(Exception):
@@ -85,25 +163,29 @@ class _Reader:
         return self.take(self.number(size))
 
 
-def _first_message(data: bytes) -> bytes | None:
-    """Put the first handshake message together from its records; None while bytes are missing."""
-    message, position, wanted = b"", 0, None
+def _first_message(data: bytes) -> tuple[bytes | None, int]:
+    """Put the first handshake message together from its records, None while bytes are missing, and say where they end."""
+    message, position, wanted, announced = b"", 0, None, 0
     while wanted is None or len(message) < wanted:
         if len(data) < position + 5:
-            return None
+            return None, 0
         length = int.from_bytes(data[position + 3 : position + 5], "big")
         if data[position] != _HANDSHAKE or data[position + 1] != 3 or not 0 < length <= _LONGEST_RECORD:
             raise _Broken
         # A part of a record may tell already how long the message is to be.
         message += data[position + 5 : position + 5 + length]
+        announced += length
         if len(message) >= 4 and wanted is None:
             wanted = 4 + int.from_bytes(message[1:4], "big")
             if message[0] != _CLIENT_HELLO or wanted > LARGEST:
                 raise _Broken
+        # A second message in the same record would be another ClientHello that nobody has looked at.
+        if wanted is not None and announced > wanted:
+            raise _Broken
         if len(data) < position + 5 + length:
-            return None
+            return None, 0
         position += 5 + length
-    return message[4:wanted]
+    return message[4:wanted], position
 
 
 def _server_name(hello: bytes) -> str | None:

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent
 
 
+_LARGEST = 2**63 - 1
+"""What answers in JSON can carry. Agent programs say of each turn what they used, up to as much."""
+
+
 class Total(NamedTuple):
     """What some turns used.
 
@@ -28,8 +32,14 @@ def total(usages: Iterable[Mapping[str, int]]) -> Total:
     for usage in usages:
         turns += 1
         for name, count in usage.items():
-            sums[name] = sums.get(name, 0) + count
+            sums[name] = max(-_LARGEST, min(sums.get(name, 0) + count, _LARGEST))
     return Total(turns, sums)
+
+
+def together(totals: Iterable[Total]) -> Total:
+    """Add up totals."""
+    found = list(totals)
+    return Total(sum(one.turns for one in found), total(one.usage for one in found).usage)
 
 
 def family(agent: Agent, agents: Iterable[Agent]) -> list[Agent]:

@@ -21,6 +21,8 @@ LIMITS = {
 }
 """What a turn is stopped by that takes too long, and what is said then."""
 _OUTPUT_LIMIT = "output limit of "
+PROTECTION = "protection lost: "
+"""How the reason begins for stopping a turn whose agent may have reached a protected file."""
 
 
 def over_output_limit(limit: int) -> str:
@@ -30,6 +32,47 @@ def over_output_limit(limit: int) -> str:
         limit: how many bytes it was allowed.
     """
     return f"{_OUTPUT_LIMIT}{limit} bytes"
+
+
+_HOME_LIMIT = "home limit of "
+_DISK_NEARLY_FULL = "disk nearly full: "
+_MIB = 1024 * 1024
+
+
+def over_home_limit(limit: int) -> str:
+    """Return the reason for stopping a turn whose agent's own directories hold too much.
+
+    Args:
+        limit: how many bytes they may hold.
+    """
+    return f"{_HOME_LIMIT}{limit} bytes"
+
+
+def fills_disk(wrote: int, free: int) -> str:
+    """Return the reason for stopping a turn that was filling the disk.
+
+    Args:
+        wrote: how many bytes it wrote since it was last looked at.
+        free: how many bytes were left.
+    """
+    return f"{_DISK_NEARLY_FULL}{free // _MIB} MiB were left and it had just written {-(-wrote // _MIB)} MiB"
+
+
+def _stopped_for_disk(stop: str) -> str | None:
+    """Say why a turn was stopped for what it took of the disk, None when it was for something else."""
+    if stop.startswith(_OUTPUT_LIMIT):
+        said = f"the turn ran into its {stop}, which is disk.turn_output of the configuration"
+        return f"{said}: raise it if it must write so much"
+    if stop.startswith(_HOME_LIMIT):
+        return (
+            f"the agent's own directories (~/.cache, ~/.cursor, chats) ran into their {stop}, which is disk.agent_home of "
+            "the configuration, have more files than one for every 4096 bytes of it, or can't be looked into: delete "
+            "something in them with `substratctl exec`, or raise the limit"
+        )
+    if stop.startswith(_DISK_NEARLY_FULL):
+        said = stop.removeprefix(_DISK_NEARLY_FULL)
+        return f"the turn was stopped because it was filling the disk ({said}): make room, then resume the agent"
+    return None
 
 
 class Seen(NamedTuple):
@@ -43,6 +86,7 @@ class Seen(NamedTuple):
         anything: whether it wrote anything to standard output.
         damage: what was wrong with its files, if anything was.
         ran_out: what it hadn't enough of.
+        disk_full: whether there was no room at its end where its output goes.
     """
 
     result: Result | None
@@ -52,6 +96,7 @@ class Seen(NamedTuple):
     anything: bool
     damage: str | None = None
     ran_out: RanOut = RanOut()
+    disk_full: bool = False
 
 
 _KILLED = 128 + 9
@@ -90,25 +135,61 @@ def judge(seen: Seen) -> Verdict:
         if (failure := failures.shown_as_answer(seen.result.text)) is not None:
             return Verdict(Outcome.ERROR, failure.sentence, failure)
         return Verdict(Outcome.SUCCESS, None)
-    if seen.stop in LIMITS:
-        return Verdict(Outcome.TIMED_OUT, LIMITS[seen.stop])
-    if seen.stop is not None and seen.stop.startswith(_OUTPUT_LIMIT):
-        said = f"the turn ran into its {seen.stop}, which is disk.turn_output of the configuration: raise it if it must"
-        return Verdict(Outcome.ERROR, f"{said} write so much")
     if seen.stop is not None:
-        return Verdict(Outcome.INTERRUPTED, f"stopped: {seen.stop}")
+        return _stopped(seen.stop)
     if seen.damage is not None:
         outcome = Outcome.LOST if seen.exit_code is None else Outcome.ERROR
         return Verdict(outcome, f"what became of the turn can't be told: {seen.damage}")
     if (shortage := cgroups.out_of_memory(seen.ran_out)) is not None:
         return Verdict(Outcome.ERROR, shortage, failures.out_of_memory(shortage))
+    if (launcher := _launcher_failed(seen)) is not None:
+        return launcher
     if seen.exit_code is None:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
+    if (found := _no_room(seen)) is not None:
+        return found
     if (failure := failures.recognise(seen.errors)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)
     if seen.exit_code == _KILLED:
-        said = "as the kernel does when the machine runs out of memory: `journalctl -k` tells whether it did"
-        return Verdict(Outcome.ERROR, f"the agent program was killed (status {_KILLED}), {said}")
+        ended = f"was killed by SIGKILL, or exited with its status {_KILLED},"
+    else:
+        ended = f"exited with status {seen.exit_code}"
     reason = failures.last_words(seen.errors)
     said = f": {reason}" if reason else ("" if seen.anything else " and without any output")
-    return Verdict(Outcome.ERROR, f"the agent program exited with status {seen.exit_code} without a result{said}")
+    return Verdict(Outcome.ERROR, f"the agent program {ended} without a result{said}")
+
+
+def _stopped(reason: str) -> Verdict:
+    """Judge a turn that the daemon stopped before it had a result."""
+    if reason in LIMITS:
+        return Verdict(Outcome.TIMED_OUT, LIMITS[reason])
+    if reason.startswith(PROTECTION):
+        why = reason.removeprefix(PROTECTION)
+        return Verdict(Outcome.ERROR, f"the turn was stopped because of its workspace's protection: {why}")
+    if (said := _stopped_for_disk(reason)) is not None:
+        return Verdict(Outcome.ERROR, said)
+    return Verdict(Outcome.INTERRUPTED, f"stopped: {reason}")
+
+
+def _launcher_failed(seen: Seen) -> Verdict | None:
+    """Judge a turn of which nothing ran but bubblewrap or the network's launcher, which say why on standard error."""
+    if seen.anything or seen.exit_code not in {None, 1}:
+        return None
+    words = failures.last_words(seen.errors)
+    if not words.startswith(("bwrap: ", "substrat: ")):
+        return None
+    failure = failures.sandbox_failed(words)
+    return Verdict(Outcome.ERROR, failure.sentence, failure)
+
+
+def _no_room(seen: Seen) -> Verdict | None:
+    """Judge a program that ended for want of room to write; None when it was something else."""
+    said_so = failures.says_no_room(seen.errors)
+    # A program that can't write its output may have had no room for its complaint either.
+    if seen.disk_full and (said_so or not seen.errors.strip()):
+        return Verdict(Outcome.ERROR, failures.DISK_FULL_IN_TURN.sentence, failures.DISK_FULL_IN_TURN)
+    if not said_so:
+        return None
+    where = "its workspace's disk or one of its directories in memory, /tmp and home (sandbox.memory_dir_bytes), is full"
+    words = failures.last_words(seen.errors)
+    return Verdict(Outcome.ERROR, f"the agent program found no room to write: {where}: {words}")

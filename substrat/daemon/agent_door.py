@@ -7,6 +7,7 @@ import json
 import os
 import re
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -16,7 +17,7 @@ from substrat import __version__
 from substrat.daemon import sockets
 from substrat.daemon.pace import Pace
 from substrat.daemon.turn import stored
-from substrat.errors import MessageTooLarge
+from substrat.errors import MessageTooLarge, StateUnusable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -65,8 +66,14 @@ class AgentDoor:
             turn: the turn that is running.
             path: where the socket is.
             task_status: told when it listens.
+
+        Raises:
+            StateUnusable: something is in the way of the socket.
         """
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        directory = os.path.dirname(path)
+        if os.path.islink(directory):
+            raise StateUnusable(f"{directory} is a link, and the agent's socket would be made elsewhere: move it away")
+        os.makedirs(directory, mode=0o700, exist_ok=True)
         self._points.before("agent socket made")
         listener = sockets.listen(path, 0o600)
         self._points.after("agent socket made")
@@ -77,19 +84,25 @@ class AgentDoor:
                 # The companion will call as soon as the agent has started; the import may be over by then.
                 nursery.start_soon(self._sdk)
                 await sockets.accept_forever(
-                    listener, MAX_CONNECTIONS, lambda stream: self._serve_one(agent, turn, pace, stream)
+                    listener,
+                    MAX_CONNECTIONS,
+                    partial(self._serve_one, agent, turn, pace),
+                    spares_reserve=True,
                 )
         finally:
             self._points.before("agent socket removed")
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # somebody else has been there
                 os.unlink(path)
             self._points.after("agent socket removed")
 
-    async def _serve_one(self, agent: str, turn: str, pace: Pace, stream: trio.SocketStream) -> None:
+    async def _serve_one(
+        self, agent: str, turn: str, pace: Pace, stream: trio.SocketStream, greeted: Callable[[], None]
+    ) -> None:
         lines = sockets.lines(stream, MAX_LINE)
         first = await anext(lines, None)
         if first is None:
             return
+        greeted()
         relay = _relay_name(first)
         host = await self._sdk()
 

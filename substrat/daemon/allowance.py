@@ -7,13 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox.spec import Network
+from substrat.core import overlap
 from substrat.core.lifecycle import Phase
 from substrat.core.names import AllowList, NoName
+from substrat.core.usage import family
 from substrat.daemon.journal import Told
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
-    from substrat.core.records import Agent
+    from substrat.core.records import Agent, Policy
     from substrat.daemon.netns import Networks
     from substrat.daemon.registry import Registry
     from substrat.daemon.store import EventRow
@@ -49,7 +51,8 @@ class Allowances:
 
         Raises:
             InvalidParams: a pattern is none, or can't be taken off.
-            PolicyDenied: the agent's parent hasn't got what it is to get.
+            PolicyDenied: the agent's parent hasn't got what it is to get, or another agent that has less can write the
+                agent's rules.
             Refused: the agent has another network, or has ended.
         """
         agent = self._registry.find(name)
@@ -67,9 +70,31 @@ class Allowances:
             raise PolicyDenied(
                 f"{agent.name} can't have more than its parent {parent.name}: `substratctl allow {parent.name} …` first"
             )
+        notes = self._check_shared(agent, policy)
         with self._registry.change("allow-list changed"):
             self._set(agent, wanted)
+            for note in notes:
+                self._registry.journal.tell(Told(agent.id, None, "workspace:shared", note))
         return self._registry.find(agent.id)
+
+    def _check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
+        """Find out whether an agent may have a list in the directories that it shares, and return what is to be told.
+
+        Less than it has it may always have; a turn of another agent that would take its files for rules doesn't start then.
+        """
+        claim, is_more = self._registry.claim(replace(agent, policy=policy)), not agent.policy.allows(policy)
+        # Descendants lose what it loses, so they differ from it no more than before.
+        without = [agent.id] if is_more else [member.id for member in family(agent, self._registry.agents)]
+        others = self._registry.claims(*without)
+        before = {found.other.name for found in overlap.overlaps(self._registry.claim(agent), others) if found.is_mixed}
+        shared = overlap.overlaps(claim, others)
+        if is_more:
+            refused = overlap.refusal(claim, others)
+            if refused is None and not self._registry.config.sandbox.shared_networks:
+                refused = overlap.refusal_of_mixed(claim, shared)
+            if refused is not None:
+                raise PolicyDenied(refused)
+        return tuple(overlap.notes(found for found in shared if found.is_mixed and found.other.name not in before))
 
     def _set(self, agent: Agent, wanted: AllowList) -> None:
         """Give an agent a list and hold its descendants to it, as part of the change under way."""

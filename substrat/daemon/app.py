@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -14,33 +14,38 @@ import trio
 
 from substrat import __version__
 from substrat.daemon import config as configuration
-from substrat.daemon import damage, process, quarantine, sockets
+from substrat.daemon import damage, process, quarantine, reserve, sockets
 from substrat.daemon.agent_door import AgentDoor
 from substrat.daemon.alarm import Alarm
 from substrat.daemon.allowance import Allowances
 from substrat.daemon.cgroups import Cgroups, find_cgroups
 from substrat.daemon.chats import Chats
 from substrat.daemon.database import StateDamaged, damaged_state
+from substrat.daemon.disk_watch import DiskWatch
+from substrat.daemon.findings import Findings
 from substrat.daemon.furnisher import Furnisher
 from substrat.daemon.gate import Gate
-from substrat.daemon.journal import Journal
+from substrat.daemon.journal import Journal, Told
 from substrat.daemon.netns import Networks
 from substrat.daemon.notify import Notifier
 from substrat.daemon.operator_door import OperatorDoor
 from substrat.daemon.points import Points
+from substrat.daemon.protection import Protection
 from substrat.daemon.questions import Questions
 from substrat.daemon.registry import Registry
 from substrat.daemon.reminders import Reminders
 from substrat.daemon.runner import TurnRunner
+from substrat.daemon.sessions import Sessions
 from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor
 from substrat.daemon.sweeper import Sweeper
 from substrat.daemon.tools import ToolCalls
+from substrat.daemon.turn import stored
 from substrat.daemon.turnbook import TurnBook
 from substrat.daemon.visits import Visits
 from substrat.daemon.watch import Watcher
 from substrat.daemon.workspace import User
-from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable
+from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +77,7 @@ class Settings(NamedTuple):
     begin_anew: bool = False
 
 
-async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
+async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - one a line
     """Run a daemon until it is told to stop by SIGTERM, SIGINT or the operator; turns go on without it.
 
     Args:
@@ -84,19 +89,17 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         StateUnusable: the state can't be used.
     """
     places = settings.places
-    process.keep_descriptors_private()
-    process.allow_many_descriptors()
-    _make_private(places.state)
-    _make_private(places.runtime)
+    process.prepare_daemon()
+    _prepare_directories(places)
     with (
         _locked(places.state),
         _locked(places.runtime),
         _opened_store(settings, now) as store,
         _opened_watcher() as watcher,
+        ExitStack() as undo,
     ):
         journal = Journal(store, _stdout_finder(store, places), now)
-        alarm = Alarm(now)
-        points = Points(settings.environ)
+        alarm, points = Alarm(now), Points(settings.environ)
         registry = Registry(store, journal, settings.config, now, points, alarm.ring_at)
         registry.gate = Gate(registry, places.state)
         book = TurnBook(registry)
@@ -105,26 +108,35 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         notifier = Notifier(settings.environ)
         user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
-            calls = ToolCalls(supervisor, reminders, questions)
-            agent_door = AgentDoor(points, calls.perform, book.companion_called)
+            agent_door = AgentDoor(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
             sweeper = Sweeper(registry, places)
             groups, networks = find_cgroups(), Networks()
             furnisher = Furnisher(registry, places, user, settings.environ, groups)
             furnisher.set_limits()
+            findings = Findings(registry)
+            protection = undo.enter_context(closing(Protection(registry, findings, places)))
+            disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, ".cursor", "chats"))
+            sessions = Sessions(registry, places, user, sweeper, furnisher.find_bubblewrap, furnisher.covers.paths)
             runner = TurnRunner(
-                registry, book, places, furnisher, groups, networks, user, watcher, nursery, sweeper, agent_door.serve, now
-            )
-            chats = Chats(user.home, furnisher.find_bubblewrap)
-            visits = Visits(registry, furnisher, groups, networks, places, watcher, sweeper)
+                registry, book, places, furnisher, groups, networks, user, watcher, nursery, sweeper, protection, findings,
+                sessions, agent_door.serve, now, disk_watch.wake,
+            )  # fmt: skip
+            chats = Chats(user.home, furnisher.find_bubblewrap, sessions.own_chats, furnisher.covers.paths)
+            visits = Visits(registry, furnisher, groups, networks, places, watcher, sweeper, protection, findings)
             door = OperatorDoor(
-                supervisor, runner, furnisher, groups, places, chats, questions, Allowances(registry, networks), visits,
-                nursery.cancel_scope.cancel,
+                supervisor, runner, furnisher, groups, places, chats, sessions, questions, Allowances(registry, networks),
+                visits, findings, nursery.cancel_scope.cancel,
             )  # fmt: skip
             nursery.start_soon(watcher.deliver)
+            nursery.start_soon(protection.run)
+            nursery.start_soon(furnisher.covers.keep)
             await nursery.start(_obey_signals, settings, registry, furnisher, notifier, nursery.cancel_scope)
+            _set_aside_lost_turns(registry, places, now())
+            await furnisher.find_all_git()
             book.attach(runner)
-            _tidy_up(visits, furnisher, registry, groups)
+            _tidy_up(visits, furnisher, registry, groups, nursery)
             nursery.start_soon(sweeper.run)
+            nursery.start_soon(disk_watch.run)
             reminders.tell_due()
 
             def ring() -> None:
@@ -153,10 +165,13 @@ def _say_ready(notifier: Notifier, registry: Registry, places: Places) -> None:
     log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
 
 
-def _tidy_up(visits: Visits, furnisher: Furnisher, registry: Registry, groups: Cgroups) -> None:
-    """Remove what a daemon that was killed has left."""
+def _tidy_up(visits: Visits, furnisher: Furnisher, registry: Registry, groups: Cgroups, nursery: trio.Nursery) -> None:
+    """Remove what a daemon that was killed has left; on a full disk that ends when there is room."""
     visits.end_those_before()
-    furnisher.stand_ins.remove_unneeded()
+    try:
+        furnisher.stand_ins.remove_unneeded()
+    except StorageFailed:
+        nursery.start_soon(stored, furnisher.stand_ins.remove_unneeded)
     turns = (agent.turn for agent in registry.agents)
     groups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
 
@@ -197,7 +212,11 @@ def _reload(settings: Settings, registry: Registry, furnisher: Furnisher) -> Non
 @contextmanager
 def _locked(state: str) -> Iterator[None]:
     """Hold the state directory; the lock ends with the process, however it ends."""
-    descriptor = os.open(os.path.join(state, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = os.path.join(state, "lock")
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise StateUnusable(f"{path} can't be opened: {problem.strerror}; move it away or name another directory") from None
     try:
         _take_lock(descriptor, state)
         with suppress(OSError):  # on a full disk: it only says who holds the lock
@@ -228,8 +247,13 @@ def _take_lock(descriptor: int, state: str) -> None:
 @contextmanager
 def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Store]:
     path = os.path.join(settings.places.state, "substrat.db")
+
+    def lost(reason: str) -> None:
+        kept = damage.keep_log(path, settings.places, now())
+        log.error("the last changes are lost", reason=reason, kept=kept)
+
     try:
-        store = _checked_store(path, settings.places)
+        store = _checked_store(path, settings.places, lost)
     except StateDamaged as problem:
         if not settings.begin_anew:
             raise
@@ -238,7 +262,7 @@ def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Stor
         except OSError as obstacle:
             raise StateUnusable(f"the damaged state in {path} can't be moved: {obstacle}; move it away") from None
         log.error("damaged state set aside", reason=problem.message, kept=kept)  # noqa: TRY400 - the sentence says it all
-        store = Store(path)
+        store = Store(path, reserve.SIZE)
     try:
         _set_aside_damaged_agents(store, settings.places, now())
         yield store
@@ -246,29 +270,73 @@ def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Stor
         store.close()
 
 
-def _checked_store(path: str, places: Places) -> Store:
-    """Open the database; an empty one where there are agents is one that was cut to nothing."""
-    if os.path.isfile(path) and os.path.getsize(path) == 0 and damage.agents_without_records(places):
-        raise damaged_state(path, "it is empty, and there are files of agents")
-    return Store(path)
+def _checked_store(path: str, places: Places, lost: Callable[[str], None]) -> Store:
+    """Open the database; a missing or empty one where there are agents, or a log, is one that was lost."""
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise damaged_state(path, "it isn't a file")
+    has_agents = damage.has_agents(places)
+    size = os.path.getsize(path) if os.path.lexists(path) else None
+    if not size:
+        how = "missing" if size is None else "empty"
+        if has_agents:
+            raise damaged_state(path, f"it is {how}, and there are files of agents")
+        if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
+            raise damaged_state(path, f"it is {how}, and there is a log beside it, substrat.db-wal")
+    try:
+        return Store(path, reserve.SIZE, may_be_new=not has_agents, lost=lost)
+    except StateDamaged:
+        raise
+    except StateUnusable as problem:
+        if not _is_full(places.state):
+            raise
+        log.warning("the database is opened for this process alone, because the disk is full", reason=problem.message)
+        return Store(path, reserve.SIZE, without_index=True, may_be_new=not has_agents, lost=lost)
+
+
+def _is_full(directory: str) -> bool:
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize < reserve.SIZE
 
 
 def _set_aside_damaged_agents(store: Store, places: Places, now: float) -> None:
-    """Start without the agents whose records can't be read, and say which; where none are, say whose files there are."""
+    """Start without the agents whose records can't be read, and say which; and whose files have no records."""
     for found in quarantine.set_aside(store, now):
-        log.error("agent set aside", agent=found.agent, name=found.name, reason=found.reason, kept="table 'damaged'")
+        what = "agent set aside" if found.agent is not None else "row set aside"
+        log.error(what, agent=found.agent, name=found.name, reason=found.reason, kept="table 'damaged'")
         for started in found.processes:
-            process.kill_recorded(started)  # nobody would look after it
-    if store.is_empty():
-        removed = store.removed_agents()
-        for agent in damage.agents_without_records(places):
-            if agent.id not in removed:
-                how = (
-                    f"substratctl spawn {agent.name} -w {agent.workspace} --adopt {agent.session}"
-                    if agent.session
-                    else None
-                )
-                log.warning("agent without records", **agent._asdict(), continue_with=how)
+            process.kill_recorded(started)  # no turn's task would look after it
+    for sentence in quarantine.mend(store):
+        log.error("records corrected", reason=sentence)
+    without_records = damage.agents_without_records(places, store.known_agents())
+    store.agents_without_records = len(without_records)
+    for agent in without_records:
+        place = places.agent(agent.id)
+        killed = damage.kill_all_left(place)  # no turn's task would look after it
+        log.warning(
+            "agent without records", **agent._asdict(), continue_with=agent.command, directory=place.root, killed=killed
+        )
+
+
+def _set_aside_lost_turns(registry: Registry, places: Places, now: float) -> None:
+    """End turns of which there are files and no records, tell each, and move its files out of the next one's way.
+
+    On a full disk they stay where they are, for the next start; nothing takes them for turns of their numbers.
+    """
+    for agent in list(registry.agents):
+        for lost in damage.turns_without_records(places.agent(agent.id), agent.turn):
+            registry.points.before("sandbox killed")
+            was_running = damage.kill_left(lost.files)
+            registry.points.after("sandbox killed")
+            target = damage.target_of(lost.files.root, places, now)
+            told = damage.tell_lost(lost, target, was_running=was_running)
+            log.error("damaged", agent=agent.name, turn=lost.number, what=told)
+            try:
+                with registry.change("lost turn told"):
+                    registry.journal.tell(Told(agent.id, None, "state:damaged", told))
+            except StorageFailed as problem:
+                log.error("lost turn not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+            else:
+                damage.move_aside(lost.files.root, target, places)
 
 
 @contextmanager
@@ -278,6 +346,12 @@ def _opened_watcher() -> Iterator[Watcher]:
         yield watcher
     finally:
         watcher.close()
+
+
+def _prepare_directories(places: Places) -> None:
+    _make_private(places.state)
+    _make_private(places.runtime)
+    damage.check_own_files(places)
 
 
 def _make_private(path: str) -> None:
@@ -297,7 +371,7 @@ def _remove_socket(runtime: str) -> None:
 
 def _stdout_finder(store: Store, places: Places) -> Callable[[str, str], str | None]:
     def find(agent: str, turn: str) -> str | None:
-        found = store.turn(turn)
-        return places.agent(agent).turn(found.number).stdout if found is not None else None
+        number = store.turn_number(turn)
+        return places.agent(agent).turn(number).stdout if number is not None else None
 
     return find

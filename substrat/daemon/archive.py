@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
+from substrat.daemon import nofollow
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -56,8 +58,8 @@ def compress(path: str) -> int:
     part = path + PART_SUFFIX
     try:
         with (
-            open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as source,
-            open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as target,
+            open(path, "rb", opener=nofollow.open_file) as source,
+            open(part, "wb", opener=nofollow.open_file) as target,
         ):
             size = _write(source, target)
             target.flush()
@@ -125,19 +127,23 @@ class Archives:
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            known = os.fstat(descriptor)
-            key = (known.st_dev, known.st_ino, known.st_mtime_ns, known.st_size)
-            index = _remembered(self._indexes, key, _KEPT_ARCHIVES, partial(_read_index, descriptor, known.st_size))
-            end = min(offset + length, index.size)
-            data = bytearray()
-            for number in range(offset // index.block, -(-end // index.block)):
-                read = partial(_read_block, descriptor, index, number)
-                block = _remembered(self._blocks, (key, number), _KEPT_BLOCKS, read)
-                start = number * index.block
-                data += block[max(0, offset - start) : end - start]
-            return bytes(data)
+            return self.read_open(descriptor, offset, length)
         finally:
             os.close(descriptor)
+
+    def read_open(self, descriptor: int, offset: int, length: int) -> bytes:
+        """Return bytes of the output that an open archive holds, like `read`; the descriptor stays open."""
+        known = os.fstat(descriptor)
+        key = (known.st_dev, known.st_ino, known.st_mtime_ns, known.st_size)
+        index = _remembered(self._indexes, key, _KEPT_ARCHIVES, partial(_read_index, descriptor, known.st_size))
+        end = min(offset + length, index.size)
+        data = bytearray()
+        for number in range(offset // index.block, -(-end // index.block)):
+            read = partial(_read_block, descriptor, index, number)
+            block = _remembered(self._blocks, (key, number), _KEPT_BLOCKS, read)
+            start = number * index.block
+            data += block[max(0, offset - start) : end - start]
+        return bytes(data)
 
 
 def _remembered(memory: OrderedDict[object, T], key: object, room: int, find: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from substrat.core.records import Shown
+from substrat.daemon import nofollow
 from substrat.errors import InvalidParams, PolicyDenied
 from substrat.paths import is_within
 
@@ -58,7 +59,13 @@ def check(
 def _physical(path: str) -> str:
     if not os.path.isabs(path) or "\0" in path:
         raise InvalidParams(f"{path!r} can't be shown: give an absolute path")
-    real = os.path.realpath(path)
+    try:
+        real = nofollow.physical(path)
+    except OSError as problem:
+        raise PolicyDenied(
+            f"no agent may be shown {path}: what /proc, /sys and /dev lead to is the system's ({problem.strerror}); "
+            f"give the directory itself"
+        ) from None
     if not os.path.exists(real):
         raise InvalidParams(f"{path} can't be shown: there is nothing; make it first")
     return real

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.netrelay import PORT
-from sandbox.spec import Bind, Devices, Directory, Form, Mount, Network, Processes, Spec, Tmpfs
+from sandbox.spec import Bind, Devices, Directory, Form, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.cursor import chats_folder
 from substrat.core.names import AllowList
 from substrat.daemon.places import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX, OWN_MCP_IN_SANDBOX, RELAY_IN_SANDBOX
@@ -34,6 +34,12 @@ _PROXY = {
 }
 
 
+_MOUNT_POINTS = 64 * 1024
+"""The size of a directory in memory that holds nothing but mount points: they take a page each at most."""
+_WRITABLE_PARENTS = frozenset({".config", ".local", ".local/bin", ".local/lib", ".local/share", ".local/state"})
+"""Directories of the home in which programs make files of their own, also where something is mounted below."""
+
+
 class Surroundings(NamedTuple):
     """What is the same for every agent of a daemon.
 
@@ -51,7 +57,6 @@ class Surroundings(NamedTuple):
         environ: the daemon's own environment.
         resolv_conf: the host's real resolver configuration.
         limits: what each process may use.
-        user_chats: the physical path of the user's own `~/.cursor/chats`.
     """
 
     user: User
@@ -65,7 +70,6 @@ class Surroundings(NamedTuple):
     environ: dict[str, str]
     resolv_conf: str
     limits: tuple[tuple[str, int], ...] = ()
-    user_chats: str = ""
     python: str = ""
     relay: str = ""
 
@@ -77,6 +81,7 @@ def spec(
     command: tuple[str, ...],
     guard: Guard,
     form: Form = Form.TRANSPARENT,
+    chat: str | None = None,
 ) -> Spec:
     """Return the sandbox of an agent's turn.
 
@@ -87,12 +92,13 @@ def spec(
         command: the program and its arguments.
         guard: what is protected in the workspace.
         form: how it comes by a `filtered` network, if it has one.
+        chat: the directory of the agent's session among the user's chats, if it is there.
     """
     is_proxied = agent.policy.network is Network.FILTERED and form is Form.PROXY
     mounts = (
         *around.system,
         *_machine(around),
-        *_home(agent, place, around),
+        *_home(agent, place, around, chat),
         *(Bind(path, path) for path in (*around.program.visible, *around.companion_needs, *around.bind_ro)),
         *(Tmpfs(path, mode=0o700) for path in _exposed(agent, around)),
         *_etc(agent, place, around, has_names=not is_proxied),
@@ -102,6 +108,7 @@ def spec(
         *([Bind(around.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
         *_workspace(agent, place, guard),
     )
+    mounts = (*mounts, *_parents(mounts, around), ReadOnly("/run/substrat"), ReadOnly("/dev"))
     policy = agent.policy
     ports = AllowList.of(policy.allow).ports if policy.network is Network.FILTERED and not is_proxied else ()
     program = (around.python, "-I", "-S", RELAY_IN_SANDBOX, str(PORT), place.network_socket_in_sandbox)
@@ -140,30 +147,57 @@ def _machine(around: Surroundings) -> tuple[Mount, ...]:
         Tmpfs("/tmp", size, 0o1777),  # noqa: S108 - the sandbox's own
         Tmpfs("/var/tmp", size, 0o1777),  # noqa: S108 - the sandbox's own
         Tmpfs("/run", 16 << 20),
-        Directory("/run/substrat"),
+        Tmpfs("/run/substrat", _MOUNT_POINTS),  # a mount can't be renamed
         Tmpfs("/dev/shm", size, 0o1777),  # noqa: S108 - the sandbox's own
     )
 
 
-def _home(agent: Agent, place: AgentPlace, around: Surroundings) -> tuple[Mount, ...]:
-    """Show a home in memory with the agent's own `.cursor`, of the user's only the workspace's chats and the login.
+def _parents(mounts: tuple[Mount, ...], around: Surroundings) -> Iterator[Mount]:
+    """Make mounts of the directories that lie between a writable directory in memory and what is mounted deeper in it.
+
+    An agent could rename such a directory, and with it move what is mounted below: for example `~/.config`, or `~/work` of
+    the workspace `~/work/project`. A mount can't be renamed. Most are read-only, so that what a program writes beside a
+    workspace fails instead of being lost with the sandbox.
+    """
+    writable = {mount.target for mount in mounts if isinstance(mount, Tmpfs)}
+    targets = {mount.target for mount in mounts if not isinstance(mount, Symlink)}
+    home, made = around.user.home, dict[str, Tmpfs]()
+    for target in sorted(targets):
+        names = target.split("/")
+        ancestors = ["/".join(names[:count]) for count in range(2, len(names))]
+        nearest = max((at for at, path in enumerate(ancestors) if path in targets), default=None)
+        if nearest is None or ancestors[nearest] not in writable:
+            continue
+        for path in ancestors[nearest + 1 :]:
+            if path.removeprefix(home + "/") in _WRITABLE_PARENTS:
+                made[path] = Tmpfs(path, around.memory_dir_bytes)
+                continue
+            made[path] = Tmpfs(path, _MOUNT_POINTS)
+            break
+    for path, mount in made.items():
+        yield mount
+        if mount.size == _MOUNT_POINTS:
+            yield ReadOnly(path)
+
+
+def _home(agent: Agent, place: AgentPlace, around: Surroundings, chat: str | None) -> Iterator[Mount]:
+    """Show a home in memory with the agent's own `.cursor`, of the user's only the login and the agent's own chat.
 
     Every directory that the agent can write to and that has something mounted in it is itself a mount, so the agent can't
     put a link where the next turn will mount.
     """
     home = around.user.home
     folder = chats_folder(agent.workspace)
-    chats = around.user_chats or f"{home}/.cursor/chats"
-    return (
-        Tmpfs(home, around.memory_dir_bytes, 0o700),
-        Bind(place.dot_cursor, f"{home}/.cursor", writable=True),
-        Bind(place.chats, f"{home}/.cursor/chats", writable=True),
-        Bind(f"{chats}/{folder}", f"{home}/.cursor/chats/{folder}", writable=True, held=True),
-        Bind(place.cache, f"{home}/.cache", writable=True),
-        Bind(f"{home}/.config/cursor", f"{home}/.config/cursor", optional=True),
-        Bind(place.gitconfig, f"{home}/.gitconfig"),
-        Bind(place.git, f"{home}/.config/git"),
-    )
+    yield Tmpfs(home, around.memory_dir_bytes, 0o700)
+    yield Bind(place.dot_cursor, f"{home}/.cursor", writable=True)
+    yield Bind(place.chats, f"{home}/.cursor/chats", writable=True)
+    yield Bind(f"{place.chats}/{folder}", f"{home}/.cursor/chats/{folder}", writable=True, held=True)
+    if chat is not None:
+        yield Bind(chat, f"{home}/.cursor/chats/{folder}/{os.path.basename(chat)}", writable=True, held=True)
+    yield Bind(place.cache, f"{home}/.cache", writable=True)
+    yield Bind(f"{home}/.config/cursor", f"{home}/.config/cursor", optional=True)
+    yield Bind(place.gitconfig, f"{home}/.gitconfig")
+    yield Bind(place.git, f"{home}/.config/git")
 
 
 def _workspace(agent: Agent, place: AgentPlace, guard: Guard) -> Iterator[Mount]:

@@ -11,6 +11,7 @@ import ipaddress
 import socket
 import struct
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -18,6 +19,7 @@ import trio
 
 from substrat.core import addresses, tls
 from substrat.core.names import NoName, canonical
+from substrat.daemon import descriptors, routes
 from substrat.daemon.pace import Pace
 from substrat.daemon.pipes import Pipes, splice
 from substrat.daemon.teller import Teller, shown
@@ -147,6 +149,11 @@ class Carrier:
                 if problem.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
                     await trio.sleep(0.1)
                 continue
+            if descriptors.is_reserved(connection.fileno()):
+                self.teller.denied("connections", descriptors.sentence(OSError(errno.EMFILE, "")))
+                reset(connection)
+                await trio.sleep(0.1)
+                continue
             try:
                 room.acquire_nowait()
             except trio.WouldBlock:
@@ -187,16 +194,20 @@ class Carrier:
     ) -> None:
         """Move bytes both ways, once the TLS name in a client's first ones, if there is any, agrees with the target's.
 
+        A server may ask for a second ClientHello. So nothing that follows the first is passed on before the server's answer
+        to it is seen, and the second has to agree too.
+
         Args:
             inside: the client.
             outside: the server.
             target: where the client wanted to go.
             first: what the client has said already.
         """
+        answer = _Answer()
 
         async def upstream(scope: trio.CancelScope) -> None:
             if target.is_name:
-                if not await self._agrees(inside, outside, target, first):
+                if not await self._agrees(inside, outside, target, first, answer):
                     reset(inside)
                     scope.cancel()
                     return
@@ -204,26 +215,34 @@ class Carrier:
                 await trio.SocketStream(outside).send_all(first)
             await self._pump(inside, outside, scope)
 
-        await self.relay(inside, outside, upstream)
+        async def downstream(scope: trio.CancelScope) -> None:
+            if target.is_name:
+                await _pass_answer(outside, inside, answer)
+            await self._pump(outside, inside, scope)
+
+        await self.relay(inside, outside, upstream, downstream)
 
     async def relay(
         self,
         inside: trio.socket.SocketType,
         outside: trio.socket.SocketType,
         upstream: Callable[[trio.CancelScope], Awaitable[None]],
+        downstream: Callable[[trio.CancelScope], Awaitable[None]] | None = None,
     ) -> None:
         """Move bytes both ways until both ends have said all, one broke, or neither has said anything for long.
 
         Args:
             inside: the client.
-            outside: the server, whose bytes are moved here.
+            outside: the server.
             upstream: moves the client's bytes; it is given what to cancel to end everything.
+            downstream: the same for the server's, if they aren't just moved.
         """
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
             scope.deadline = trio.current_time() + _IDLE_SECONDS
             nursery.start_soon(_ending_both, scope, lambda: upstream(scope))
-            nursery.start_soon(_ending_both, scope, lambda: self._pump(outside, inside, scope))
+            down = downstream or (lambda scope: self._pump(outside, inside, scope))
+            nursery.start_soon(_ending_both, scope, lambda: down(scope))
 
     async def _dial_name(self, target: Target) -> trio.socket.SocketType:
         name, port, what = target.host, target.port, str(target)
@@ -237,13 +256,24 @@ class Carrier:
         except (OSError, UnicodeError, trio.TooSlowError) as problem:
             reason = getattr(problem, "strerror", None) or "no answer in time"
             raise self._denied(what, f"the name can't be looked up: {reason}", is_decided=False) from None
-        refused = {address: why for address in found if (why := self._refusal(address, port)) is not None}
+        refused = await self._refusals(found, port)
         refusals = [self._denied(what, f"it leads to {address}, {why}") for address, why in refused.items()]
         usable = [address for address in found if address not in refused][:_MAX_ADDRESSES]
         if not usable:
             raise refusals[0] if refusals else NotCarried("the name has no address", is_decided=False)
         self.teller.allowed(name, port, "on the allow-list")
-        return await self._connect(what, usable, port)
+        outside = await self._connect(what, usable, port)
+        try:
+            # This machine may have been given the address since it was judged.
+            address = addresses.plain(outside.getpeername()[0])
+            why = (await self._refusals([address], port)).get(address)
+        except BaseException:
+            outside.close()
+            raise
+        if why is None:
+            return outside
+        outside.close()
+        raise self._denied(what, f"it leads to {address}, {why}")
 
     async def _dial_address(self, target: Target) -> trio.socket.SocketType:
         if not self.allowed.allows_address(target.host, target.port):
@@ -256,14 +286,31 @@ class Carrier:
         self.teller.denied(what, why)
         return NotCarried(why, is_decided=is_decided)
 
-    def _refusal(self, address: str, port: int) -> str | None:
-        return None if self.allowed.allows_address(address, port) else addresses.refusal(address)
+    async def _refusals(self, found: list[str], port: int) -> dict[str, str]:
+        """Return those of some addresses that may not be dialled, each with the reason."""
+        judged = [address for address in found if not self.allowed.allows_address(address, port)]
+        asked = tuple(dict.fromkeys(chain.from_iterable(map(addresses.leads_to, judged))))
+        try:
+            # In a thread, because the kernel lets a question about routes wait while routes are changed.
+            local = await trio.to_thread.run_sync(routes.local_ones, asked, limiter=self._lookups) if asked else frozenset()
+        except OSError as problem:
+            log.error("the kernel doesn't say which addresses are this machine's", reason=str(problem))  # noqa: TRY400
+            return dict.fromkeys(judged, "which may be this machine's: the kernel doesn't say")
+        return {address: why for address in judged if (why := addresses.refusal(address, local)) is not None}
 
     async def _connect(self, what: str, usable: list[str], port: int) -> trio.socket.SocketType:
         """Connect to the first address that takes it; exactly the ones that were judged, nothing is looked up again."""
         problem = "no answer in time"
         for address in usable:
-            outside = trio.socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+            try:
+                outside = trio.socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+            except OSError as failed:
+                problem = descriptors.sentence(failed) if descriptors.is_short(failed) else failed.strerror or "no socket"
+                break
+            if descriptors.is_reserved(outside.fileno()):
+                outside.close()
+                problem = descriptors.sentence(OSError(errno.EMFILE, ""))
+                break
             try:
                 with trio.move_on_after(_CONNECT_SECONDS):
                     await outside.connect((address, port))
@@ -278,31 +325,63 @@ class Carrier:
         raise NotCarried(f"nobody answered: {problem}", is_decided=False)
 
     async def _agrees(
-        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, target: Target, data: bytes
+        self,
+        inside: trio.socket.SocketType,
+        outside: trio.socket.SocketType,
+        target: Target,
+        data: bytes,
+        answer: _Answer,
     ) -> bool:
         """Hold the client's first bytes until they tell which server it means, then pass them on if it is this one."""
-        found = tls.read(data)
-        reads = 0
-        while found.kind is tls.Kind.INCOMPLETE:
+        server = trio.SocketStream(outside)
+        passed, found = 0, tls.read(data)
+        for _ in range(MAX_READS):
+            if found.kind not in {tls.Kind.INCOMPLETE, tls.Kind.UNDECIDED}:
+                break
+            if found.kind is tls.Kind.UNDECIDED:
+                await server.send_all(data[passed:])
+                passed = len(data)
             # Another protocol's client may wait for the server first, so only a begun hello has to go on.
-            with trio.move_on_after(HELLO_SECONDS if data else float("inf")):
-                piece = await inside.recv(tls.LARGEST)
-                data += piece
-                reads += 1
-                found = tls.read(data)
-                if piece and reads < MAX_READS:
-                    continue
-            if not data:
+            piece = await _read(inside, HELLO_SECONDS if found.kind is tls.Kind.INCOMPLETE else float("inf"))
+            if not piece and passed == len(data):
                 with suppress(OSError):
                     outside.shutdown(socket.SHUT_WR)
                 return True
-            break
+            if not piece:
+                break
+            data += piece
+            found = tls.read(data)
+        if not self._is_meant(found, target):
+            return False
+        if found.kind is tls.Kind.OTHER:
+            await server.send_all(data[passed:])
+            return True
+        end = tls.end_of_hello(data)
+        await server.send_all(data[:end])
+        await answer.is_known.wait()
+        return await self._agrees_again(inside, server, target, data[end:], answer)
+
+    async def _agrees_again(
+        self, inside: trio.socket.SocketType, server: trio.SocketStream, target: Target, data: bytes, answer: _Answer
+    ) -> bool:
+        """Hold what follows a ClientHello to the same, if the server has asked for another one."""
+        if answer.wants_another:
+            found, reads = tls.read_second(data), 0
+            while found.kind is tls.Kind.INCOMPLETE and reads < MAX_READS and (piece := await _read(inside, HELLO_SECONDS)):
+                data += piece
+                reads += 1
+                found = tls.read_second(data)
+            if not self._is_meant(found, target):
+                return False
+        await server.send_all(data)
+        return True
+
+    def _is_meant(self, found: tls.Hello, target: Target) -> bool:
+        """Say whether a client's bytes mean the server it looked up; tell when they don't."""
         why = _disagreement(found, target.host)
         if why is not None:
             self.teller.denied(str(target), why)
-            return False
-        await trio.SocketStream(outside).send_all(data)
-        return True
+        return why is None
 
     async def _pump(self, source: trio.socket.SocketType, sink: trio.socket.SocketType, scope: trio.CancelScope) -> None:
         """Move bytes one way, in the kernel, until the source has no more; then say so to the sink."""
@@ -357,6 +436,36 @@ async def _serve_one(
         room.release()
 
 
+class _Answer:
+    """Whether a server asks for a second ClientHello, as soon as its first bytes tell."""
+
+    def __init__(self) -> None:
+        self.is_known = trio.Event()
+        self.wants_another = False
+
+
+async def _pass_answer(outside: trio.socket.SocketType, inside: trio.socket.SocketType, answer: _Answer) -> None:
+    """Pass a server's first bytes on, as they come, up to those that tell whether it asks for a second ClientHello."""
+    data, wanted = b"", None
+    try:
+        while wanted is None and (piece := await outside.recv(tls.LARGEST)):
+            data += piece
+            wanted = tls.wants_another(data) if len(data) < tls.LARGEST else False
+            if wanted is not None:
+                answer.wants_another = wanted
+                answer.is_known.set()
+            await trio.SocketStream(inside).send_all(piece)
+    finally:
+        answer.is_known.set()
+
+
+async def _read(source: trio.socket.SocketType, seconds: float) -> bytes:
+    """Read what comes next, nothing when that takes too long."""
+    with trio.move_on_after(seconds):
+        return bytes(await source.recv(tls.LARGEST))
+    return b""
+
+
 async def _ending_both(scope: trio.CancelScope, move: Callable[[], Awaitable[None]]) -> None:
     """Move bytes; a broken end ends the other direction too."""
     try:
@@ -367,7 +476,7 @@ async def _ending_both(scope: trio.CancelScope, move: Callable[[], Awaitable[Non
 
 def _disagreement(found: tls.Hello, name: str) -> str | None:
     """Say why a client's first bytes don't fit the name it looked up; without a name in them the one looked up counts."""
-    if found.kind in {tls.Kind.BROKEN, tls.Kind.INCOMPLETE}:
+    if found.kind in {tls.Kind.BROKEN, tls.Kind.INCOMPLETE, tls.Kind.UNDECIDED}:
         return "its TLS handshake can't be read"
     if found.name is None:
         return None

@@ -192,11 +192,16 @@ def _write_all(path: str, settings: Iterable[tuple[str, str]]) -> None:
 
 def _write(path: str, name: str, text: str) -> None:
     # Unbuffered: what the kernel says against it comes from this write.
-    with open(os.open(f"{path}/{name}", os.O_WRONLY | os.O_CLOEXEC), "wb", buffering=0) as file:
+    with open(f"{path}/{name}", "wb", buffering=0, opener=_only_write) as file:
         try:
             file.write(text.encode())
         except OSError as problem:
             raise OSError(problem.errno, problem.strerror, f"{path}/{name}") from None
+
+
+def _only_write(path: str, _flags: int) -> int:
+    """Open a file that is there, without the flags for making or emptying it."""
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _read(path: str, name: str) -> str:

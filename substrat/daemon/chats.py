@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import substrat.chatreader
-from sandbox.spec import Bind, Mount, Tmpfs
+from sandbox.spec import Bind, Directory, Mount, Tmpfs
 from substrat.core.cursor import chats_folder, is_session_id
 from substrat.daemon import errand, program
-from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing
+from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from sandbox.host import Bubblewrap
 
 _CHATS = "/run/chats"
+_OWN = "/run/own"
 _LIBRARY = "/run/library"
+_MOST_OWN = 100
+"""How many chats are shown that aren't among the user's yet: each is a mount, which costs some 0.1 ms."""
 _MODULES = ("substrat/__init__.py", "substrat/core/__init__.py", "substrat/core/chatstore.py", "substrat/chatreader.py")
 _START = f"import sys; sys.path.insert(0, {_LIBRARY!r}); from substrat.chatreader import main; sys.exit(main(sys.argv[1:]))"
 
@@ -70,14 +73,26 @@ class Chats:
     Args:
         home: the user's home directory.
         find_bubblewrap: returns bubblewrap.
+        own_chats: returns the chats of a workspace that are in their agents' own directories, by session.
+        covered: returns what of the operating system the reader doesn't see.
     """
 
-    def __init__(self, home: str, find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]) -> None:
+    def __init__(
+        self,
+        home: str,
+        find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
+        own_chats: Callable[[str], dict[str, str]] | None = None,
+        covered: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
+    ) -> None:
         self._home = home
         self._find_bubblewrap = find_bubblewrap
+        self._own_chats = own_chats
+        self._covered = covered
 
     async def list_all(self, workspace: str) -> list[Chat]:
         """List a workspace's chats, the newest first; a damaged one is listed with what is wrong.
+
+        Chats whose first turn still runs, or couldn't be moved, are among them, at most 100.
 
         Args:
             workspace: its physical path.
@@ -85,11 +100,23 @@ class Chats:
         Raises:
             SandboxFailed: they couldn't be read.
         """
+        try:
+            return await self._list_all(workspace)
+        except WorkspaceUnusable:  # a chat was moved to the user's meanwhile
+            return await self._list_all(workspace)
+
+    async def _list_all(self, workspace: str) -> list[Chat]:
         folder = self._folder(workspace)
-        if not os.path.isdir(folder):
+        own = dict(list(self._own(workspace).items())[-_MOST_OWN:])
+        if os.path.isdir(folder):
+            found = [msgspec.json.decode(line, type=Chat) for line in await self._read(folder, own, "list", _CHATS, _OWN)]
+        elif own:
+            found = [msgspec.json.decode(line, type=Chat) for line in await self._read(None, own, "list", _OWN)]
+        else:
             return []
-        found = [msgspec.json.decode(line, type=Chat) for line in await self._read(folder, "list", _CHATS)]
-        return [chat for chat in found if is_session_id(chat.session)]
+        # The user's own comes first where a session is in both places.
+        chats = {chat.session: chat for chat in reversed(found) if is_session_id(chat.session)}
+        return sorted(chats.values(), key=lambda chat: chat.updated_at, reverse=True)
 
     async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[Message]]:
         """Read a page of a chat's messages, those before the damage if it is damaged further on.
@@ -104,12 +131,21 @@ class Chats:
             SessionDamaged: nothing of the page can be read.
             SandboxFailed: the reader couldn't be run.
         """
-        folder = self._folder(workspace)
-        if not is_session_id(session) or not os.path.isfile(os.path.join(folder, session, "store.db")):
+        try:
+            return await self._read_page(workspace, session, after)
+        except WorkspaceUnusable:  # it was moved to the user's meanwhile
+            return await self._read_page(workspace, session, after)
+
+    async def _read_page(self, workspace: str, session: str, after: int) -> tuple[Head, list[Message]]:
+        folder: str | None = self._folder(workspace)
+        own = {}
+        if is_session_id(session) and not os.path.isfile(os.path.join(self._folder(workspace), session, "store.db")):
+            folder, own = None, {name: path for name, path in self._own(workspace).items() if name == session}
+        if not is_session_id(session) or (folder is None and not own):
             raise SessionMissing(
                 f"there is no session {session} of {workspace}: `substratctl sessions -w {workspace}` lists those there are"
             )
-        lines = await self._read(folder, "read", _CHATS, session, str(after))
+        lines = await self._read(folder, own, "read", _OWN if own else _CHATS, session, str(after))
         head = msgspec.json.decode(lines[0], type=Head)
         messages = []
         for line in lines[1:]:
@@ -124,17 +160,34 @@ class Chats:
     def _folder(self, workspace: str) -> str:
         return os.path.join(self._home, ".cursor", "chats", chats_folder(workspace))
 
-    async def _read(self, folder: str, *arguments: str) -> list[bytes]:
+    def _own(self, workspace: str) -> dict[str, str]:
+        return self._own_chats(workspace) if self._own_chats is not None else {}
+
+    async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
+        """Run the reader.
+
+        Args:
+            folder: what it sees as `_CHATS`.
+            own: what it sees in `_OWN`, by name.
+            arguments: its command line.
+        """
         python, needs = program.find_python()
         root = os.path.dirname(os.path.dirname(os.path.realpath(substrat.chatreader.__file__)))
         shows: tuple[Mount, ...] = (
             Tmpfs("/run", 1 << 20),
             *(Bind(path, path) for path in needs),
             *(Bind(os.path.join(root, module), f"{_LIBRARY}/{module}") for module in _MODULES),
-            Bind(os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder)), _CHATS, held=True),
+            Directory(_OWN),
+            *(Bind(path, f"{_OWN}/{name}", held=True) for name, path in own.items()),
         )
-        done = await errand.run(await self._find_bubblewrap(), (python, "-I", "-S", "-c", _START, *arguments), shows, "/")
+        if folder is not None:
+            physical = os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
+            shows += (Bind(physical, _CHATS, held=True),)
+        covered = await self._covered() if self._covered is not None else ()
+        command = (python, "-I", "-S", "-c", _START, *arguments)
+        done = await errand.run(await self._find_bubblewrap(), command, shows, "/", covered)
         if done.status != 0:
             said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise SandboxFailed(f"the chats in {folder} can't be read: {said or f'exit status {done.status}'}")
+            where = folder or next(iter(own.values()))
+            raise SandboxFailed(f"the chats in {where} can't be read: {said or f'exit status {done.status}'}")
         return done.output.splitlines()

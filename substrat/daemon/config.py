@@ -52,6 +52,13 @@ class SandboxKeys(msgspec.Struct, frozen=True):
             description="how `filtered` is made: `transparent`, `proxy`, or `auto`: transparent where that can be made",
         ),
     ] = "auto"
+    shared_networks: Annotated[
+        bool,
+        Meta(
+            description="whether agents with different networks may share a directory, and so each other's connections; "
+            "`false`: such a spawn is refused; the git directory that worktrees share counts, at each turn's start too"
+        ),
+    ] = True
     memory_dir_bytes: Annotated[
         int, Meta(ge=MIB, description="how much each of the sandbox's in-memory directories (`/tmp`, home) may hold")
     ] = 1024 * MIB
@@ -93,6 +100,9 @@ class TurnKeys(msgspec.Struct, frozen=True):
     silence_limit: Annotated[
         float, Meta(ge=0, description="seconds a turn may go on without printing anything; 0: no limit")
     ] = 900.0
+    stuck_after: Annotated[
+        float, Meta(ge=0, description="seconds without an event after which a running turn is shown as stuck; 0: never")
+    ] = 300.0
     restores: Annotated[int, Meta(ge=0, description="how often `auto` lets an agent go on within the window")] = 3
     restore_window: Annotated[float, Meta(gt=0, description="the window, in seconds")] = 600.0
 
@@ -145,6 +155,14 @@ class DiskKeys(msgspec.Struct, frozen=True):
     ] = 1024 * MIB
     agent: Annotated[
         int, Meta(ge=0, description="bytes on disk that one agent's turns may have; older ones are dropped; 0: no limit")
+    ] = 4096 * MIB
+    agent_home: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="bytes on disk that one agent's own `~/.cache`, `~/.cursor` and chats may have while a turn of it "
+            "runs; 0: no limit",
+        ),
     ] = 4096 * MIB
     state: Annotated[
         int, Meta(ge=0, description="bytes on disk that all turns may have; older ones are dropped; 0: no limit")

@@ -7,6 +7,7 @@ than asked for.
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import ExitStack
 from functools import partial
@@ -16,15 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from sandbox import bwrap, host
-from sandbox.spec import Devices, Mount, Processes, Spec, Tmpfs
-from substrat.daemon import process, sources
+from sandbox.spec import Devices, Mount, Processes, ReadOnly, Spec, Tmpfs
+from substrat.daemon import descriptors, process, sources
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
     from sandbox.host import Bubblewrap
 
-_PATIENCE_S = 10
+_PATIENCE_S = 10.0
 _MAX_OUTPUT = 16 * 1024 * 1024
+_TMP_BYTES = 64 << 20
+"""SQLite and git put at most a few MiB into `/tmp` for what these programs do."""
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/nonexistent",
@@ -42,21 +45,35 @@ class Done(NamedTuple):
     errors: bytes
 
 
-async def run(bubblewrap: Bubblewrap, command: tuple[str, ...], shows: tuple[Mount, ...], workdir: str) -> Done:
-    """Run a program that sees the operating system, read-only, and what it is shown.
+async def run(
+    bubblewrap: Bubblewrap,
+    command: tuple[str, ...],
+    shows: tuple[Mount, ...],
+    workdir: str,
+    covered: tuple[str, ...] = (),
+    seconds: float | None = None,
+) -> Done:
+    """Run a program that sees the operating system, read-only, and what it is shown, within `host.helper_limits`.
 
     Args:
         bubblewrap: bubblewrap.
         command: the program and its arguments, as seen from inside.
         shows: what is mounted for it.
         workdir: where it starts.
+        covered: what of the operating system it doesn't see, as `SystemCovers.paths` returns it.
+        seconds: how long it may take; None: 10 s.
 
     Raises:
-        SandboxFailed: it couldn't be started, took longer than 10 s or printed more than 16 MiB.
+        SandboxFailed: it couldn't be started, took too long or printed more than 16 MiB.
         WorkspaceUnusable: something it is shown has become a link.
     """
-    mounts = (*host.system_mounts(), Processes(), Devices(), Tmpfs("/tmp"), *shows)  # noqa: S108 - the sandbox's own
-    spec = Spec(command, tuple(sorted(_ENVIRONMENT.items())), mounts, workdir)
+    patience = _PATIENCE_S if seconds is None else seconds
+    if not os.access(bwrap.PRLIMIT, os.X_OK):
+        raise SandboxFailed(f"{command[0]} can't be limited: there is no {bwrap.PRLIMIT}: apt install util-linux")
+    own = (Processes(), Devices(), ReadOnly("/dev"), Tmpfs("/tmp", _TMP_BYTES))  # noqa: S108 - the sandbox's own
+    mounts = (*host.system_mounts(covered), *own, *shows)
+    environment = tuple(sorted(_ENVIRONMENT.items()))
+    spec = Spec(command, environment, mounts, workdir, limits=host.helper_limits(math.ceil(patience)))
     held = bwrap.held(spec)
     with ExitStack() as stack:
         call_filter = process.call_filter()
@@ -65,15 +82,17 @@ async def run(bubblewrap: Bubblewrap, command: tuple[str, ...], shows: tuple[Mou
         stack.callback(sources.close_all, opened)
         given = dict(zip(held, opened, strict=True)) if bubblewrap.takes_descriptors else {}
         options = bwrap.options(spec, watched=False, descriptors=given)
-        line = (bubblewrap.path, "--seccomp", str(call_filter), *options, "--", *command)
+        line = (bubblewrap.path, "--seccomp", str(call_filter), *options, "--", *bwrap.program(spec))
+        descriptors.keep_private()
         try:
-            with trio.fail_after(_PATIENCE_S):
+            with trio.fail_after(patience):
                 done = await _run(line, (call_filter, *given.values()))
         except trio.TooSlowError:
-            raise SandboxFailed(f"{command[0]} didn't end within {_PATIENCE_S} s in its sandbox") from None
+            raise SandboxFailed(f"{command[0]} didn't end within {patience:g} s in its sandbox") from None
     if done is None:
         raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
     if isinstance(done, OSError):
+        descriptors.refuse_shortage(done)
         raise SandboxFailed(f"{bubblewrap.path} can't be started: {done.strerror}")
     return done
 
@@ -112,4 +131,8 @@ async def _collect(stream: trio.abc.ReceiveStream, into: bytearray, everything: 
 
 
 async def _kill(running: trio.Process) -> None:
-    process.kill_sandbox_of(running.pid)
+    pidfd = os.pidfd_open(running.pid)
+    try:
+        await process.kill_sandbox_of(running.pid, pidfd)
+    finally:
+        os.close(pidfd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,16 +15,27 @@ import mcp_server.relay
 from sandbox import bwrap, host, launch, netrelay
 from sandbox.spec import Form, Network
 from substrat import paths
-from substrat.core import cursor
+from substrat.core import cursor, gitunderway, overlap
 from substrat.core.cgroups import Limits
-from substrat.daemon import binds, blueprint, guard, program, sources, workspace
+from substrat.daemon import binds, blueprint, copies, guard, program, sources, workspace
+from substrat.daemon.covers import SystemCovers
+from substrat.daemon.findings import Found
 from substrat.daemon.git import Git
 from substrat.daemon.launch import Launch
+from substrat.daemon.sessions import shared_chat
 from substrat.daemon.standins import StandIns
-from substrat.errors import BubblewrapMissing, NamespacesForbidden, SandboxFailed, SubstratError, WorkspaceUnusable
+from substrat.errors import (
+    BubblewrapMissing,
+    NamespacesForbidden,
+    SandboxFailed,
+    StateUnusable,
+    SubstratError,
+    WorkspaceUnusable,
+)
 
 if TYPE_CHECKING:
-    from sandbox.spec import Spec
+    from sandbox.spec import Bind, Spec
+    from substrat.core.protection import Copy
     from substrat.core.records import Agent, Shown
     from substrat.daemon.cgroups import Cgroups, Group
     from substrat.daemon.config import Config
@@ -34,6 +46,9 @@ if TYPE_CHECKING:
     from substrat.daemon.workspace import User
 
 log = structlog.get_logger("substrat.furnisher")
+
+_GIT_SECONDS = 5.0
+"""How long a daemon's start or a spawn waits for what a workspace's `.git` says; each turn's start looks again."""
 
 
 class Explanation(NamedTuple):
@@ -53,7 +68,12 @@ class Furnished(NamedTuple):
         bubblewrap: what makes it.
         guard: what is protected in the workspace.
         notes: what there is to tell, each with its event's kind.
+        found: what a person has to look at.
+        kept: the copies of what is protected, by path.
         form: how it comes by its `filtered` network, if it has one.
+        chat: the directory of the agent's session among the user's chats, if it is there.
+        covered: what of the operating system is hidden.
+        workspace: which directory the agent's workspace was when it was checked.
     """
 
     agent: Agent
@@ -61,7 +81,22 @@ class Furnished(NamedTuple):
     bubblewrap: host.Bubblewrap
     guard: Guard
     notes: tuple[tuple[str, str], ...]
+    found: tuple[Found, ...]
+    kept: dict[str, Copy]
     form: Form | None = None
+    chat: str | None = None
+    covered: tuple[str, ...] = ()
+    workspace: workspace.Identity | None = None
+
+
+def _note_of_covers(environ: dict[str, str]) -> str:
+    """Return where daemons of the user's note what is covered, `-` where somebody else has taken that place."""
+    try:
+        own = paths.runtime_dir({name: value for name, value in environ.items() if name != "SUBSTRAT_RUNTIME_DIR"})
+    except StateUnusable as problem:
+        log.warning("what sandboxes cover is looked for at each start", reason=problem.message)
+        return "-"
+    return os.path.join(own, "unreadable.json")
 
 
 class Furnisher:
@@ -82,6 +117,8 @@ class Furnisher:
         self._environ = environ
         self._cgroups = cgroups
         self.stand_ins = StandIns(registry)
+        # The user's own runtime directory, whatever this daemon's is: what is remembered is the machine's.
+        self.covers = SystemCovers(_note_of_covers(environ))
         self._git = Git(environ)
         self._bubblewrap: host.Bubblewrap | None = None
         self._form: tuple[tuple[str, ...], Form] | None = None
@@ -148,13 +185,39 @@ class Furnisher:
         )
         return binds.check(writable, read_only, directory, self._user, own)
 
+    async def find_git(self, directory: str) -> None:
+        """Note which git directory elsewhere a workspace's repository is in, without waiting long for a slow disk."""
+        with trio.move_on_after(_GIT_SECONDS):
+            closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
+            found = await trio.to_thread.run_sync(guard.shared_with, directory, closed, abandon_on_cancel=True)
+            self._registry.note_git(directory, found[0])
+
+    async def find_all_git(self) -> None:
+        """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves the rest to the turns' starts."""
+        closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
+        directories = {claim.workspace for claim in self._registry.claims()}
+        found: dict[str, tuple[str, ...]] = {}
+
+        def look() -> None:
+            for directory in directories:
+                with suppress(SubstratError):
+                    found[directory] = guard.shared_with(directory, closed)[0]
+
+        with trio.move_on_after(_GIT_SECONDS):
+            await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+        for directory, shared in found.copy().items():
+            self._registry.note_git(directory, shared)
+
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started."""
         bubblewrap = await self.find_bubblewrap()
         shared, own, _ = await self._shared_with(agent)
-        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, writable(agent))
+        found = await trio.to_thread.run_sync(self._look, agent, shared, own, self._further(agent))
         form = await self._form_for(agent, bubblewrap)
-        spec = self._spec(agent, self._places.agent(agent.id), found, form)
+        place = self._places.agent(agent.id)
+        chat = await trio.to_thread.run_sync(shared_chat, self._user, place, agent)
+        covered = await self.covers.paths()
+        spec = self._spec(Furnished(agent, place, bubblewrap, found, (), (), {}, form, chat, covered))
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         hidden = {name: "…" if name.startswith("CURSOR_") else value for name, value in spec.environment}
@@ -164,7 +227,7 @@ class Furnisher:
         """Return bubblewrap, found to make sandboxes here; raises what `check` raises. A good answer is remembered."""
         if self._bubblewrap is None:
             named = self._config.sandbox.bwrap or None
-            found = await trio.to_thread.run_sync(host.find_bubblewrap, named)
+            found = await trio.to_thread.run_sync(host.find_bubblewrap, named, abandon_on_cancel=True)
             if found is None:
                 where = f"at {named}" if named else "on this machine"
                 raise BubblewrapMissing(
@@ -173,7 +236,7 @@ class Furnisher:
             if not found.new_enough:
                 version, least = (".".join(map(str, number)) for number in (found.version, host.MINIMUM_BWRAP))
                 raise BubblewrapMissing(f"{found.path} is bubblewrap {version}; {least} or newer is needed: upgrade it")
-            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found)
+            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, abandon_on_cancel=True)
             if obstacle is not None:
                 raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
             self._bubblewrap = found
@@ -194,7 +257,7 @@ class Furnisher:
         # Root may have given the launcher a path and a profile of its own since.
         if self._form is None or self._form[0] != launcher:
             wanted, python = self._config.sandbox.filtered, program.find_python()[0]
-            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted)
+            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, abandon_on_cancel=True)
             if found.form is None:
                 assert found.obstacle is not None
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
@@ -204,6 +267,14 @@ class Furnisher:
                 log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
             self._form = launcher, found.form
         return self._form[1]
+
+    async def find_form(self, agent: Agent) -> None:
+        """Find out in which form an agent's sandbox can be made here, which is remembered; it can be given up.
+
+        Raises:
+            SubstratError: it can't be made.
+        """
+        await self._form_for(agent, await self.find_bubblewrap())
 
     # Before a sandbox
 
@@ -223,20 +294,25 @@ class Furnisher:
         form = await self._form_for(agent, bubblewrap)
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+        identity_of = await trio.to_thread.run_sync(workspace.identify, agent.workspace)
         await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
-        found, unprotected = await self._protect(agent, holder)
+        found, unprotected, kept = await self._protect(agent, holder)
         python = program.find_python()[0]
+        covered = await self.covers.paths()
         identity = await self._git.identity(agent.name)
+        chat = await trio.to_thread.run_sync(shared_chat, self._user, self._places.agent(agent.id), agent)
         self._registry.points.before("files made")
         left_out = await trio.to_thread.run_sync(
             place.prepare,
             agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
+            os.path.basename(chat) if chat is not None else None, identity_of,
         )  # fmt: skip
         self._registry.points.after("files made")
-        notes = [("workspace:unprotected", note) for note in unprotected]
+        notes = [("workspace:unprotected", text) for _, text in unprotected]
         if left_out is not None:
             notes.append(("workspace:left-out", left_out))
-        return Furnished(agent, place, bubblewrap, found, tuple(notes), form)
+        matters = tuple(Found(path, text) for path, text in unprotected)
+        return Furnished(agent, place, bubblewrap, found, tuple(notes), matters, kept, form, chat, covered, identity_of)
 
     async def launch(
         self,
@@ -259,7 +335,7 @@ class Furnisher:
         Raises:
             SubstratError: something of it has gone, or has become a link; nothing is running.
         """
-        spec = self._spec(furnished.agent, furnished.place, furnished.guard, furnished.form, command)
+        spec = self._spec(furnished, command)
         by_descriptor = furnished.bubblewrap.takes_descriptors
         started = launch.start(furnished.bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
         line = started.command
@@ -268,7 +344,7 @@ class Furnisher:
             group.make(Limits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
         version = program.version_of(spec.command[0])
-        held = await trio.to_thread.run_sync(sources.open_all, bwrap.held(spec))
+        held = await trio.to_thread.run_sync(self._open_sources, furnished, bwrap.held(spec))
         if not by_descriptor:
             sources.close_all(held)
             held = ()
@@ -281,9 +357,8 @@ class Furnisher:
             ) from None
         return Launch(line, dict(spec.environment), started.options, version, channel, held)
 
-    def _spec(
-        self, agent: Agent, place: AgentPlace, found: Guard, form: Form | None, instead: tuple[str, ...] = ()
-    ) -> Spec:
+    def _spec(self, furnished: Furnished, instead: tuple[str, ...] = ()) -> Spec:
+        agent = furnished.agent
         agent_program = program.find(self._config.agent.binary)
         python, python_needs = program.find_python()
         around = blueprint.Surroundings(
@@ -291,21 +366,33 @@ class Furnisher:
             program=agent_program,
             companion=os.path.realpath(mcp_server.relay.__file__),
             companion_needs=python_needs,
-            system=host.system_mounts(),
+            system=(*host.system_mounts(furnished.covered), *self.covers.proc),
             bind_ro=self._config.agent.bind_ro,
             hidden=(self._places.state, self._places.runtime),
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
             limits=self._limits(),
-            user_chats=os.path.realpath(os.path.join(self._user.home, ".cursor", "chats")),
             python=python,
             relay=os.path.realpath(netrelay.__file__),
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
         command = instead or cursor.command(agent_program.path, agent.workspace, agent.model, session, without)
-        return blueprint.spec(agent, place, around, command, found, form or Form.TRANSPARENT)
+        form = furnished.form or Form.TRANSPARENT
+        return blueprint.spec(agent, furnished.place, around, command, furnished.guard, form, furnished.chat)
+
+    def _open_sources(self, furnished: Furnished, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
+        """Open what is bound by descriptor, and check that the workspace is the directory that everything was made for."""
+        held = sources.open_all(mounts)
+        try:
+            for mount, descriptor in zip(mounts, held, strict=True):
+                if mount.target == furnished.agent.workspace:
+                    workspace.check_same(descriptor, furnished.workspace, mount.source)
+        except WorkspaceUnusable:
+            sources.close_all(held)
+            raise
+        return held
 
     def _limits(self) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
@@ -313,18 +400,39 @@ class Furnisher:
         given = self._config.sandbox
         return host.limits(given.open_files, given.processes, host.memory(given.memory))
 
-    async def _protect(self, agent: Agent, holder: str) -> tuple[Guard, tuple[str, ...]]:
+    async def _protect(self, agent: Agent, holder: str) -> tuple[Guard, tuple[tuple[str, str], ...], dict[str, Copy]]:
         """Find what has to be protected in a workspace, and make what is mounted over where something is missing.
 
         Returns:
-            What was found, and what can't be protected.
+            What was found, what can't be protected, each with where it is, and copies of what is there.
         """
         shared, own, refused = await self._shared_with(agent)
+        self._registry.note_git(agent.workspace, shared, agent.id)
         self.stand_ins.keep(holder, (agent.workspace, *shared, *writable(agent)))
-        found = await trio.to_thread.run_sync(guard.look, agent.workspace, shared, own, writable(agent))
-        notes = (*found.notes, *([refused] if refused is not None else []))
+        found, kept = await trio.to_thread.run_sync(self._look_and_copy, agent, shared, own, self._further(agent))
+        unprotected = [(agent.workspace, note) for note in (*found.notes, *([refused] if refused is not None else []))]
         made = self.stand_ins.make(found.missing)
-        return msgspec.structs.replace(found, missing=made), notes
+        return msgspec.structs.replace(found, missing=made), (*unprotected, *found.unsettled), kept
+
+    def _look_and_copy(
+        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
+    ) -> tuple[Guard, dict[str, Copy]]:
+        found = self._look(agent, shared, own, further)
+        return found, copies.take_all(found.closed)
+
+    def _look(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]) -> Guard:
+        home = self._user.home
+        config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+        configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
+        return guard.look(agent.workspace, shared, own, further, user_configs=configs)
+
+    def _further(self, agent: Agent) -> tuple[str, ...]:
+        """Return where else protected names count: what the agent may write to, and other agents' workspaces in it.
+
+        Those agents take the files at the top of their workspaces for their own rules.
+        """
+        others = overlap.roots(self._registry.claim(agent), self._registry.claims(agent.id))
+        return tuple(dict.fromkeys((*writable(agent), *others)))
 
     async def _shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
         closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
@@ -332,13 +440,20 @@ class Furnisher:
 
     # After a sandbox
 
-    async def news(self, agent: Agent, before: Guard) -> str | None:
-        """Say what a turn has made that would have been protected, had it been there; None when nothing."""
+    async def news(self, agent: Agent, before: Guard) -> list[Found]:
+        """Return what a sandbox has made that would have been protected, had it been there."""
+        return await trio.to_thread.run_sync(self._news, agent, before, self._further(agent))
+
+    def _news(self, agent: Agent, before: Guard, further: tuple[str, ...]) -> list[Found]:
         try:
-            after = await trio.to_thread.run_sync(guard.look, agent.workspace, before.shared, before.own, writable(agent))
+            after = self._look(agent, before.shared, before.own, further)
         except WorkspaceUnusable as problem:
-            return problem.message
-        return guard.news(before, after)
+            return [Found(agent.workspace, problem.message)]
+        changed = gitunderway.news(before.underway, after.underway)
+        return [
+            *(Found(path, guard.told([path])) for path in guard.news(before, after)),
+            *(Found(path, text) for path, text in changed),
+        ]
 
     async def freshen_index(self, agent: Agent, left: Guard) -> None:
         """Let the workspace's git forget what it took a file that was mounted over for (`Git.forget_size`).
@@ -347,7 +462,9 @@ class Furnisher:
         """
         if self._bubblewrap is not None:
             try:
-                await self._git.forget_size(self._bubblewrap, agent.workspace, ".cursor/mcp.json", left)
+                await self._git.forget_size(
+                    self._bubblewrap, agent.workspace, ".cursor/mcp.json", left, await self.covers.paths()
+                )
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
 

@@ -1,4 +1,4 @@
-"""Holds new turns back while the disk is nearly full; what runs goes on, what was accepted stays queued."""
+"""Holds new turns back while the disk is nearly full or file descriptors are; what was accepted stays queued."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from substrat.daemon import descriptors
 from substrat.daemon.journal import Told
 from substrat.errors import StorageFailed
 
@@ -36,12 +37,20 @@ class Gate:
         registry: the agents.
         state: the state directory.
         free: how many bytes are free where a directory is.
+        used_up: says why no more file descriptors may be used, None when they may.
     """
 
-    def __init__(self, registry: Registry, state: str, free: Callable[[str], int] = free_bytes) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        state: str,
+        free: Callable[[str], int] = free_bytes,
+        used_up: Callable[[], str | None] = descriptors.shortage,
+    ) -> None:
         self._registry = registry
         self._state = state
         self._free = free
+        self._descriptors = used_up
         self._told: set[str] = set()
         self._next_look = 0.0
         self.reason: str | None = None
@@ -84,6 +93,8 @@ class Gate:
         self._told.add(agent.id)
 
     def _shortage(self) -> str | None:
+        if (used_up := self._descriptors()) is not None:
+            return used_up
         wanted = self._registry.config.disk.free
         if not wanted:
             return None

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from substrat.core import dns
-from substrat.core.names import NoName, canonical
+from substrat.core.names import NoName, canonical, listed
+from substrat.daemon import nofollow
 from substrat.daemon.carrier import (
     BURST,
     HELLO_SECONDS,
@@ -45,11 +46,25 @@ POOL_V6 = ipaddress.IPv6Address("fd53:7562:7374::2")
 
 _DNS_PORT = 53
 _MAX_NAMES = 4096
+_NAMES_BYTES = _MAX_NAMES * 254
+"""A name has 253 characters at most."""
 _MAX_DNS_CONNECTIONS = 16
+
+
+def read_names(path: str) -> list[str] | None:
+    """Return the names that a turn's network has given addresses to, None when there is no such list.
+
+    Raises:
+        OSError: there are no descriptors left.
+    """
+    data = nofollow.read_own(path, _NAMES_BYTES)
+    return listed(data, _MAX_NAMES) if data is not None else None
 
 
 class Names:
     """Which name each address stands for, kept in a file, so that the next daemon gives the same answers.
+
+    A file that can't be read counts for nothing; a turn's is looked at, and told, before (`damage.examine`).
 
     Args:
         path: the file, a name a line in the order of the addresses; None keeps nothing.
@@ -59,8 +74,8 @@ class Names:
         self._path = path
         self._names: list[str] = []
         if path is not None:
-            with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
-                self._names = file.read().split("\n")[:-1]
+            with suppress(OSError):
+                self._names = read_names(path) or []
         self._numbers = {name: number for number, name in enumerate(self._names)}
 
     def number(self, name: str) -> int | None:
@@ -69,7 +84,7 @@ class Names:
         if known is not None or len(self._names) >= _MAX_NAMES:
             return known
         if self._path is not None:
-            with open(self._path, "a", encoding="ascii") as file:
+            with open(self._path, "a", encoding="ascii", opener=nofollow.open_file) as file:
                 file.write(name + "\n")
         self._names.append(name)
         return self._numbers.setdefault(name, len(self._names) - 1)

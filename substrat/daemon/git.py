@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from sandbox.spec import Bind, Mount
-from substrat.daemon import errand
+from substrat.daemon import descriptors, errand
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.git")
 
 _PATIENCE_S = 10
+_INDEX_PATIENCE_S = 4.0
+"""The end of a turn waits for this, and it takes some 50 ms; only what an agent left in `.git` on purpose takes longer."""
+_LARGEST_INDEX = 64 << 20
+"""About 600,000 files at some 100 bytes each (gitformat-index(5)): git reads and writes one in half a second."""
+_LARGEST_HEAD = 4096
+"""Bytes: the name of a branch, which is a path (limits.h, PATH_MAX)."""
+_BEARABLE = {"index": _LARGEST_INDEX, "HEAD": _LARGEST_HEAD}
 # Takes the entry's mode and blob from the index and puts them back; $1 is the path.
 _CLEAR_ENTRY = """\
 git() {
@@ -60,7 +68,9 @@ class Git:
         name, email = known.get("user.name", agent), known.get("user.email", f"{agent}@localhost")
         return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
 
-    async def forget_size(self, bubblewrap: Bubblewrap, workspace: str, path: str, guard: Guard) -> None:
+    async def forget_size(
+        self, bubblewrap: Bubblewrap, workspace: str, path: str, guard: Guard, covered: tuple[str, ...] = ()
+    ) -> None:
         """Make git look at a tracked file's content again instead of at the size it remembers.
 
         In the sandbox another file lay over this one. If git there wrote its index, it noted that file's size, and git
@@ -74,13 +84,20 @@ class Git:
             workspace: the workspace.
             path: the file, from there.
             guard: what is protected there; the mount points are still in their places.
+            covered: what of the operating system it doesn't see.
         """
         git = os.path.join(workspace, ".git")
         if not os.path.lexists(os.path.join(workspace, path)) or git not in guard.kept:
             return
+        for name, largest in _BEARABLE.items():
+            if not _is_bearable(os.path.join(git, name), largest):
+                log.info("git wasn't asked", reason=f"its {name} isn't a regular file of bearable size")
+                return
         command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
         try:
-            done = await errand.run(bubblewrap, command, tuple(_shown(workspace, git, guard)), workspace)
+            done = await errand.run(
+                bubblewrap, command, tuple(_shown(workspace, git, guard)), workspace, covered, _INDEX_PATIENCE_S
+            )
         except SandboxFailed as problem:
             log.info("git wasn't asked", reason=problem.message)
             return
@@ -92,6 +109,7 @@ class Git:
         wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
         environ = {name: value for name, value in self._environ.items() if name in wanted}
         command = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
+        descriptors.keep_private()
         try:
             with trio.fail_after(_PATIENCE_S):
                 done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, env=environ)
@@ -102,6 +120,15 @@ class Git:
             log.info("git failed", reason=done.stderr.decode("utf-8", "replace").strip()[:200])
             return ""
         return done.stdout.decode("utf-8", "replace")
+
+
+def _is_bearable(path: str, largest: int) -> bool:
+    """Say whether a file is one that git reads in a bounded time: a FIFO would hold it up."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= largest
 
 
 def _shown(workspace: str, git: str, guard: Guard) -> Iterator[Mount]:

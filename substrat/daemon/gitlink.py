@@ -19,6 +19,8 @@ from substrat.paths import is_within
 
 _SMALL = 4096
 _CONFIG = 256 * 1024
+_GITFILE = 1 << 20
+"""Bytes: git reads no longer one (setup.c, `read_gitfile_gently`)."""
 _WORKTREE = re.compile(rb'^[ \t]*worktree[ \t]*=[ \t]*"?([^"\r\n]+?)"?[ \t]*$', re.MULTILINE)
 
 
@@ -67,13 +69,63 @@ def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
     return GitLink(common, own)
 
 
+def led_to(git: str) -> str | None:
+    """Return the git directory that a `.git` leads git to, whatever it is, every link followed; it may not be there.
+
+    Args:
+        git: the path of the `.git`; what its file says counts from the directory it lies in.
+    """
+    own = real(git)
+    said = None if own is None else nofollow.read_small(own, _GITFILE)
+    if said is None:
+        return own
+    return _named(os.path.dirname(git), said.removeprefix(b"gitdir: ")) if said.startswith(b"gitdir: ") else None
+
+
+def joined_by(directory: str) -> str | None:
+    """Return the directory that a git directory takes its configuration from instead, None where it is its own.
+
+    Args:
+        directory: the git directory.
+    """
+    place = real(f"{directory}/commondir")
+    said = None if place is None else nofollow.read_small(place, _GITFILE)
+    common = _named(directory, said) if said else None
+    return common if common != directory else None
+
+
+def is_repository(own: str, common: str) -> bool:
+    """Say whether git would take a git directory for one (setup.c, `is_git_directory`); what is there isn't opened."""
+    return os.path.lexists(f"{own}/HEAD") and all(os.path.lexists(f"{common}/{name}") for name in ("objects", "refs"))
+
+
+def real(path: str) -> str | None:
+    """Return where a path leads, every link followed; None for one that leads nowhere, or through too many links."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _named(start: str, said: bytes) -> str | None:
+    """Return where a path leads that stands in a file, as git in C takes it: up to the first NUL, without line ends."""
+    text = os.fsdecode(said.partition(b"\0")[0].rstrip(b"\r\n"))
+    return real(os.path.join(start, text)) if text else None
+
+
 def _line(path: str) -> str | None:
     data = nofollow.read_small(path, _SMALL)
     return os.fsdecode(data).rstrip("\r\n") if data else None
 
 
 def _absolute(start: str, path: str) -> str:
-    return os.path.realpath(os.path.join(start, path))
+    try:
+        return os.path.realpath(os.path.join(start, path))
+    except (OSError, ValueError, RecursionError) as problem:  # only the kernel can follow it, or it has no end
+        reason = getattr(problem, "strerror", None) or "it leads nowhere"
+        raise WorkspaceUnusable(
+            f"{start}: git is led to {path}, which can't be looked at ({reason}), so it isn't shown"
+        ) from None
 
 
 def _is_its_worktree(git: str, workspace: str) -> bool:

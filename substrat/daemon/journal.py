@@ -7,11 +7,11 @@ events are also kept in memory, encoded, so that any number of followers cost on
 from __future__ import annotations
 
 import base64
-import os
 import zlib
 from bisect import bisect_right
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -20,7 +20,9 @@ import trio
 from substrat.core import stream
 from substrat.core.ndjson import Line
 from substrat.core.prompts import timestamp
-from substrat.daemon.archive import SUFFIX, ArchiveDamaged, Archives
+from substrat.daemon.archive import Archives
+from substrat.daemon.eventlines import MAX_RAW as _MAX_RAW
+from substrat.daemon.eventlines import LineReader
 from substrat.daemon.store import EventRow
 
 if TYPE_CHECKING:
@@ -33,8 +35,12 @@ _RECENT_BYTES = 8 * 1024 * 1024
 _PAGE = 256
 _MOST_SEGMENTS = 1000
 _PAGE_BYTES = 8 * 1024 * 1024
-_MAX_RAW = 8 * 1024 * 1024
-"""A longer line is not sent inside an event; it stays in the turn's stdout file."""
+SLICE_EVENTS = 64
+"""Events read back without letting others have their turn: some 20 µs each, so a slice takes one to two milliseconds."""
+SLICE_BYTES = 64 * 1024
+"""Bytes of lines in a slice: decoding as many takes about a millisecond, or some where they are no strict JSON."""
+_THREAD_BYTES = 256 * 1024
+"""A longer line is read and decoded in a thread: on the loop it would be a slice of several milliseconds by itself."""
 
 
 class Encoded(NamedTuple):
@@ -44,6 +50,13 @@ class Encoded(NamedTuple):
     agent: str
     json: bytes
     row: EventRow
+
+
+class Ready(NamedTuple):
+    """An event as a client is sent it."""
+
+    cursor: int
+    json: bytes
 
 
 class Told(NamedTuple):
@@ -74,6 +87,11 @@ class Journal:
         self._open = False
         self._followers: dict[str | None, set[trio.Event]] = {}
         self._archives = Archives()
+        self._heard: dict[str, float] = {}
+        # Of their own, because a thread may be using them while the loop uses the others.
+        self._page_archives = Archives()
+        self._reading = trio.Lock()
+        self._edits = 0
 
     @property
     def last_cursor(self) -> int:
@@ -97,13 +115,23 @@ class Journal:
             for line, event in lines
         ]
         stored = self._store.add_events(rows)
+        self._heard[agent] = now
         self._keep([_encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
 
+    def heard_at(self, agent: str) -> float:
+        """Return when an agent's program last wrote a line, in seconds since the epoch; 0.0 when it never did."""
+        if agent not in self._heard:
+            self._heard[agent] = self._store.last_line_at(agent) or 0.0
+        return self._heard[agent]
+
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, urgent: bool = False) -> Iterator[None]:
         """A transaction of the store after which followers are told; nothing is announced when it fails.
 
         Inside another one it is part of that one.
+
+        Args:
+            urgent: whether it may use the room that is kept for a full disk.
         """
         if self._open:
             yield
@@ -111,7 +139,7 @@ class Journal:
         self._open = True
         mark, kept_bytes = len(self._recent), self._recent_bytes
         try:
-            with self._store.transaction():
+            with self._store.transaction(urgent=urgent):
                 yield
         except BaseException:
             while len(self._recent) > mark:
@@ -124,6 +152,7 @@ class Journal:
 
     def forget(self, agent: str) -> None:
         """Drop an agent's events from memory, after they were deleted from the store."""
+        self._heard.pop(agent, None)
         self._keep_only(lambda event: event.agent != agent)
 
     def delete(self, cursors: Collection[int]) -> None:
@@ -134,6 +163,7 @@ class Journal:
         self._keep_only(lambda event: event.cursor not in gone)
 
     def _keep_only(self, wanted: Callable[[Encoded], bool]) -> None:
+        self._edits += 1
         kept = [event for event in self._recent if wanted(event)]
         if kept:
             self._recent = deque(kept)
@@ -189,58 +219,87 @@ class Journal:
     def said(self, agent: str, turn: str) -> str:
         """Return what an agent said in a turn, segment after segment: in some dialects the result doesn't repeat it."""
         texts: list[str] = []
-        for row in self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS):
-            data = self.line_of(row)
-            if data is not None:
-                line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
-                texts.append(stream.decode(line).text or "")
+        with self._reader() as reader:
+            for row in self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS):
+                data = reader.line_of(row)
+                if data is not None:
+                    line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
+                    texts.append(stream.decode(line).text or "")
         return "".join(texts)
 
     def line_of(self, row: EventRow) -> bytes | None:
-        """Read an event's line from the turn's output, with its newline if it has one, cut at `_MAX_RAW` bytes.
+        """Read one event's line from the turn's output, as `LineReader.line_of` does."""
+        with self._reader() as reader:
+            return reader.line_of(row)
 
-        Returns:
-            The bytes, or None when they aren't there or aren't the same any more.
+    def _reader(self) -> LineReader:
+        return LineReader(self._stdout_of, self._archives)
+
+    async def read(
+        self, cursor: int, agent: str | None, limit: int = _PAGE, most: int = _PAGE_BYTES, *, lines: bool = False
+    ) -> list[Ready]:
+        """Return the next events after a cursor, ready to be sent; only at the end there are none.
+
+        Those that memory doesn't hold are read and decoded in slices, between which every other task gets its turn. One
+        page is read at a time: readers queue, so that a hundred of them hold the loop no longer than one.
+
+        Args:
+            cursor: the event before the first one.
+            agent: only this agent's events.
+            limit: how many events at most.
+            most: the bytes after which the page ends.
+            lines: whether each event is given the agent's line (`with_line`).
         """
-        if row.offset is None or row.length is None or row.turn is None:
-            return None
-        path = self._stdout_of(row.agent, row.turn)
-        if path is None:
-            return None
-        if row.offset < 0 or row.length < 0:
-            return None
-        kept = min(row.length, _MAX_RAW)
-        with suppress(OSError, ArchiveDamaged):
-            data = self._bytes_at(path, row.offset, kept + 1)
-            if zlib.crc32(data[:kept]) == row.checksum:
-                return data if kept == row.length else data[:kept]
-        return None
+        if not lines and cursor >= self._forgotten:
+            return _fitting(self.page(cursor, agent, limit), most)
+        async with self._reading:
+            while True:
+                found, whole = await self._read_page(cursor, agent, limit, most, lines=lines)
+                if found or whole:
+                    return found
 
-    def _bytes_at(self, path: str, offset: int, length: int) -> bytes:
-        """Read from a turn's stdout file, or from the archive that has taken its place."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return self._archives.read(path + SUFFIX, offset, length)
-        try:
-            return os.pread(descriptor, length, offset)
-        finally:
-            os.close(descriptor)
+    async def _read_page(
+        self, cursor: int, agent: str | None, limit: int, most: int, *, lines: bool
+    ) -> tuple[list[Ready], bool]:
+        """Return a page, and whether it was read to its end: events that were deleted meanwhile end it early."""
+        recent = self.page(cursor, agent, limit) if cursor >= self._forgotten else None
+        stored = self._store.events_after(cursor, agent, limit) if recent is None else []
+        rows: Sequence[EventRow | Encoded] = recent if recent is not None else stored
+        edits, size, events, read = self._edits, 0, 0, 0
+        found: list[Ready] = []
+        with LineReader(self._stdout_of, self._page_archives) as reader:
+            for item in rows:
+                row = item.row if isinstance(item, Encoded) else item
+                if (row.length or 0) > _THREAD_BYTES:
+                    reader.prepare(row)
+                    ready = await trio.to_thread.run_sync(_ready, reader, item, lines)
+                    events = read = 0
+                else:
+                    if events >= SLICE_EVENTS or read >= SLICE_BYTES:
+                        await trio.lowlevel.checkpoint()
+                        events = read = 0
+                        if self._edits != edits:
+                            return found, False
+                    ready = _ready(reader, item, lines)
+                    events += 1
+                    read += row.length or 0
+                if self._edits != edits:
+                    return found, False
+                found.append(ready)
+                size += len(ready.json)
+                if size > most:
+                    break
+        return found, True
 
     def _from_disk(self, rows: list[EventRow]) -> list[Encoded]:
         encoded: list[Encoded] = []
         size = 0
-        for row in rows:
-            if size > _PAGE_BYTES:
-                break
-            data = self.line_of(row)
-            if data is None:
-                encoded.append(_encode(row, None))
-            else:
-                data = data.removesuffix(b"\n")
-                line = Line(row.offset or 0, row.length or 0, data)
-                encoded.append(_encode(row, stream.decode(line), data))
-            size += len(encoded[-1].json)
+        with self._reader() as reader:
+            for row in rows:
+                if size > _PAGE_BYTES:
+                    break
+                encoded.append(_read_event(reader, row)[0])
+                size += len(encoded[-1].json)
         return encoded
 
     def _keep(self, events: list[Encoded]) -> None:
@@ -256,6 +315,30 @@ class Journal:
         for key in {None, *(event.agent for event in fresh)} if fresh else ():
             for event in self._followers.get(key, ()):
                 event.set()
+
+
+def _fitting(events: list[Encoded], most: int) -> list[Ready]:
+    found, size = [], 0
+    for event in events:
+        found.append(Ready(event.cursor, event.json))
+        size += len(event.json)
+        if size > most:
+            break
+    return found
+
+
+def _ready(reader: LineReader, item: EventRow | Encoded, lines: bool) -> Ready:
+    event, line = (item, reader.line_of(item.row)) if isinstance(item, Encoded) else _read_event(reader, item)
+    return Ready(event.cursor, with_line(event, line) if lines else event.json)
+
+
+def _read_event(reader: LineReader, row: EventRow) -> tuple[Encoded, bytes | None]:
+    """Return an event and its line."""
+    line = reader.line_of(row)
+    if line is None:
+        return _encode(row, None), None
+    data = line.removesuffix(b"\n")
+    return _encode(row, stream.decode(Line(row.offset or 0, row.length or 0, data)), data), line
 
 
 def with_line(event: Encoded, line: bytes | None) -> bytes:
@@ -275,6 +358,7 @@ def _stored_text(event: stream.Event) -> str | None:
     return event.text if event.kind == "tool-call-completed" else None
 
 
+@lru_cache(maxsize=64)  # Lines that were stored together have one time, and writing it is a tenth of reading an event.
 def _moment(seconds: float) -> str:
     """Write a time; a damaged row's that is none must not keep anybody from reading the others."""
     try:

@@ -7,13 +7,17 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.bwrap import FIRST_SOURCE_FD, NETWORK_FD
-from substrat.daemon import process
+from substrat.daemon import process, reserve
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Sequence
 
     from substrat.daemon.places import TurnPlace
+
+_ROOM_FOR_STATUS = 4096
+"""Bytes on disk for bubblewrap's reports: a block, of which it needs some 300 bytes. Without them a turn that ended
+on a full disk would have no exit code, and one that is to be stopped no first process."""
 
 
 class Launch(NamedTuple):
@@ -64,6 +68,7 @@ def descriptors(launch: Launch, standard: Sequence[int], place: TurnPlace) -> It
             closed_by(stack, place.take_lock()),
             closed_by(stack, process.call_filter()),
         )
+        reserve.allocate_beforehand(opened[0], _ROOM_FOR_STATUS)
         files = [*standard, *opened]
         before = [*files, *[None] * (NETWORK_FD - len(files)), channel]
         assert len(before) == FIRST_SOURCE_FD

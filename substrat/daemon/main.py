@@ -51,8 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
         logs.configure(loaded.log.level, loaded.log.format, under_systemd="NOTIFY_SOCKET" in environ)
         trio.run(app.run, app.Settings(places, config_path, loaded, environ, given.set_aside_damaged_state))
     except errors.SubstratError as problem:
-        print(f"substratd: {problem.message}", file=sys.stderr)
+        logs.say(f"substratd: {problem.message}")
         return problem.exit_status
+    finally:
+        logs.let_go()
     return errors.DONE
 
 

@@ -18,7 +18,7 @@ import trio
 from sandbox import launch
 from sandbox.spec import Form
 from substrat.core.names import AllowList
-from substrat.daemon import process, sockets
+from substrat.daemon import descriptors, process, sockets
 from substrat.daemon.gateway import Gateway, Names
 from substrat.daemon.proxy import Proxy
 from substrat.daemon.teller import Decision
@@ -139,7 +139,7 @@ class TurnNetwork:
             listeners = await self._reenter(started, allow.ports)
         else:
             assert self._ours is not None
-            listeners = await receive(self._ours)
+            listeners = await self._receive(self._ours)
         if not listeners:
             return
         # The launch has made the turn's directory by now, which is where the names are kept.
@@ -157,11 +157,19 @@ class TurnNetwork:
                     ports.update(more)
                     nursery.start_soon(gateway.serve, await self._enter(launch.more_ports, more, sandbox))
 
+    async def _receive(self, channel: socket.socket) -> list[socket.socket]:
+        """Take the listeners; none, which is told, when there are no descriptors left for them."""
+        try:
+            return await receive(channel)
+        except OSError as problem:
+            reason = descriptors.sentence(problem) if descriptors.is_short(problem) else problem.strerror
+            self._tell(Decision(False, f"everything: the network's listeners can't be received: {reason}"))
+            log.error("listeners can't be received", reason=reason)  # noqa: TRY400 - the sentence says it all
+            return []
+
     async def _reenter(self, started: Process, ports: tuple[int, ...]) -> list[socket.socket]:
         """Open the listeners again in a running sandbox; it is inside its network once bubblewrap has reported."""
-        with self._watcher.watching(self._place.root) as change:
-            while process.read_status(self._place.read_status())[0] is None:
-                await change.wait()
+        await process.reported(self._place, self._watcher)
         if not process.is_running(started):
             return []
         return await self._enter(launch.reentry, ports, started)
@@ -171,13 +179,14 @@ class TurnNetwork:
     ) -> list[socket.socket]:
         """Open listeners in a running sandbox; none when it has ended or they can't be opened, which is told."""
         ours, theirs = _channel()
+        descriptors.keep_private()
         with ours, theirs, trio.move_on_after(_ENTRY_SECONDS):
             done = await trio.run_process(
                 command_for(str(theirs.fileno()), ports, sandbox.pid), env={}, check=False, capture_stderr=True,
                 stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
             )  # fmt: skip
             theirs.close()
-            found = await receive(ours)
+            found = await self._receive(ours)
             if not found and process.is_running(sandbox):
                 what = ", ".join(map(str, ports))
                 self._tell(Decision(False, f"ports {what}: the network can't be entered again; resume the agent"))
@@ -235,7 +244,10 @@ def _channel() -> tuple[socket.socket, socket.socket]:
 
 
 async def receive(end: socket.socket) -> list[socket.socket]:
-    """Take the listeners from a channel; none when its other end is closed before they came."""
-    await trio.lowlevel.wait_readable(end)
-    _, descriptors, _, _ = socket.recv_fds(end, 64, _MOST_LISTENERS, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-    return [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    """Take the listeners from a channel; none when its other end is closed before they came.
+
+    Raises:
+        OSError: there are no descriptors left for them.
+    """
+    found = await sockets.receive_descriptors(trio.socket.from_stdlib_socket(end), _MOST_LISTENERS)
+    return [socket.socket(fileno=descriptor) for descriptor in found]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from itertools import chain
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -11,28 +13,33 @@ import trio
 
 from sandbox.spec import Network
 from substrat import __version__
-from substrat.core.lifecycle import RUNNING_PHASES, STATE_OF, Phase
+from substrat.core import overlap
+from substrat.core.cursor import is_session_id
+from substrat.core.lifecycle import LIVE_PHASES, RUNNING_PHASES, STATE_OF, Phase
 from substrat.core.prompts import timestamp
 from substrat.core.records import Restore
-from substrat.core.usage import family, total
-from substrat.daemon import journal, rpc, sockets
+from substrat.core.usage import Total, family, together, total
+from substrat.daemon import rpc, slices, sockets
+from substrat.daemon.overview import Overview, finding_object
 from substrat.daemon.supervisor import Wish, bounded
 from substrat.daemon.visits import Call
 from substrat.errors import InvalidParams, NotFound, Refused, SessionDamaged
+from substrat.wire import methods
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
-    from substrat.core.records import Agent, Turn
+    from substrat.core.records import Agent, Item, Turn
     from substrat.daemon.allowance import Allowances
     from substrat.daemon.cgroups import Cgroups
     from substrat.daemon.chats import Chats
+    from substrat.daemon.findings import Findings
     from substrat.daemon.furnisher import Furnisher
-    from substrat.daemon.journal import Encoded
     from substrat.daemon.places import Places
     from substrat.daemon.questions import Questions
     from substrat.daemon.rpc import Connection, Params
     from substrat.daemon.runner import TurnRunner
+    from substrat.daemon.sessions import Sessions
     from substrat.daemon.supervisor import Supervisor
     from substrat.daemon.visits import Visits
 
@@ -40,8 +47,20 @@ log = structlog.get_logger("substrat.operator_door")
 
 MAX_CONNECTIONS = 512
 _MAX_PAGE = 1000
-_PAGE_BYTES = 8 * 1024 * 1024
+_PAGE_BYTES = 1024 * 1024
+"""A page ends with the event or the turn that exceeds it: small enough that encoding it is a matter of milliseconds."""
+_FEED_BYTES = 64 * 1024
+"""A subscription's page: all that a client that doesn't read costs besides its socket and what is on its way there."""
+_FEED_EVENTS = 256
 _MAX_TURNS = 100
+_MOST_SHARES = 100  # of agents that share a directory with one: a list that a person can still read
+_LISTED_ERROR = 200
+"""Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
+_LISTED_TEXT = 2000
+"""Characters of a question or a message in a list: the most are shorter, and sixteen of them are encoded at once."""
+_MOST_ITEMS = 1000
+_USAGES = 256
+"""How many turns' usages are added up at once."""
 _LONGEST_WAIT = 1e9
 
 
@@ -62,6 +81,21 @@ def agent_object(agent: Agent) -> dict[str, object]:
     }
 
 
+def listed(shown: dict[str, object]) -> dict[str, object]:
+    """Shorten an agent object for every answer but those that show one agent's turn: no result, no usage, a short error.
+
+    Args:
+        shown: what `agent_object` returned.
+    """
+    turn = shown["turn"]
+    if not isinstance(turn, dict):
+        return shown
+    error = turn["error"]
+    if isinstance(error, str) and len(error) > _LISTED_ERROR:
+        error = error[: _LISTED_ERROR - 1] + "…"
+    return {**shown, "turn": {**turn, "result": None, "usage": None, "error": error}}
+
+
 def turn_object(turn: Turn) -> dict[str, object]:
     """Return a turn as people see it."""
     return {
@@ -77,6 +111,24 @@ def turn_object(turn: Turn) -> dict[str, object]:
     }
 
 
+def item_object(item: Item) -> dict[str, object]:
+    """Return a question or a message as people see it."""
+    return {
+        "id": item.id,
+        "from": item.sender_name,
+        "time": timestamp(item.time),
+        "text": item.text,
+        "kind": item.kind.value,
+    }
+
+
+def listed_item(item: Item) -> dict[str, object]:
+    """Return a question or a message with its text shortened, and whether it was."""
+    cut = len(item.text) > _LISTED_TEXT
+    text = item.text[: _LISTED_TEXT - 1] + "…" if cut else item.text
+    return {**item_object(replace(item, text=text)), "cut": cut}
+
+
 class OperatorDoor:
     """Answers the operator.
 
@@ -87,9 +139,11 @@ class OperatorDoor:
         groups: what limits whole sandboxes.
         places: the daemon's directories.
         chats: the user's chats.
+        sessions: what moves agents' chats to them.
         questions: what waits for the operator.
         allowances: what `filtered` networks let through.
         visits: the operator's commands in agents' sandboxes.
+        findings: what a person has to look at.
         stop: stops the daemon.
     """
 
@@ -101,9 +155,11 @@ class OperatorDoor:
         groups: Cgroups,
         places: Places,
         chats: Chats,
+        sessions: Sessions,
         questions: Questions,
         allowances: Allowances,
         visits: Visits,
+        findings: Findings,
         stop: Callable[[], None],
     ) -> None:
         self._supervisor = supervisor
@@ -113,9 +169,12 @@ class OperatorDoor:
         self._groups = groups
         self._places = places
         self._chats = chats
+        self._agents_chats = sessions
         self._questions = questions
         self._allowances = allowances
         self._visits = visits
+        self._findings = findings
+        self._overview = Overview(self._registry)
         self._stop = stop
         self._handlers: dict[str, Callable[[Connection, Params], Awaitable[object]]] = {
             "agent.spawn": self._spawn,
@@ -134,12 +193,14 @@ class OperatorDoor:
             "agent.turns": self._turns,
             "agent.usage": self._usage,
             "agent.network": self._network,
+            "agent.accept": self._accept,
             "session.list": self._sessions,
             "session.read": self._session,
             "events.read": self._read,
             "events.subscribe": self._subscribe,
             "events.unsubscribe": self._unsubscribe,
             "inbox.list": self._inbox,
+            "inbox.show": self._inbox_show,
             "inbox.answer": self._inbox_answer,
             "inbox.dismiss": self._inbox_dismiss,
             "daemon.status": self._status,
@@ -154,12 +215,12 @@ class OperatorDoor:
         task_status.started()
         await sockets.accept_forever(listener, MAX_CONNECTIONS, self.serve_stream)
 
-    async def serve_stream(self, stream: trio.SocketStream) -> None:
-        """Serve one client, if it is the daemon's own user or root."""
+    async def serve_stream(self, stream: trio.SocketStream, greeted: Callable[[], None]) -> None:
+        """Serve one client, if it is the daemon's own user or root; `greeted` is called after its `hello`."""
         if (uid := sockets.peer_uid(stream)) not in {os.geteuid(), 0}:
             log.warning("refused a client of another user", uid=uid)
             return
-        await rpc.Connection(stream, self).serve()
+        await rpc.Connection(stream, self, greeted).serve()
 
     def handler(self, method: str) -> Callable[[Connection, Params], Awaitable[object]]:
         """Return what performs a method (`rpc.Handlers`)."""
@@ -178,12 +239,38 @@ class OperatorDoor:
 
     # Agents
 
+    def _object(self, agent: Agent) -> dict[str, object]:
+        return self._objects([agent])[0]
+
+    def _objects(self, agents: Sequence[Agent]) -> list[dict[str, object]]:
+        more = self._overview.of(agents)
+        return [{**listed(agent_object(agent)), **added} for agent, added in zip(agents, more, strict=True)]
+
+    async def _encode(self, agents: Sequence[Agent], wanted: Collection[str] = ()) -> rpc.Encoded:
+        """Encode any number of agents. Their records are values: what changes meanwhile isn't seen."""
+        return rpc.Encoded(await slices.encode_list(self._shown(some, wanted) for some in slices.sliced(agents)))
+
+    def _shown(self, agents: Sequence[Agent], wanted: Collection[str]) -> list[dict[str, object]]:
+        if not wanted:
+            return self._objects(agents)
+        if _LOOKED_UP.isdisjoint(wanted):
+            found = [listed(agent_object(agent)) for agent in agents]
+        else:
+            found = self._objects(agents)
+        return [{name: shown[name] for name in wanted} for shown in found]
+
+    def _whole_object(self, agent: Agent) -> dict[str, object]:
+        """Return an agent object with its turn's result; `agent` has been read with it."""
+        return {**agent_object(agent), **self._overview.of([agent])[0]}
+
     async def _spawn(self, _connection: Connection, params: Params) -> object:
         network = _network(params)
         await self._furnisher.check()
         workspace, model, session = self._furnisher.check_workspace(_text(params, "workspace")), params.get("model"), None
         if (adopted := _optional(params, "session")) is not None:
             session = adopted.lower()
+            if is_session_id(session):
+                await self._agents_chats.rescue(workspace, session)
             head, _ = await self._chats.read(workspace, session)
             if head.damage is not None:
                 raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
@@ -193,66 +280,101 @@ class OperatorDoor:
             session, _restore(params), _strings(params, "allow"),
             self._furnisher.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace),
         )  # fmt: skip
-        return agent_object(self._supervisor.spawn(wish))
+        await self._furnisher.find_git(workspace)
+        agent = self._supervisor.spawn(wish)
+        message = self._registry.store.newest_prompt(agent.id) if wish.prompt is not None else None
+        notes = list(overlap.notes(self._supervisor.shared(agent)))
+        added: dict[str, object] = {"message": message} if message is not None else {}
+        return {**self._object(agent), **added, **({"notes": notes} if notes else {})}
 
     async def _send(self, _connection: Connection, params: Params) -> object:
         agent, item = self._supervisor.send(_text(params, "agent"), _text(params, "prompt"))
-        return {"agent": agent_object(agent), "message": item}
+        return {"agent": self._object(agent), "message": item}
 
-    async def _list(self, _connection: Connection, _params: Params) -> object:
-        return [agent_object(agent) for agent in self._registry.agents]
+    async def _list(self, _connection: Connection, params: Params) -> object:
+        wanted = dict.fromkeys(_strings(params, "fields"))
+        if odd := [name for name in wanted if name not in methods.AGENT_FIELDS]:
+            there_are = ", ".join(methods.AGENT_FIELDS)
+            raise InvalidParams(f"agent.list: {odd[0]!r} is no member of an agent object; there are {there_are}")
+        return await self._encode(tuple(self._registry.agents), wanted)
 
     async def _show(self, _connection: Connection, params: Params) -> object:
-        agent = self._supervisor.find(_text(params, "agent"))
+        agent = self._whole(self._supervisor.find(_text(params, "agent")))
         binds = [shown._asdict() for shown in agent.policy.binds]
         use = self._runner.use(agent)
-        return {
-            **agent_object(agent),
+        shares = (
+            [
+                {"agent": found.other.name, "path": found.path, "network": found.other.policy.network.value}
+                for found in self._supervisor.shared(agent)[:_MOST_SHARES]
+            ]
+            if agent.phase != Phase.ENDED
+            else []
+        )
+        shown = slices.encoded({
+            **self._whole_object(agent),
+            **({"shares": shares} if shares else {}),
             **({"binds": binds} if binds else {}),
             **({"use": use._asdict()} if use is not None else {}),
-        }
+        })  # fmt: skip
+        if not agent.findings:
+            return rpc.Encoded([shown])
+        findings = await slices.encode_list([finding_object(finding)] for finding in agent.findings)
+        return rpc.Encoded([shown[:-1], b',"findings":', *findings, b"}"])
+
+    def _whole(self, agent: Agent) -> Agent:
+        """Return an agent with its turn's result and usage, which only the store holds."""
+        turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
+        return replace(agent, turn=turn) if turn is not None else agent
 
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])
         states = cast("list[str] | None", params.get("until"))
         found = await bounded(_timeout(params), ", ".join(names), lambda: self._supervisor.wait_states(names, states))
-        return [agent_object(agent) for agent in found]
+        return await self._encode(found)
 
     async def _wait_message(self, _connection: Connection, params: Params) -> object:
         name, item = _text(params, "agent"), cast("int | None", params.get("message"))
-        return agent_object(
+        return self._whole_object(
             await bounded(_timeout(params), f"the turn of {name}", lambda: self._supervisor.wait_item(name, item))
         )
 
     async def _suspend(self, _connection: Connection, params: Params) -> object:
         name = _text(params, "agent")
         if params.get("freeze"):
-            return agent_object(await self._freeze(name))
+            return self._object(await self._freeze(name))
         agent = self._supervisor.suspend(name)
-        return agent_object(await self._supervisor.wait_settled(agent.id))
+        return self._object(await self._supervisor.wait_settled(agent.id))
 
     async def _freeze(self, name: str) -> Agent:
         agent = self._supervisor.freeze(name)
         if agent.phase == Phase.FROZEN and not await self._runner.frozen(agent):
+            has_begun = self._runner.has_begun(agent)
             self._supervisor.resume(agent.id, None)
+            if not has_begun:
+                raise Refused(
+                    f"{agent.name}'s sandbox has no process yet that could be frozen: suspend it without freezing"
+                )
             raise Refused(f"{agent.name} makes processes faster than they can be stopped: suspend it without freezing")
         return await self._supervisor.wait_settled(agent.id)
 
     async def _interrupt(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.interrupt(_text(params, "agent"))
-        return agent_object(await self._supervisor.wait_settled(agent.id))
+        return self._object(await self._supervisor.wait_settled(agent.id))
 
     async def _end(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.end(_text(params, "agent"))
-        return agent_object(await self._supervisor.wait_settled(agent.id))
+        return self._object(await self._supervisor.wait_settled(agent.id))
 
     async def _resume(self, _connection: Connection, params: Params) -> object:
         agent, item = self._supervisor.resume(_text(params, "agent"), _optional(params, "prompt"))
-        return {"agent": agent_object(agent), "message": item}
+        return {"agent": self._object(agent), "message": item}
 
     async def _rm(self, _connection: Connection, params: Params) -> object:
-        self._visits.check_none(self._supervisor.find(_text(params, "agent")))
-        self._supervisor.remove(_text(params, "agent"))
+        agent = self._supervisor.find(_text(params, "agent"))
+        self._visits.check_none(agent)
+        if agent.phase not in LIVE_PHASES:
+            await self._agents_chats.keep(agent)
+        self._supervisor.remove(agent.id)
         return None
 
     async def _explain(self, _connection: Connection, params: Params) -> object:
@@ -263,25 +385,28 @@ class OperatorDoor:
         call = Call(tuple(command), _text(params, "descriptors"), _optional(params, "terminal"))
         return {"exit_code": await self._visits.run(agent, call)}
 
+    async def _accept(self, _connection: Connection, params: Params) -> object:
+        numbers = cast("list[int]", params.get("what") or [])
+        return self._object(self._findings.accept(_text(params, "agent"), numbers))
+
     async def _turns(self, _connection: Connection, params: Params) -> object:
         agent, after = self._supervisor.find(_text(params, "agent")), cast("int", params.get("after", 0))
-        turns, size = [], 0
-        for turn in self._registry.store.turns_after(agent.id, after, _MAX_TURNS):
-            turns.append(turn_object(turn))
-            after = turn.number
-            size += len(turn.result or "")
-            if size > _PAGE_BYTES:
-                break
-        return {"turns": turns, "after": after}
+        turns = self._registry.store.turns_after(agent.id, after, _MAX_TURNS, _PAGE_BYTES)
+        pieces = await slices.encode_list([turn_object(turn)] for turn in turns)
+        return rpc.Encoded([b'{"turns":', *pieces, b',"after":%d}' % (turns[-1].number if turns else after)])
 
     async def _usage(self, _connection: Connection, params: Params) -> object:
         agent = self._supervisor.find(_text(params, "agent"))
         members = family(agent, self._registry.agents)
-        usages = [self._registry.store.usages(member.id) for member in members]
-        return {
-            **total(usages[0])._asdict(),
-            "family": {"agents": len(members), **total(chain.from_iterable(usages))._asdict()},
-        }
+        totals = [await self._total(member) for member in members]
+        return {**totals[0]._asdict(), "family": {"agents": len(members), **together(totals)._asdict()}}
+
+    async def _total(self, agent: Agent) -> Total:
+        found, after = Total(0, {}), 0
+        while page := self._registry.store.usages(agent.id, after, _USAGES):
+            found, after = together([found, total(usage for _, usage in page)]), page[-1][0]
+            await trio.lowlevel.checkpoint()
+        return found
 
     # Sessions
 
@@ -303,7 +428,8 @@ class OperatorDoor:
 
     async def _sessions(self, _connection: Connection, params: Params) -> object:
         holders = {agent.session.id: agent.name for agent in self._registry.agents if agent.session is not None}
-        return [
+        found = await self._chats.list_all(_directory(params))
+        objects = (
             {
                 "session": chat.session,
                 "title": chat.title,
@@ -314,8 +440,9 @@ class OperatorDoor:
                 "agent": holders.get(chat.session),
                 "damage": chat.damage,
             }
-            for chat in await self._chats.list_all(_directory(params))
-        ]
+            for chat in found
+        )
+        return rpc.Encoded(await slices.encode_list([one] for one in objects))
 
     async def _session(self, _connection: Connection, params: Params) -> object:
         session, after = _text(params, "session").lower(), max(0, cast("int", params.get("after", 0)))
@@ -330,21 +457,45 @@ class OperatorDoor:
             "after": messages[-1].number if messages else after,
         }
 
-    async def _inbox(self, _connection: Connection, _params: Params) -> object:
-        return [
-            {
-                "id": item.id,
-                "from": item.sender_name,
-                "time": timestamp(item.time),
-                "text": item.text,
-                "kind": item.kind.value,
-            }
-            for item in self._questions.waiting()
-        ]
+    # The operator's inbox
+
+    async def _inbox(self, _connection: Connection, params: Params) -> object:
+        if "after" not in params:
+            return rpc.Encoded(await slices.encode_list(self._items(0, None)))
+        last = max(0, cast("int", params["after"]))
+
+        def page() -> Iterator[list[dict[str, object]]]:
+            nonlocal last
+            for items in self._items(last, _PAGE_BYTES):
+                last = cast("int", items[-1]["id"])
+                yield items
+
+        pieces = await slices.encode_list(page())
+        more = json.dumps(bool(self._questions.waiting(last, 1))).encode()
+        return rpc.Encoded([b'{"items":', *pieces, b',"after":%d,"more":%s}' % (last, more)])
+
+    def _items(self, after: int, most: int | None) -> Iterator[list[dict[str, object]]]:
+        """Read the inbox slice by slice.
+
+        Args:
+            after: the number of the item before the first one.
+            most: the bytes of text after which there is no further slice; None is no bound.
+        """
+        size = count = 0
+        while count < _MOST_ITEMS and (most is None or size < most):
+            if not (items := self._questions.waiting(after, slices.OBJECTS)):
+                return
+            shown = [listed_item(item) for item in items]
+            yield shown
+            after, count = items[-1].id, count + len(items)
+            size += sum(len(slices.encoded(one["text"])) for one in shown)
+
+    async def _inbox_show(self, _connection: Connection, params: Params) -> object:
+        return item_object(self._questions.item(cast("int", params["id"])))
 
     async def _inbox_answer(self, _connection: Connection, params: Params) -> object:
         agent, item = self._questions.answer(cast("int", params["id"]), _text(params, "text"))
-        return {"agent": agent_object(agent), "message": item}
+        return {"agent": self._object(agent), "message": item}
 
     async def _inbox_dismiss(self, _connection: Connection, params: Params) -> object:
         self._questions.dismiss(cast("int", params["id"]))
@@ -356,14 +507,10 @@ class OperatorDoor:
         agent = self._agent_filter(params)
         cursor = self._registry.journal.start_of(cast("int", params.get("since", 0)), agent)
         limit = max(1, min(_MAX_PAGE, cast("int", params.get("limit", _MAX_PAGE))))
-        events, size = [], 0
-        for event in self._registry.journal.page(cursor, agent, limit):
-            events.append(self._readable(event, params))
-            cursor = event.cursor
-            size += len(events[-1])
-            if size > _PAGE_BYTES:
-                break
-        return rpc.Encoded(b'{"events":[' + b",".join(events) + b'],"cursor":' + str(cursor).encode() + b"}")
+        events = await self._registry.journal.read(cursor, agent, limit, _PAGE_BYTES, lines=bool(params.get("lines")))
+        cursor = events[-1].cursor if events else cursor
+        page = b",".join(event.json for event in events)
+        return rpc.Encoded([b'{"events":[', page, b'],"cursor":%d}' % cursor])
 
     async def _subscribe(self, connection: Connection, params: Params) -> object:
         agent = self._agent_filter(params)
@@ -380,18 +527,20 @@ class OperatorDoor:
     async def _follow(self, connection: Connection, number: int, cursor: int, agent: str | None, params: Params) -> None:
         """Send every event after a cursor, at the speed of the client."""
         head = b'{"jsonrpc":"2.0","method":"event","params":{"subscription":%d,"event":' % number
+        read = partial(self._registry.journal.read, lines=bool(params.get("lines")))
         with self._registry.journal.following(agent) as next_event:
             while True:
                 more = next_event()
-                while events := self._registry.journal.page(cursor, agent):
-                    await connection.send(b"".join(head + self._readable(event, params) + b"}}\n" for event in events))
+                while True:
+                    # A page is made when there is room for it: what a client doesn't take isn't held for it either.
+                    async with connection.room_for_page():
+                        events = await read(cursor, agent, _FEED_EVENTS, _FEED_BYTES)
+                        if events:
+                            await connection.send(b"".join(head + event.json + b"}}\n" for event in events))
+                    if not events:
+                        break
                     cursor = events[-1].cursor
                 await more.wait()
-
-    def _readable(self, event: Encoded, params: Params) -> bytes:
-        if not params.get("lines"):
-            return event.json
-        return journal.with_line(event, self._registry.journal.line_of(event.row))
 
     def _agent_filter(self, params: Params) -> str | None:
         name = _optional(params, "agent")
@@ -411,6 +560,9 @@ class OperatorDoor:
             "waiting_for": self._registry.gate.reason if self._registry.gate is not None else None,
             "cgroups": sorted(self._groups.controllers) if self._groups.are_there else None,
             "damaged": self._registry.store.damaged_agents(),
+            "reserve": reserve.held
+            if (reserve := self._registry.store.reserve) is not None and reserve.is_possible
+            else None,
         }
 
     async def _check(self, _connection: Connection, _params: Params) -> object:
@@ -426,6 +578,8 @@ class OperatorDoor:
         return rpc.Last(None, self._stop)
 
 
+_LOOKED_UP = frozenset({"attention", "reason"})
+"""Members of an agent object that its record doesn't hold."""
 _AWAKE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
 
 
@@ -453,7 +607,10 @@ def _directory(params: Params) -> str:
     path = _text(params, "workspace")
     if not os.path.isabs(path) or "\0" in path:
         raise InvalidParams(f"{path!r} isn't an absolute path")
-    return os.path.realpath(path)
+    try:
+        return os.path.realpath(path)
+    except OSError as problem:
+        raise InvalidParams(f"{path} can't be looked at: {problem.strerror}; give the directory itself") from None
 
 
 def _text(params: Params, name: str) -> str:

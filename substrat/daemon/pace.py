@@ -26,3 +26,30 @@ class Pace:
         self._at = now
         if self._left < 0:
             await trio.sleep(-self._left / self._rate)
+
+
+class Share:
+    """A part of a processor's time for work that others can make more of: so much at once, and so much of it from then on.
+
+    Args:
+        part: of one processor.
+        burst: seconds of a processor's time at once, after a time of quiet.
+    """
+
+    def __init__(self, part: float, burst: float) -> None:
+        self._part = part
+        self._burst = burst
+        self._left = burst
+        self._at = trio.current_time()
+
+    def spend(self, seconds: float) -> None:
+        """Count some seconds of a processor's time."""
+        now = trio.current_time()
+        self._left = min(self._burst, self._left + (now - self._at) * self._part) - seconds
+        self._at = now
+
+    async def wait(self) -> None:
+        """Wait until what was spent too much has been made up for; at once when nothing was."""
+        self.spend(0)
+        if self._left < 0:
+            await trio.sleep(-self._left / self._part)

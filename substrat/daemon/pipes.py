@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
+
+from substrat.daemon import descriptors
 
 CHUNK = 1 << 20
 _F_SETPIPE_SZ = 1031  # fcntl(2), Linux; 64 KiB without it
@@ -17,10 +20,18 @@ class Pipes:
         self._free: list[tuple[int, int]] = []
 
     def take(self) -> tuple[int, int]:
-        """Take an empty pipe."""
+        """Take an empty pipe.
+
+        Raises:
+            OSError: there are no descriptors left but those in reserve.
+        """
         if self._free:
             return self._free.pop()
         pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        if descriptors.is_reserved(max(pipe)):
+            os.close(pipe[0])
+            os.close(pipe[1])
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         with suppress(OSError):  # an ordinary user may have only so many large ones (pipe(7))
             fcntl.fcntl(pipe[1], _F_SETPIPE_SZ, CHUNK)
         return pipe

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 import shutil
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,17 +15,29 @@ from sandbox.netlaunch import NAMESERVER
 from sandbox.spec import Form
 from substrat.core import mcp_config, prompts
 from substrat.core.cursor import chats_folder
+from substrat.daemon import descriptors, nofollow
 from substrat.daemon.workspace import copy_cursor_directory
+from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
     from substrat.core.records import Agent
-    from substrat.daemon.workspace import User
+    from substrat.daemon.workspace import Identity, User
 
 COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
 DOOR_IN_SANDBOX = "/run/substrat/door"
 SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
 RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
+
+
+_LEAST_ROOM = 64 * 1024
+"""Bytes; a pipe's size (pipe(7)), which programs take for how much they write at once."""
+MOST_RECORD = 64 * 1024 * 1024
+"""Bytes of a file that the daemon writes for the next one. Copies of protected files have 8 MiB together, lists of paths
+less; what is larger isn't the daemon's, and reading it could take all the memory there is."""
+_REPORT_BYTES = 64 * 1024
+_ID_BYTES = 64
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Places(NamedTuple):
@@ -47,6 +62,11 @@ class Places(NamedTuple):
         return os.path.join(self.state, "damaged")
 
     @property
+    def aside(self) -> str:
+        """Where files are kept that were moved out of workspaces because an agent may have changed them."""
+        return os.path.join(self.state, "aside")
+
+    @property
     def visits(self) -> str:
         """Where the operator's commands in agents' sandboxes have their files, while they run."""
         return os.path.join(self.state, "visits")
@@ -64,7 +84,7 @@ class Places(NamedTuple):
         """Remove what a command of a daemon that was killed had in its agent's directory of sockets."""
         with suppress(FileNotFoundError):
             for agent_id in os.listdir(os.path.join(self.runtime, "agents")):
-                with suppress(FileNotFoundError):
+                with suppress(OSError):  # something else may be in the place of an agent's directory
                     os.unlink(self.visit(agent_id, visit)[0].network_socket)
 
 
@@ -72,6 +92,11 @@ class TurnPlace(NamedTuple):
     """A turn's directory."""
 
     root: str
+
+    @property
+    def id(self) -> str:
+        """Which turn the directory is of: numbers are given again when records are lost, ids never are."""
+        return os.path.join(self.root, "id")
 
     @property
     def prompt(self) -> str:
@@ -109,20 +134,81 @@ class TurnPlace(NamedTuple):
         return os.path.join(self.root, "form")
 
     @property
+    def own_chats(self) -> str:
+        """A file that says that the sandbox had the agent's own chats; without it, it had the user's whole folder."""
+        return os.path.join(self.root, "own-chats")
+
+    def showed_all_chats(self) -> bool:
+        """Say whether the turn was started by a version that showed a sandbox the user's whole folder of chats."""
+        return os.path.lexists(self.prompt) and not os.path.lexists(self.own_chats)
+
+    @property
     def guard(self) -> str:
         """What of the workspace is protected in the turn."""
         return os.path.join(self.root, "guard")
 
-    def read_guard(self) -> bytes | None:
-        """Return what `make` wrote about what is protected, None when it wrote nothing."""
-        with suppress(OSError), open(os.open(self.guard, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return file.read()
+    @property
+    def kept(self) -> str:
+        """The copies of what is protected, as it was when it was last known to be a person's."""
+        return os.path.join(self.root, "kept")
+
+    @property
+    def held(self) -> str:
+        """A file that is there while the daemon has the sandbox stopped for a look at protected files."""
+        return os.path.join(self.root, "held")
+
+    def read_kept(self) -> bytes | None:
+        """Return what `make` or `write_kept` wrote about protected files, None when nothing was written.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        return nofollow.read_own(self.kept, MOST_RECORD)
+
+    def read_id(self) -> str | None:
+        """Return the id of the turn that the directory was made for, None when that can't be told.
+
+        An older version wrote none, and a launch may have been cut short before it was written.
+        """
+        with suppress(OSError):
+            found = (nofollow.read_own(self.id, _ID_BYTES) or b"").decode("ascii", "replace")
+            return found if _ID.fullmatch(found) else None
         return None
+
+    def is_of(self, turn_id: str, *, unless_told: bool) -> bool:
+        """Say whether the directory is a certain turn's.
+
+        Args:
+            turn_id: the turn.
+            unless_told: what to say where there is no id.
+        """
+        found = self.read_id()
+        return unless_told if found is None else found == turn_id
+
+    def write_guard(self, data: bytes) -> None:
+        """Write what is protected, whole or not at all."""
+        with open(f"{self.guard}.part", "wb") as file:
+            file.write(data)
+        os.replace(f"{self.guard}.part", self.guard)
+
+    def write_kept(self, data: bytes) -> None:
+        """Write the copies of what is protected, whole or not at all."""
+        with open(f"{self.kept}.part", "wb") as file:
+            file.write(data)
+        os.replace(f"{self.kept}.part", self.kept)
+
+    def read_guard(self) -> bytes | None:
+        """Return what `make` wrote about what is protected, None when it wrote nothing.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        return nofollow.read_own(self.guard, MOST_RECORD)
 
     def read_form(self) -> Form | None:
         """Return how the turn comes by its `filtered` network; None: nobody wrote that down."""
-        with suppress(OSError), open(os.open(self.form, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            said = file.read(64)
+        with suppress(OSError):
+            said = nofollow.read_own(self.form, _ID_BYTES)
             return next((form for form in Form if form.value.encode() == said), None)
         return None
 
@@ -132,46 +218,85 @@ class TurnPlace(NamedTuple):
         Raises:
             BlockingIOError: a sandbox of the turn is there already.
         """
-        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = self._open_lock()
+        except PermissionError:
+            # An agent can take the rights away, through `/proc/1/fd` of its sandbox, but not the ownership.
+            os.chmod(self.lock, 0o600)
+            descriptor = self._open_lock()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
+    def _open_lock(self) -> int:
+        return nofollow.open_file(self.lock, os.O_RDWR | os.O_CREAT)
+
     def is_held(self) -> bool:
-        """Say whether a sandbox of the turn is there, also one that hasn't reported anything yet."""
+        """Say whether a sandbox of the turn is there, also one that hasn't reported anything yet.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
         try:
             os.close(self.take_lock())
         except BlockingIOError:
             return True
-        except FileNotFoundError:
-            return False
+        except OSError as problem:  # there is no directory, or no file in the lock's place
+            if descriptors.is_short(problem):
+                raise
         return False
 
-    def make(self, prompt: str, guard: bytes | None = None, form: Form | None = None) -> None:
+    def make(
+        self,
+        prompt: str,
+        guard: bytes | None = None,
+        form: Form | None = None,
+        kept: bytes | None = None,
+        *,
+        own_chats: bool = False,
+        turn: str | None = None,
+    ) -> None:
         """Make the directory and its files; a directory left from a launch that was cut short is made anew.
 
         Args:
             prompt: what the agent program reads.
             guard: what is protected in the workspace, for `read_guard`.
             form: how it comes by its `filtered` network, if it has one.
+            kept: the copies of what is protected, for `read_kept`.
+            own_chats: whether its sandbox has the agent's own chats, for `showed_all_chats`.
+            turn: the turn's id, for `read_id`.
         """
         shutil.rmtree(self.root, ignore_errors=True)
         os.makedirs(self.root, mode=0o700)
+        if turn is not None:  # first of all: what is in the directory is whose it says
+            with open(self.id, "w", encoding="ascii") as note:
+                note.write(turn)
+        if own_chats:  # before the prompt, so that a directory which is cut short isn't taken for an older version's
+            os.close(os.open(self.own_chats, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
             file.write(prompt)
         if guard is not None:
             with open(self.guard, "wb") as record:
                 record.write(guard)
+        if kept is not None:
+            self.write_kept(kept)
         if form is not None:
             with open(self.form, "w", encoding="ascii") as note:
                 note.write(form.value)
 
+    def read_prompt(self) -> bytes:
+        """Return what `make` wrote for the agent program to read."""
+        prompt = nofollow.read_own(self.prompt, MOST_RECORD)
+        if prompt is None:
+            raise OSError(errno.ENOENT, "the prompt was taken away or replaced", self.prompt)
+        return prompt
+
     def read_status(self) -> bytes:
         """Return what bubblewrap has reported so far."""
-        return _read_bounded(self.status, 64 * 1024)
+        return nofollow.read_end(self.status, _REPORT_BYTES)
 
     def has_output(self) -> bool:
         """Say whether the program wrote anything to its standard output."""
@@ -179,6 +304,14 @@ class TurnPlace(NamedTuple):
             return os.path.getsize(self.stdout) > 0
         except FileNotFoundError:
             return False
+
+    def is_full(self) -> bool:
+        """Say whether there is no room for more output: less than a program writes at once, or no further file."""
+        try:
+            found = os.statvfs(self.root)
+        except FileNotFoundError:
+            return False
+        return found.f_bavail * found.f_frsize < _LEAST_ROOM or (found.f_files > 0 and not found.f_favail)
 
     def printed_at(self, least: float) -> float:
         """Return when the program last wrote anything, in seconds since the epoch, at the least a given time."""
@@ -189,16 +322,16 @@ class TurnPlace(NamedTuple):
         return max(times)
 
     def output_size(self) -> int:
-        """Return how many bytes the program has written to standard output and error."""
+        """Return how many bytes the program has written to standard output, error and the lock, which it can reach."""
         size = 0
-        for path in (self.stdout, self.stderr):
+        for path in (self.stdout, self.stderr, self.lock):
             with suppress(OSError):
                 size += os.stat(path, follow_symlinks=False).st_size
         return size
 
     def read_errors(self) -> str:
         """Return the end of what the program complained about."""
-        return _read_bounded(self.stderr, 64 * 1024).decode("utf-8", "replace")
+        return nofollow.read_end(self.stderr, _REPORT_BYTES).decode("utf-8", "replace")
 
 
 class AgentPlace(NamedTuple):
@@ -233,6 +366,15 @@ class AgentPlace(NamedTuple):
     def chats(self) -> str:
         """What is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
         return os.path.join(self.root, "chats")
+
+    def chat(self, workspace: str, session: str) -> str:
+        """Return the directory of a session that is the agent's own until it is moved to the user's."""
+        return os.path.join(self.chats, chats_folder(workspace), session)
+
+    @property
+    def session(self) -> str:
+        """Which chat of the user's is the agent's: `sessions.Record`."""
+        return os.path.join(self.root, "session")
 
     @property
     def cache(self) -> str:
@@ -286,6 +428,8 @@ class AgentPlace(NamedTuple):
         python: str,
         identity: str,
         git_directories: tuple[str, ...] = (),
+        chat: str | None = None,
+        workspace: Identity | None = None,
     ) -> str | None:
         """Make everything anew that a turn's sandbox shows of this agent.
 
@@ -296,24 +440,36 @@ class AgentPlace(NamedTuple):
             python: the companion's interpreter.
             identity: the operator's `user.name` and `user.email` as a git configuration section.
             git_directories: where else than in its `.git` the workspace's repository is.
+            chat: the session whose directory among the user's chats is bound, if one is.
+            workspace: which directory the agent's workspace was when it was checked.
 
         Returns:
             What was left out and why, or None.
 
         Raises:
-            WorkspaceUnusable: its `.cursor` can't be shown.
+            WorkspaceUnusable: its `.cursor` can't be shown, or another directory has taken the workspace's place.
         """
         for directory in (self.dot_cursor, self.chats, self.cache, self.etc, self.git, self.door):
             os.makedirs(directory, mode=0o700, exist_ok=True)
         os.makedirs(os.path.join(self.chats, chats_folder(agent.workspace)), exist_ok=True)
+        if chat is not None:
+            _make_mount_point(self.chat(agent.workspace, chat))
         shutil.rmtree(self.cursor, ignore_errors=True)
         os.makedirs(self.cursor, mode=0o755)
-        left_out = copy_cursor_directory(os.path.join(agent.workspace, ".cursor"), self.cursor)
+        try:
+            left_out = copy_cursor_directory(os.path.join(agent.workspace, ".cursor"), self.cursor, workspace)
+        except OSError as obstacle:
+            if obstacle.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
+                raise
+            raise WorkspaceUnusable(
+                f"{agent.workspace}/.cursor has become a link, or lies behind one: put back what was there"
+            ) from None
         rules = os.path.join(self.cursor, "rules")
         if os.path.isfile(rules):
             os.unlink(rules)
         os.makedirs(rules, mode=0o755, exist_ok=True)
-        own = _read_text(self.mcp_json) if os.path.isfile(self.mcp_json) else None
+        found = nofollow.read_own(self.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
+        own = found.decode("utf-8", "replace") if found is not None else None
         ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
         text, problem = mcp_config.merge(own, ours)
         _write(self.mcp_json, text)
@@ -365,22 +521,14 @@ class AgentPlace(NamedTuple):
         shutil.rmtree(self.door, ignore_errors=True)
 
 
-def _read_bounded(path: str, size: int) -> bytes:
-    """Return a file's last bytes; a missing file is empty, and one whose writer has taken the right to read it away."""
+def _make_mount_point(path: str) -> None:
+    """Make a directory, in the place of whatever else an agent has put there."""
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            return file.read(size)
-    except (FileNotFoundError, PermissionError):
-        return b""
-
-
-def _read_text(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            os.mkdir(path, 0o700)
 
 
 def _write(path: str, text: str) -> None:

@@ -22,14 +22,28 @@ TRACE = "SUBSTRAT_TRACE_POINTS"
 
 SWEPT = ("turn dropped", "events dropped", "files forgotten")
 """What is committed when old output and removed agents go."""
+LOST = "lost turn told"
+"""What is committed when a start finds files of a turn without a record."""
 CHANGES = (
     "agent spawned", "prompt queued", "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed",
     "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
     "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "mount point noted",
-    "mount point forgotten", "wait told", "allow-list changed", *SWEPT,
+    "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
+    "protected files reached", LOST, *SWEPT,
     *(f"tool called: {name_of(tool)}" for tool in TOOLS),
 )  # fmt: skip
 """What is committed."""
+URGENT = frozenset({
+    "suspend asked",
+    "freeze asked",
+    "interrupt asked",
+    "end asked",
+    "limit reached",
+    "sandbox recorded",
+    "protected files reached",
+})  # fmt: skip
+"""What is committed on a full disk too, with the room that is kept for it: nothing can be stopped without these.
+Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
 WITHIN_A_TOOL = (
     "message sent", "message to the operator", "inbox read", "status reported", "reminder added", "reminder cancelled",
     "question asked",
@@ -38,7 +52,10 @@ WITHIN_A_TOOL = (
 ACTS = (
     "files made", "prompt written", "sandbox started", "operator socket made", "agent socket made", "agent socket removed",
     "mount point made", "mount point removed", "files removed", "SIGINT sent", "SIGTERM sent", "sandbox killed",
-    "sandbox frozen", "sandbox thawed", "visit started", "visit ended", "daemon ready",
+    "sandbox frozen", "sandbox thawed", "visit started", "visit ended", "daemon ready", "sandbox held", "protected again",
+    "moved aside",
+    "chat copied",
+    "chat moved",
 )  # fmt: skip
 """What is done outside the database."""
 MOMENTS = ("sandbox to be adopted", "tool to be answered", "daemon to be stopped")

@@ -7,10 +7,14 @@ inner one, the first process of the sandbox's pid namespace. Killing the inner o
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import resource
 import select
 import signal
+import stat
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -19,18 +23,29 @@ import trio
 
 from sandbox import seccomp
 from substrat.core.records import Process
-from substrat.errors import SandboxFailed
+from substrat.daemon import descriptors
+from substrat.errors import LimitReached, SandboxFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_FIRST_FREE_FD = 3
+    from substrat.daemon.places import TurnPlace
+    from substrat.daemon.watch import Watcher
+
 _OOM_SCORE = 800
 """Of 1000: before everything of the user's, and after what somebody has marked as worth nothing."""
 _ENOUGH_FDS = 16 * 1024
+_NO_CORE = 1
+_LEAST_ADDRESS_SPACE = 4 << 30
+"""For 256 MiB of its own and up to 40 threads (trio's limit), each with 8 MiB of stack and 64 MiB of arena (malloc(3)).
+With less a thread can't be started now and then, and what needed it fails."""
 MAX_PID = 4 * 1024 * 1024
 """The most that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
 _MAX_EXIT_CODE = 255
+_STOP_LOOKS, _STOP_PAUSE_S = 50, 0.002
+"""How long a process may take to stop: 0.1 s is a hundred times what it takes, and short enough for the loop to wait."""
+_RELEASE_TRIES, _RELEASE_PAUSE_S = 100, 0.05
+"""5 s: bubblewrap writes an exit code in a millisecond, but a busy machine may leave it waiting for a processor."""
 
 
 def boot_id() -> str:
@@ -39,12 +54,27 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def keep_descriptors_private() -> None:
-    """Mark every inherited descriptor close-on-exec, so that none reaches an agent by accident."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) >= _FIRST_FREE_FD:
-            with suppress(OSError):  # the listing's own descriptor is in the list and gone by now
-                os.set_inheritable(int(name), False)
+def prepare_daemon() -> None:
+    """Set what the daemon's children inherit: no descriptors, no core dumps; and what it needs itself: many descriptors."""
+    _allow_address_space()
+    descriptors.keep_private()
+    allow_many_descriptors()
+    forbid_core_dumps()
+
+
+def _allow_address_space() -> None:
+    """Raise the soft limit of address space as far as it goes, and see whether that is enough.
+
+    Raises:
+        LimitReached: it isn't.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < _LEAST_ADDRESS_SPACE:
+        raise LimitReached(
+            f"substratd may have {hard >> 20} MiB of address space and needs {_LEAST_ADDRESS_SPACE >> 20}: start it "
+            f"without a limit (`ulimit -v unlimited`, or LimitAS=infinity in its unit)"
+        )
 
 
 def allow_many_descriptors() -> None:
@@ -53,6 +83,17 @@ def allow_many_descriptors() -> None:
     enough = _ENOUGH_FDS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FDS)
     if soft < enough:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+
+
+def forbid_core_dumps() -> None:
+    """Keep this process and all its children from dumping core, to a file or into a program of the machine's.
+
+    A limit of 1 byte does both; 0 doesn't keep the kernel from piping a core dump into the program that
+    `/proc/sys/kernel/core_pattern` names (do_coredump in fs/coredump.c), which would run outside of any sandbox. It is set
+    here because inside the system call filter keeps everybody from changing it.
+    """
+    with suppress(OSError, ValueError):  # the hard limit is 0, and only root may raise that
+        resource.setrlimit(resource.RLIMIT_CORE, (_NO_CORE, _NO_CORE))
 
 
 def readable(data: bytes) -> int:
@@ -93,9 +134,12 @@ def start(command: Sequence[str], environment: Mapping[str, str], files: Sequenc
     # Through numbers above all sources and targets, so that no duplication overwrites one that is still needed.
     given = [(target, source) for target, source in enumerate(files) if source is not None]
     high = max(*(source for _, source in given), len(files)) + 1
+    if high + len(files) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), command[0])  # the child would say "bad file descriptor"
     actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, source, high + target) for target, source in given]
     for target, _ in given:
         actions += [(os.POSIX_SPAWN_DUP2, high + target, target), (os.POSIX_SPAWN_CLOSE, high + target)]
+    descriptors.keep_private()
     with _first_to_be_killed():
         pid = os.posix_spawn(
             command[0], list(command), dict(environment), file_actions=actions, setsid=True,
@@ -124,14 +168,15 @@ def open_own(process: Process) -> int:
     """Open a pidfd for a child that was just started.
 
     Raises:
-        SandboxFailed: there are no descriptors left; the child is killed.
+        SandboxFailed: it can't be watched, for want of descriptors for example; the child is killed.
     """
     try:
         return os.pidfd_open(process.pid)
     except OSError as problem:
         os.kill(process.pid, signal.SIGKILL)
         os.waitpid(process.pid, 0)
-        raise SandboxFailed(f"a sandbox can't be watched: {problem.strerror}; raise the limit of open files") from None
+        descriptors.refuse_shortage(problem)
+        raise SandboxFailed(f"a sandbox can't be watched: {problem.strerror}; look at the machine's limits") from None
 
 
 def open_pidfd(process: Process) -> int | None:
@@ -184,6 +229,14 @@ def read_status(text: bytes) -> tuple[int | None, int | None]:
             if 0 <= (exit_code := status.get("exit-code", -1)) <= _MAX_EXIT_CODE:
                 code = exit_code
     return inner, code
+
+
+async def reported(place: TurnPlace, watcher: Watcher) -> int:
+    """Wait until bubblewrap has reported a sandbox's inner process, and return its pid."""
+    with watcher.watching(place.root) as change:
+        while (inner := read_status(place.read_status())[0]) is None:
+            await change.wait()
+    return inner
 
 
 def open_inner(outer: Process, inner: int) -> int | None:
@@ -286,6 +339,11 @@ def continue_all(inner: int) -> None:
         _signal(pid, signal.SIGCONT)
 
 
+def has_child(pid: int) -> bool:
+    """Say whether a process has a child; a sandbox's first one has, once everything is mounted."""
+    return bool(_children(pid))
+
+
 def kill(pidfd: int) -> None:
     """Kill what a pidfd stands for; that it has ended already is fine."""
     with suppress(ProcessLookupError):
@@ -297,7 +355,12 @@ def kill_recorded(outer: Process) -> None:
     pidfd = open_pidfd(outer)
     if pidfd is None:
         return
-    # The outer process alone wouldn't take the tree with it.
+    # The outer process alone wouldn't take the tree with it. Stopped, it has made its inner one or never will.
+    _signal(outer.pid, signal.SIGSTOP)
+    for _ in range(_STOP_LOOKS):
+        if _is_stopped(outer.pid):
+            break
+        time.sleep(_STOP_PAUSE_S)
     inner = _first_child(outer.pid)
     inner_pidfd = open_inner(outer, inner) if inner is not None else None
     for descriptor in (inner_pidfd, pidfd):
@@ -320,18 +383,112 @@ def kill_holders(path: str, descriptor: int) -> None:
                 os.kill(int(entry), signal.SIGKILL)
 
 
-def kill_sandbox_of(outer: int) -> None:
-    """Kill the sandbox of an outer process that is our own child and hasn't been waited for.
+async def kill_sandbox_of(outer: int, pidfd: int) -> None:
+    """Kill the sandbox of an outer process that is our own child and hasn't been waited for, and wait for its end.
 
     The outer process is stopped first: then its inner one either is there or never will be. It ends by itself after the
-    inner one, which in turn ends after everything in the sandbox, so whoever waits for it knows that all is gone.
+    inner one, which in turn ends after everything in the sandbox, so its end means that all is gone.
+
+    Args:
+        outer: the outer process.
+        pidfd: a pidfd of it that no other task waits for.
     """
     _signal(outer, signal.SIGSTOP)
-    os.waitid(os.P_PID, outer, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    for _ in range(_STOP_LOOKS):
+        if _is_stopped(outer):
+            break
+        await trio.sleep(_STOP_PAUSE_S)
     inner = _children(outer)
     for pid in inner:
         _signal(pid, signal.SIGKILL)
-    _signal(outer, signal.SIGCONT if inner else signal.SIGKILL)
+    if not inner:
+        _signal(outer, signal.SIGKILL)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(release, pidfd)
+        await trio.lowlevel.wait_readable(pidfd)
+        nursery.cancel_scope.cancel()
+
+
+async def release(pidfd: int) -> None:
+    """Let an outer process end whose inner one has ended, also when somebody stops it again and again (SIGSTOP).
+
+    It only has to write the exit code down. One that doesn't come to that is killed. Cancel this once it has ended.
+
+    Args:
+        pidfd: a pidfd of the outer process.
+    """
+    for _ in range(_RELEASE_TRIES):
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+        await trio.sleep(_RELEASE_PAUSE_S)
+    kill(pidfd)
+
+
+def written(outer: Process, *, to_disk: bool) -> int:
+    """Return how many bytes a sandbox's processes have written so far, those that have ended counted with their parents.
+
+    A process that ignores SIGCHLD is an exception: what its children wrote isn't counted once they have ended (proc(5)).
+
+    Args:
+        outer: the sandbox's outer process.
+        to_disk: count what the kernel has to write to disks; otherwise everything that was passed to write(2) and the like,
+            pipes and sockets too, which is all that is counted for file systems in memory.
+
+    Returns:
+        The bytes, 0 when the sandbox is gone.
+    """
+    if not is_running(outer):
+        return 0
+    total = 0
+    for pid in _tree(outer.pid):
+        try:
+            with open(f"/proc/{pid}/io", encoding="ascii") as file:
+                counts = {name: int(number) for name, _, number in (line.partition(": ") for line in file)}
+        except OSError:
+            continue  # it is gone, or has made itself unreadable
+        total += counts["write_bytes"] - counts["cancelled_write_bytes"] if to_disk else counts["wchar"]
+    return total
+
+
+def unlinked(outer: Process, device: int, most: int) -> list[tuple[str, int]]:
+    """Return the files on one device that have no name any more and that a sandbox's processes have open.
+
+    Args:
+        outer: the sandbox's outer process.
+        device: the device's number.
+        most: how many descriptors are looked at; of more a part is, another one each time.
+
+    Returns:
+        The path that each had in the sandbox, and its bytes on disk.
+    """
+    found: dict[int, tuple[str, int]] = {}
+    if not is_running(outer):
+        return []
+    tasks = [task for pid in _tree(outer.pid) for task in _tasks(pid)]
+    random.shuffle(tasks)
+    for task in tasks:
+        # A thread may have descriptors of its own (clone(2) without CLONE_FILES).
+        with suppress(OSError):  # it is gone, or has made itself unreadable
+            for number in os.listdir(f"{task}/fd"):
+                most -= 1
+                if most < 0:
+                    return [*found.values()]
+                _note_unlinked(f"{task}/fd/{number}", device, found)
+    return [*found.values()]
+
+
+def _note_unlinked(descriptor: str, device: int, found: dict[int, tuple[str, int]]) -> None:
+    with suppress(FileNotFoundError):  # it was closed
+        file = os.stat(descriptor)
+        if file.st_nlink == 0 and file.st_dev == device and stat.S_ISREG(file.st_mode):
+            found[file.st_ino] = os.readlink(descriptor).removesuffix(" (deleted)"), file.st_blocks * 512
+
+
+def _tasks(pid: int) -> list[str]:
+    try:
+        return [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _start_time(pid: int) -> int | None:
@@ -346,11 +503,11 @@ def _stat_field(pid: int, number: int) -> int | None:
     """Return a field of proc(5)'s stat by its number there, or None when the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+            fields = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name in field 2 may hold anything, also ")": fields are counted from the last one.
-    return int(stat[stat.rindex(b")") + 2 :].split()[number - 3])
+    return int(fields[fields.rindex(b")") + 2 :].split()[number - 3])
 
 
 _STOPPED = frozenset({"T", "t", "Z", "X", None})
@@ -407,10 +564,10 @@ def _state(pid: int) -> str | None:
     """Return a process's state as one letter (proc(5), stat's third field), None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+            fields = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return chr(stat[stat.rindex(b")") + 2])
+    return chr(fields[fields.rindex(b")") + 2])
 
 
 def _leads_pid_namespace(pid: int) -> bool:

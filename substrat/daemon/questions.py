@@ -48,9 +48,23 @@ class Questions:
             self._registry.journal.tell(Told(agent.id, turn, "question:asked", f"question {number}: {text}"))
         return number
 
-    def waiting(self) -> list[Item]:
-        """Return what waits for the operator, oldest first."""
-        return self._store.operator_items()
+    def waiting(self, after: int, limit: int) -> list[Item]:
+        """Return some of what waits for the operator, oldest first.
+
+        Args:
+            after: the number of the item before the first one.
+            limit: how many at most.
+        """
+        return self._store.operator_items(after, limit)
+
+    def item(self, number: int) -> Item:
+        """Return one item that waits for the operator.
+
+        Raises:
+            NotFound: there is no such item.
+            Refused: it is settled already.
+        """
+        return self._open_item(number)
 
     def answer(self, number: int, text: str) -> tuple[Agent, int]:
         """Answer a question, or a message, of an agent's.
@@ -90,6 +104,7 @@ class Questions:
         item = self._open_item(number)
         with self._registry.change("question dismissed"):
             self._store.deliver([item], SETTLED)
+            self._store.forget_settled()
 
     def _open_item(self, number: int) -> Item:
         item, where = self._store.item(number), self._store.item_turn(number)

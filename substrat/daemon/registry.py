@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from substrat.core.lifecycle import RUNNING_PHASES, Command, Event, Phase, step
-from substrat.core.records import OPERATOR, SUSPENDED, Agent, Item, ItemKind, Turn
+from substrat.core.lifecycle import LIVE_PHASES, RUNNING_PHASES, Command, Event, Phase, step
+from substrat.core.overlap import Claim
+from substrat.core.records import OPERATOR, SUSPENDED, Agent, Item, ItemKind, Turn, abridged
+from substrat.daemon.points import URGENT
 from substrat.errors import LimitReached, NotFound
 
 if TYPE_CHECKING:
@@ -102,18 +104,55 @@ class Registry:
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
         self._change: _Change | None = None
         self._changed: dict[str, trio.Event] = {}
+        self._git: dict[str, tuple[str, ...]] = {}
 
     # Reading
 
     @property
     def agents(self) -> Collection[Agent]:
-        """Every agent, oldest first."""
+        """Every agent, oldest first; what its turn's result and usage are, only the store knows."""
         return self._agents.values()
 
     @property
     def running(self) -> int:
         """How many turns are running."""
         return sum(agent.phase in RUNNING_PHASES for agent in self._agents.values())
+
+    def claims(self, *without: str) -> tuple[Claim, ...]:
+        """Return the directories and rights of all agents that haven't ended.
+
+        Args:
+            without: the ids of those that are left out.
+        """
+        return tuple(
+            self.claim(agent) for agent in self._agents.values() if agent.phase != Phase.ENDED and agent.id not in without
+        )
+
+    def claim(self, agent: Agent) -> Claim:
+        """Return the directories and rights of one agent."""
+        return Claim.of(agent, self.git_of(agent.workspace))
+
+    def git_of(self, workspace: str) -> tuple[str, ...]:
+        """Return the git directories elsewhere that agents of a workspace may write to, as far as was found."""
+        return self._git.get(workspace, ())
+
+    def note_git(self, workspace: str, found: tuple[str, ...], agent_id: str | None = None) -> None:
+        """Note the git directories elsewhere that a workspace's repository is in.
+
+        What the sandbox of another agent there may show since its start counts as well.
+
+        Args:
+            workspace: its physical path.
+            found: the directories.
+            agent_id: the agent whose sandbox is about to be made, if it is for one.
+        """
+        before = self.git_of(workspace)
+        # All agents are only looked through where something would be forgotten: there may be thousands.
+        is_shown = not set(before) <= set(found) and any(
+            agent.workspace == workspace and agent.id != agent_id and agent.phase in LIVE_PHASES
+            for agent in self._agents.values()
+        )
+        self._git[workspace] = tuple(dict.fromkeys((*found, *before))) if is_shown else found
 
     def find(self, name: str) -> Agent:
         """Return the agent with a name or an id, as the change under way has left it.
@@ -157,11 +196,12 @@ class Registry:
     # Changing
 
     @contextmanager
-    def change(self, what: str) -> Iterator[None]:
+    def change(self, what: str, *, urgent: bool = False) -> Iterator[None]:
         """One change; inside another one it is part of that one.
 
         Args:
-            what: its name, one of `points.CHANGES`.
+            what: its name, one of `points.CHANGES`; those in `points.URGENT` are urgent in any case.
+            urgent: whether it may use the room that is kept for a full disk, because a turn can't be stopped without it.
 
         Raises:
             StorageFailed: it couldn't be committed; nothing has changed.
@@ -171,7 +211,7 @@ class Registry:
             return
         change = self._change = _Change()
         try:
-            with self.journal.transaction():
+            with self.journal.transaction(urgent=urgent or what in URGENT):
                 yield
                 self.points.committing(what)
         finally:
@@ -185,7 +225,7 @@ class Registry:
 
     def _apply(self, change: _Change) -> None:
         for agent in change.agents.values():
-            self._agents[agent.id] = agent
+            self._agents[agent.id] = replace(agent, turn=abridged(agent.turn)) if agent.turn is not None else agent
             self._ids[agent.name] = agent.id
         for agent_id in change.removed:
             del self._ids[self._agents.pop(agent_id).name]
@@ -227,7 +267,8 @@ class Registry:
         """
         assert self._change is not None
         phase, commands = step(agent.phase, event, waiting=agent.waiting > 0, name=agent.name)
-        agent = self.put(replace(agent, phase=phase))
+        since = agent.since if phase == agent.phase else self.now()
+        agent = self.put(replace(agent, phase=phase, since=since))
         turn, runner = agent.turn, self.runner
         for command in commands:
             match command:

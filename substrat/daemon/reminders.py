@@ -8,14 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from substrat.core.lifecycle import Event, Phase
 from substrat.core.records import SYSTEM, Item, ItemKind
+from substrat.daemon.gate import PAUSE
 from substrat.daemon.journal import Told
-from substrat.errors import InvalidParams, LimitReached, NotFound
+from substrat.errors import InvalidParams, LimitReached, NotFound, StorageFailed
 
 if TYPE_CHECKING:
     from substrat.core.records import Agent, Reminder
     from substrat.daemon.registry import Registry
+
+log = structlog.get_logger("substrat.reminders")
 
 MOST = 100
 """How many reminders one agent may have."""
@@ -79,17 +84,25 @@ class Reminders:
             self._store.forget_reminder(number)
 
     def tell_due(self) -> None:
-        """Put what is due into inboxes, and set the alarm for what comes next."""
+        """Put what is due into inboxes, and set the alarm for what comes next; on a full disk it is told a little later."""
         now = self._registry.now()
+        try:
+            self._tell_all(now)
+        except StorageFailed as problem:
+            log.error("reminders not told", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+            self._registry.wake_at(now + PAUSE)
+            return
+        coming = self._store.reminders()
+        if coming:
+            self._registry.wake_at(coming[0].due)
+
+    def _tell_all(self, now: float) -> None:
         for reminder in self._store.reminders(due=now):
             with self._registry.change("reminder due"):
                 self._store.forget_reminder(reminder.id)
                 agent = self._registry.get(reminder.agent)
                 if agent is not None and agent.phase not in {Phase.ENDING, Phase.ENDED}:
                     self._tell(agent, reminder, now)
-        coming = self._store.reminders()
-        if coming:
-            self._registry.wake_at(coming[0].due)
 
     def _tell(self, agent: Agent, reminder: Reminder, now: float) -> None:
         text = f"You wanted to be reminded: {reminder.text}"

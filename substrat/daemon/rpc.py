@@ -1,12 +1,14 @@
 """One JSON-RPC connection: framing, the hello, limits, requests in flight; what the methods do is passed in.
 
 A client that stops reading blocks only its own answers and subscriptions: each is sent by a task of this connection, and
-nothing is queued for it elsewhere.
+nothing is queued for it elsewhere. One that takes nothing for a minute is disconnected.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections import deque
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
@@ -27,19 +29,33 @@ from substrat.errors import (
 from substrat.wire import framing, methods
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 log = structlog.get_logger("substrat.rpc")
 
 Params = dict[str, object]
 _MAX_SUBSCRIPTIONS = 64
 _OUTBOX_BYTES = 1024 * 1024
+_PAGE_ROOM = 64 * 1024
+"""Bytes on their way to a client beside which a subscription makes its next page: one page ahead keeps a socket busy."""
+_PIECE = 16 * 1024
+"""Bytes written at once. The kernel frees them when the client has read them all (unix_stream_read_generic in Linux's
+net/unix/af_unix.c), so a client that reads as many in `STALLED_SECONDS` is seen to read."""
+STALLED_SECONDS = 60.0
+"""How long a client may take nothing while something waits for it. A pager that a person looks at, a laptop that wakes and
+a debugger are back after seconds; substratctl's followers, and all that keep their cursor, come back without a loss."""
 _GOODBYE_SECONDS = 5.0
 """How long answers to a client that has closed its sending side are still worked on: `nc` users get theirs."""
 
 
-class Encoded(bytes):
-    """A result that is JSON text already."""
+class _Stalled(Exception):
+    """The client has taken nothing for too long."""
+
+
+class Encoded(NamedTuple):
+    """A result that is JSON text already, in pieces."""
+
+    pieces: Sequence[bytes]
 
 
 class Last(NamedTuple):
@@ -67,36 +83,64 @@ class _Outbox:
     """
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []
+        self._held: deque[bytes] = deque()
         self._size = 0
         self._filled = trio.Event()
         self._emptied = trio.Condition()
         self._closed = False
 
-    async def put(self, data: bytes) -> None:
-        """Take whole lines, as soon as there is room."""
+    async def room(self, most: int) -> None:
+        """Wait until at most so many bytes are on their way."""
         async with self._emptied:
-            while self._size > _OUTBOX_BYTES and not self._closed:
+            while self._size > most and not self._closed:
                 await self._emptied.wait()
+
+    async def put(self, *pieces: bytes) -> None:
+        """Take whole lines, in pieces, as soon as there is room."""
+        await self.room(_OUTBOX_BYTES)
         if self._closed:
             raise trio.BrokenResourceError
-        self._held.append(data)
-        self._size += len(data)
+        self._held.extend(pieces)
+        self._size += sum(map(len, pieces))
         self._filled.set()
 
     async def pump(self, stream: trio.SocketStream) -> None:
-        """Send what comes until cancelled or the client is gone."""
+        """Send what comes until cancelled or the client is gone.
+
+        Raises:
+            BrokenResourceError: the client is gone.
+            _Stalled: it takes nothing.
+        """
         try:
             while True:
                 await self._filled.wait()
-                self._filled = trio.Event()
-                data, self._held = b"".join(self._held), []
-                await stream.send_all(data)
+                data = self._taken()
+                rest = memoryview(data)
+                while rest:
+                    sent = await _send_piece(stream, rest[:_PIECE])
+                    rest = rest[sent:]
                 async with self._emptied:
                     self._size -= len(data)
                     self._emptied.notify_all()
+        except OSError as problem:
+            raise trio.BrokenResourceError from problem
         finally:
             self._closed = True
+
+    def _taken(self) -> bytes:
+        """Take some of what is held: a long answer is many pieces, of which only a few are copied at a time."""
+        taken, size = [], 0
+        while self._held and size < _OUTBOX_BYTES:
+            taken.append(self._held.popleft())
+            size += len(taken[-1])
+        if not self._held:
+            self._filled = trio.Event()
+        return b"".join(taken)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are on their way."""
+        return self._size
 
     async def drained(self) -> None:
         """Wait until all of it was sent."""
@@ -105,19 +149,40 @@ class _Outbox:
                 await self._emptied.wait()
 
 
+async def _send_piece(stream: trio.SocketStream, piece: memoryview) -> int:
+    """Send some bytes as soon as the socket takes any, and return how many.
+
+    Raises:
+        OSError: the client is gone.
+        _Stalled: it has read nothing of what is in the socket for `STALLED_SECONDS`.
+    """
+    unread = sockets.unread_by_peer(stream)
+    while True:
+        with trio.move_on_after(STALLED_SECONDS):
+            return await stream.socket.send(piece)
+        # A socket takes more only when most of it was read; what was read shows whether the client is merely slow.
+        before, unread = unread, sockets.unread_by_peer(stream)
+        if unread >= before:
+            raise _Stalled
+
+
 class Connection:
     """A client's connection.
 
     Args:
         stream: the socket.
         handlers: what performs the methods.
+        greeted: called after `hello`.
     """
 
-    def __init__(self, stream: trio.SocketStream, handlers: Handlers) -> None:
+    def __init__(self, stream: trio.SocketStream, handlers: Handlers, greeted: Callable[[], None] = lambda: None) -> None:
         self._stream = stream
         self._handlers = handlers
         self._outbox = _Outbox()
+        self._feeding = trio.Lock()
+        self._client: object = None
         self._greeted = False
+        self._tell_greeted = greeted
         self._in_flight: set[object] = set()
         self._unsent = 0
         self._answered = trio.Event()
@@ -147,6 +212,12 @@ class Connection:
         except trio.BrokenResourceError:
             log.debug("a client went away")
             everything.cancel()
+        except _Stalled:
+            log.warning(
+                "a client that took nothing was disconnected", client=self._client, seconds=STALLED_SECONDS,
+                pid=sockets.peer_pid(self._stream), waiting_bytes=self._outbox.size,
+            )  # fmt: skip
+            everything.cancel()
 
     async def _say_goodbye(self) -> None:
         """Let requests that came before the client closed its side be answered."""
@@ -157,13 +228,23 @@ class Connection:
             await self._answered.wait()
         await self._outbox.drained()
 
-    async def send(self, data: bytes) -> None:
-        """Send whole lines; lines of different tasks never mix.
+    async def send(self, *pieces: bytes) -> None:
+        """Send whole lines, in pieces; lines of different tasks never mix.
 
         Raises:
             BrokenResourceError: the client is gone.
         """
-        await self._outbox.put(data)
+        await self._outbox.put(*pieces)
+
+    @asynccontextmanager
+    async def room_for_page(self) -> AsyncIterator[None]:
+        """Wait until this is the one subscription that makes a page, and little else is on its way to the client.
+
+        A client that doesn't read is then held a page for all its subscriptions, not one for each.
+        """
+        async with self._feeding:
+            await self._outbox.room(_PAGE_ROOM)
+            yield
 
     def subscribe(self, run: Callable[[int], Awaitable[None]]) -> int:
         """Start a task that sends notifications until it is unsubscribed or the connection ends.
@@ -246,8 +327,10 @@ class Connection:
         params = methods.check(method, message.get("params"))
         if name == "hello":
             _check_version(params)
-            log.debug("hello", client=params.get("client"))
+            self._client = params.get("client")
+            log.debug("hello", client=self._client)
             self._greeted = True
+            self._tell_greeted()
         return method, params
 
     async def _answer(self, request_id: object, method: methods.Method, params: Params) -> None:
@@ -262,17 +345,17 @@ class Connection:
             if isinstance(result, Last):
                 result, then = result
             if isinstance(result, Encoded):
-                answer = framing.success_encoded(request_id, result)
+                answer = framing.success_encoded(request_id, result.pieces)
             else:
-                answer = framing.success(request_id, result)
+                answer = [framing.success(request_id, result)]
         except SubstratError as problem:
-            answer = framing.failure(request_id, problem)
+            answer = [framing.failure(request_id, problem)]
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("a method broke", method=method.name, error_id=error_id)
-            answer = framing.failure(request_id, InternalError(f"an internal error, {error_id} in substratd's log"))
+            answer = [framing.failure(request_id, InternalError(f"an internal error, {error_id} in substratd's log"))]
         self._in_flight.discard(request_id)
-        await self.send(answer)
+        await self.send(*answer)
         self._unsent -= 1
         self._answered.set()
         if then is not None:

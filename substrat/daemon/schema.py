@@ -39,6 +39,12 @@ CREATE TABLE damaged (
 """
 """What the sweeper has dropped, whose files are to go, which turn a message reports, and rows that can't be read."""
 
+FIRST_COMMITS = """
+ALTER TABLE agents ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agents ADD COLUMN retry_at REAL;
+"""
+"""What the first commits' schema 1 lacks, before it had these columns under the same number."""
+
 MIGRATIONS = (
     _FIRST_SCHEMA,
     "ALTER TABLE turns ADD COLUMN contacted INTEGER NOT NULL DEFAULT 0;",
@@ -59,6 +65,16 @@ MIGRATIONS = (
     """
     CREATE INDEX starts ON events (turn) WHERE kind = 'turn:started';
     CREATE INDEX results ON events (turn, cursor) WHERE kind IN ('result:success', 'result:error');
+    """,
+    """
+    ALTER TABLE agents ADD COLUMN since REAL NOT NULL DEFAULT 0;
+    ALTER TABLE agents ADD COLUMN accepted_turn TEXT;
+    CREATE TABLE findings (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, turn TEXT, time REAL NOT NULL, path TEXT NOT NULL,
+        text TEXT NOT NULL, aside TEXT, difference TEXT NOT NULL, accepted_at REAL
+    ) STRICT;
+    CREATE INDEX findings_of_agent ON findings (agent);
+    CREATE INDEX questions ON items (sender, id) WHERE turn IS NULL AND agent IS NULL;
     """,
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""

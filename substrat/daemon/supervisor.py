@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 
 from sandbox.spec import Network
+from substrat.core import overlap
 from substrat.core.cursor import is_session_id
 from substrat.core.lifecycle import LIVE_PHASES, STATE_OF, Event, Phase
 from substrat.core.names import AllowList, NoName
+from substrat.core.overlap import Claim, Overlap
 from substrat.core.prompts import fitting
 from substrat.core.records import (
     OPERATOR,
@@ -100,7 +102,7 @@ class Supervisor:
         Raises:
             NameTaken: another agent has the name.
             InvalidParams: the name can't be one.
-            PolicyDenied: it would have more than its parent.
+            PolicyDenied: it would have more than its parent, or shares a directory that it may not share.
             LimitReached: there are too many.
             Refused: another agent holds the session.
         """
@@ -120,12 +122,15 @@ class Supervisor:
                 f"a child can't have the network {policy.network.value!r}{more} when its parent {parent.name} has "
                 f"{parent.policy.network.value!r}"
             )
+        claim = Claim(name, wish.workspace, policy, self.registry.git_of(wish.workspace))
+        shared = self._check_shared(claim)
         model = wish.model or (parent.model if parent else self._config.agent.model)
         if len(model) > _MAX_MODEL or not model.isprintable():
             raise InvalidParams(f"{model[:40]!r} can't be a model: use a slug that `cursor-agent models` lists")
+        now = self.registry.now()
         agent = Agent(
             id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=wish.workspace, model=model, policy=policy,
-            created_at=self.registry.now(), parent=parent.id if parent else None,
+            created_at=now, since=now, parent=parent.id if parent else None,
             session=Session(wish.session, stored=True) if wish.session is not None else None,
             restore=wish.restore or (parent.restore if parent else self._config.agent.restore),
         )  # fmt: skip
@@ -133,9 +138,31 @@ class Supervisor:
             self.registry.put(agent)
             by = f"agent {parent.name}" if parent else "the operator"
             self._journal.tell(Told(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
+            for note in _notes(agent, shared):
+                self._journal.tell(Told(agent.id, None, "workspace:shared", note))
             if wish.prompt is not None:
                 self._add(agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
         return self.find(agent.id)
+
+    def _check_shared(self, claim: Claim) -> tuple[Overlap, ...]:
+        """Find out which directories a new agent shares; raises `PolicyDenied` if it may not."""
+        others = self.registry.claims()
+        shared = overlap.overlaps(claim, others)
+        refused = overlap.refusal_of_new(claim, others)
+        if refused is None and not self._config.sandbox.shared_networks:
+            refused = overlap.refusal_of_mixed(claim, shared)
+        if refused is not None:
+            raise PolicyDenied(refused)
+        return shared
+
+    def shared(self, agent: Agent) -> tuple[Overlap, ...]:
+        """Return the directories that an agent shares with others that haven't ended, as far as more follows from that.
+
+        That is so where networks differ or where directories lie in one another. One workspace for several agents with the
+        same rights is common, and stands in the events only.
+        """
+        found = overlap.overlaps(self.registry.claim(agent), self.registry.claims(agent.id))
+        return tuple(one for one in found if one.is_mixed or not one.is_same)
 
     def _policy(self, wish: Wish, parent: Agent | None) -> Policy:
         """Return what a new agent may reach: what it is given, else what its parent has, else what is configured."""
@@ -385,6 +412,12 @@ class Supervisor:
             if turn is None and agent.phase == Phase.ENDED:
                 raise Refused(f"{agent.name} has ended before it came to this prompt")
             await self.registry.next_change(agent_id)
+
+
+def _notes(agent: Agent, shared: Iterable[Overlap]) -> tuple[str, ...]:
+    """Return what is told of shared directories; that a child works where its parent does is known."""
+    is_told = [found for found in shared if found.is_mixed or not found.is_same or agent.parent is None]
+    return tuple(overlap.notes(is_told))
 
 
 def open_turn_id(agent: Agent) -> str | None:

@@ -32,13 +32,18 @@ class Tail:
 
     Raises:
         FileNotFoundError: there is none.
+        OSError: it can't be opened or read.
     """
 
     def __init__(self, path: str, position: int) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._position = position
         # The first and the last bytes that were read: when they have changed, so has what lies between.
-        self._first = os.pread(self._descriptor, min(_REMEMBERED, position), 0)
+        try:
+            self._first = os.pread(self._descriptor, min(_REMEMBERED, position), 0)
+        except OSError:  # a directory
+            os.close(self._descriptor)
+            raise
         self._last = b""
 
     def close(self) -> None:

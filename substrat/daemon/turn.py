@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -20,9 +21,9 @@ from substrat.core.cgroups import RanOut
 from substrat.core.ndjson import Line, Splitter
 from substrat.core.toolcalls import Pairing
 from substrat.core.verdict import SILENCE_LIMIT, TIME_LIMIT, Seen
-from substrat.daemon import launch, process
+from substrat.daemon import descriptors, launch, process, reserve
 from substrat.daemon.tail import Cut, Tail
-from substrat.errors import SandboxFailed, StorageFailed
+from substrat.errors import SandboxFailed, StorageFailed, SubstratError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -40,6 +41,11 @@ _BATCH = 200
 _BYTES_PER_LINE, _FEWEST_LINES = 256, 1000
 """How many lines `disk.turn_output` stands for: an event costs the state that much however short its line is."""
 _FULL_DISK_PAUSE = 1.0
+_URGENT_WRITES = 5
+"""How many batches of a turn's output are recorded on a full disk once the turn is being stopped: enough for its
+last words. The rest stays unread in its file, because the room that is kept for stopping turns must do for all of them."""
+_ROOM_FOR_ERRORS = 4096
+"""Bytes on disk that a program's standard error has from the start: a block, enough for a message and a stack trace."""
 _FREEZE_PAUSE = 0.005
 AFTER_RESULT = "went on after its result"
 """The one reason for stopping that doesn't change the turn's outcome."""
@@ -95,14 +101,14 @@ class Books(Protocol):
     def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
         """The sandbox was started, with a version of the agent program."""
 
-    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int) -> None:
-        """The agent wrote lines; everything before `offset` has been seen."""
+    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int, *, urgent: bool = False) -> None:
+        """The agent wrote lines; everything before `offset` has been seen; `urgent`: recorded on a full disk too."""
 
-    def turn_truncated(self, turn: str, size: int, expected: int) -> None:
-        """The agent cut its own output."""
+    def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
+        """The agent cut its own output; `urgent`: recorded on a full disk too."""
 
-    def turn_note(self, turn: str, kind: str, text: str) -> None:
-        """Something is to be told about the turn."""
+    def turn_note(self, turn: str, kind: str, text: str, *, holds_up_end: bool = False) -> None:
+        """Something is to be told about the turn; `holds_up_end`: on a full disk too once the turn is being stopped."""
 
     def turn_limit_reached(self, turn: str, limit: str) -> None:
         """The turn has run into one of `verdict.LIMITS`."""
@@ -154,6 +160,7 @@ class RunningTurn:
         self._calls = Pairing()
         self._lines = 0
         self._is_unread = False
+        self._urgent_writes = _URGENT_WRITES
         self._is_too_long = False
         self._result: stream.Result | None = None
         self._process: Process | None = None
@@ -163,6 +170,7 @@ class RunningTurn:
         self._now = now
         self._group = group
         self._heard_at = pace.heard_at
+        self._is_held = False
         self._freezing, self._thawing = trio.Event(), trio.Event()
         self.frozen = trio.Event()
         (self._freezing if frozen else self._thawing).set()
@@ -171,6 +179,11 @@ class RunningTurn:
     def process(self) -> Process | None:
         """The sandbox's outer process, once it is started."""
         return self._process
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the sandbox has reported its first process."""
+        return self._find_inner() is not None
 
     def freeze(self) -> None:
         """Stop the turn in memory; `frozen` is set once all of it is."""
@@ -184,12 +197,49 @@ class RunningTurn:
             self._freezing, self.frozen = trio.Event(), trio.Event()
             self._heard_at = self._now()
             self._points.before("sandbox thawed")
-            if self._group is not None and self._group.is_there:
-                self._group.thaw()
-            elif self._find_inner() is not None and self._inner is not None:
-                process.continue_all(self._inner)
+            if not self._is_held:
+                self._continue()
             self._points.after("sandbox thawed")
             self._thawing.set()
+
+    def _continue(self) -> None:
+        if self._group is not None and self._group.is_there:
+            self._group.thaw()
+        elif self._find_inner() is not None and self._inner is not None:
+            process.continue_all(self._inner)
+
+    # A look at protected files (`protection.Holder`)
+
+    def first_process(self) -> int | None:
+        """Return the pid of the sandbox's first process, None while there is none or when it has ended."""
+        if self._exited.is_set() or self._find_inner() is None:
+            return None
+        return self._inner
+
+    async def hold(self) -> bool:
+        """Stop all of the sandbox in memory until `release`; says whether that was possible."""
+        self._is_held = True
+        while (first := self.first_process()) is not None:
+            if self._group is not None and self._group.is_there:
+                stopped = self._group.freeze()
+            else:
+                # An agent decides how many processes there are to look at.
+                stopped = await trio.to_thread.run_sync(process.stop_all, first)
+            if stopped:
+                return True
+            await trio.sleep(_FREEZE_PAUSE)
+        return False
+
+    def release(self) -> None:
+        """Let the sandbox go on, unless a person has frozen it."""
+        self._is_held = False
+        if not self._freezing.is_set() and not self._exited.is_set():
+            self._continue()
+
+    def end(self, reason: str) -> None:
+        """Kill the sandbox at once, without letting it go on."""
+        self._kill()
+        self.stop(reason)
 
     def stop(self, reason: str) -> None:
         """Ask for the turn to be stopped; the first reason counts, except that any reason beats `AFTER_RESULT`.
@@ -201,20 +251,45 @@ class RunningTurn:
             self._stop_reason = reason
         self._stop_wanted.set()
 
-    async def run(self, prepare: Callable[[], Awaitable[Launch]]) -> Seen:
+    async def unless_stopped(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do something that can be given up when the turn is to be stopped; says whether it was done.
+
+        Raises:
+            SubstratError: it failed.
+        """
+        is_done, failure = False, None
+        async with trio.open_nursery() as nursery:
+
+            async def give_up() -> None:
+                await self._stop_wanted.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(give_up)
+            try:
+                await work()
+                is_done = True
+            except SubstratError as problem:
+                failure = problem
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return is_done
+
+    async def run(self, prepare: Callable[[], Awaitable[Launch | None]]) -> Seen:
         """Launch the sandbox and stay with it to its end.
 
         Args:
             prepare: prepares the turn's directory and says what to start; nothing is started if the turn was stopped
-                meanwhile.
+                meanwhile, or if it says nothing.
 
         Raises:
             StorageFailed: there is no room for its files; nothing is running, and it can be tried again.
             SubstratError: the launch failed; nothing is running.
         """
         prepared = await prepare()
-        if self._stop_wanted.is_set():
-            prepared.close()
+        if prepared is None or self._stop_wanted.is_set():
+            if prepared is not None:
+                prepared.close()
             return Seen(None, None, self._stop_reason, "", anything=False)
         with ExitStack() as stack:
             try:
@@ -238,8 +313,11 @@ class RunningTurn:
 
     async def _start(self, prepared: Launch) -> int:
         try:
-            started = self._process = self._start_sandbox(prepared)
+            # The file is the record; through `/proc/1/fd/0` an agent would reach, and could change, what it reads from.
+            prompt = await trio.to_thread.run_sync(self._place.read_prompt)
+            started = self._process = self._start_sandbox(prepared, prompt)
         except OSError as problem:
+            descriptors.refuse_shortage(problem)
             if disk_is_full(problem):
                 raise StorageFailed(f"the turn's files can't be made: {problem.strerror}; make room") from None
             raise SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
@@ -250,13 +328,15 @@ class RunningTurn:
         await stored(lambda: self._books.turn_spawned(self.turn, started, prepared.version))
         return pidfd
 
-    def _start_sandbox(self, prepared: Launch) -> Process:
+    def _start_sandbox(self, prepared: Launch, prompt: bytes) -> Process:
         with ExitStack() as stack:
             standard = (
-                launch.closed_by(stack, os.open(self._place.prompt, os.O_RDONLY | os.O_CLOEXEC)),
+                launch.closed_by(stack, descriptors.sealed(prompt)),
                 launch.closed_by(stack, launch.append_to(self._place.stdout)),
                 launch.closed_by(stack, launch.append_to(self._place.stderr)),
             )
+            # So that the program can say so when the disk is full.
+            reserve.allocate_beforehand(standard[2], _ROOM_FOR_ERRORS)
             given = stack.enter_context(launch.descriptors(prepared, standard, self._place))
             self._points.before("sandbox started")
             started = process.start(prepared.command, prepared.environment, given)
@@ -275,6 +355,8 @@ class RunningTurn:
                 followed = trio.Event()
                 nursery.start_soon(self._follow, change, followed)
                 await self._wait_exit(pidfd)
+                # At once: what it has written may wait to be recorded until there is room again.
+                disk_full = self._place.is_full()
                 self._exited.set()
                 change.set()
                 await followed.wait()
@@ -288,19 +370,31 @@ class RunningTurn:
         stop = None if self._stop_reason == AFTER_RESULT else self._stop_reason
         ran_out = self._group.ran_out() if self._group is not None else RanOut()
         errors, anything = self._place.read_errors(), self._place.has_output()
-        return Seen(self._result, exit_code, stop, errors, anything, ran_out=ran_out)
+        return Seen(
+            self._result, exit_code, stop, errors, anything, ran_out=ran_out, disk_full=disk_full
+        )  # fmt: skip
 
     # The end
 
     async def _wait_exit(self, pidfd: int | None) -> None:
         assert self._process is not None
         if pidfd is not None:
-            await process.wait_exit(self._process, pidfd)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._release_outer, pidfd)
+                await process.wait_exit(self._process, pidfd)
+                nursery.cancel_scope.cancel()
         # bubblewrap's outer process gone and its inner one alive: somebody killed the outer one, the tree must follow.
         inner = self._find_inner()
         if inner is not None:
             process.kill(inner)
             await trio.lowlevel.wait_readable(inner)
+
+    async def _release_outer(self, pidfd: int) -> None:
+        """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
+        await process.reported(self._place, self._watcher)
+        if (inner := self._find_inner()) is not None:
+            await trio.lowlevel.wait_readable(inner)
+        await process.release(pidfd)
 
     def _find_inner(self) -> int | None:
         """Return a pidfd of the sandbox's first process, or None while there is none to be found."""
@@ -417,9 +511,8 @@ class RunningTurn:
 
     async def _follow(self, change: Change, done: trio.Event) -> None:
         splitter, too_much = Splitter(self._offset), 0
-        try:
-            tail = Tail(self._place.stdout, self._offset)
-        except FileNotFoundError:
+        tail = await self._open_output()
+        if tail is None:
             done.set()
             return
         try:
@@ -428,8 +521,10 @@ class RunningTurn:
                 found = b"" if self._is_unread else tail.read()
                 if isinstance(found, Cut):
                     self._lines += 1
-                    await stored(lambda cut=found: self._books.turn_truncated(self.turn, cut.size, cut.expected))  # type: ignore[misc]
-                    splitter = Splitter(found.position)
+                    if await self._recorded(partial(self._books.turn_truncated, self.turn, found.size, found.expected)):
+                        splitter = Splitter(found.position)
+                    else:
+                        await self._leave_unread(found.position)
                 elif found:
                     await self._take(splitter.feed(found))
                     # A file can be said to be longer than anybody could read.
@@ -446,6 +541,19 @@ class RunningTurn:
         await self._take(splitter.finish())
         done.set()
 
+    async def _open_output(self) -> Tail | None:
+        """Open the turn's output, as soon as there is a descriptor for it; None when there is no such file."""
+        while True:
+            try:
+                return Tail(self._place.stdout, self._offset)
+            except FileNotFoundError:
+                return None
+            except OSError as problem:
+                if not descriptors.is_short(problem):
+                    raise
+                log.error("waiting to read a turn's output", reason=descriptors.sentence(problem))  # noqa: TRY400
+            await trio.sleep(_FULL_DISK_PAUSE)
+
     async def _take(self, lines: Iterator[Line]) -> None:
         """Pass lines on in batches, so that a flood of short ones doesn't hold up everybody else."""
         most = max(_FEWEST_LINES, self._pace.output // _BYTES_PER_LINE) if self._pace.output else None
@@ -456,24 +564,65 @@ class RunningTurn:
                 return
             decoded = [(line, stream.decode(line, self._calls)) for line in batch]
             last = batch[-1]
-            await self._note(decoded, last.offset + last.length + last.ended)
+            if not await self._note(decoded, last.offset + last.length + last.ended):
+                await self._leave_unread(batch[0].offset)
+                return
             await trio.lowlevel.checkpoint()
 
     async def _stop_reading(self, offset: int) -> None:
         """Stop a turn that has written too many lines to be events, however few bytes they are."""
         self._is_unread = True
         text = f"what the agent wrote from byte {offset} on is too much to be read; it is in {self._place.stdout}"
-        await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text))
+        await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
         await self._tell_too_long()
+
+    async def _leave_unread(self, offset: int) -> None:
+        """Read no further in the output of a turn that is being stopped while the disk is full."""
+        self._is_unread = True
+        where = self._place.stdout
+        text = f"what the agent wrote from byte {offset} on isn't read, because the disk is full; it is in {where}"
+        await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
 
     async def _tell_too_long(self) -> None:
         if not self._is_too_long:
             self._is_too_long = True
             await stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
 
-    async def _note(self, decoded: list[tuple[Line, stream.Event]], offset: int) -> None:
-        await stored(lambda: self._books.turn_lines(self.turn, decoded, offset))
+    async def _note(self, decoded: list[tuple[Line, stream.Event]], offset: int) -> bool:
+        """Record lines; returns whether that could be done."""
+        if not await self._recorded(partial(self._books.turn_lines, self.turn, decoded, offset)):
+            return False
         for _, event in decoded:
             if (result := stream.result_of(event)) is not None:
                 self._result = result
                 self._result_seen.set()
+        return True
+
+    async def _recorded(self, write: Callable[..., None]) -> bool:
+        """Write down what was seen of the output, and wait for room on a full disk until the turn is to be stopped.
+
+        Args:
+            write: commits it, with `urgent=True` on a full disk too, or raises `StorageFailed` and has changed nothing.
+
+        Returns:
+            Whether it was written; False: the turn is being stopped, and has used up its share of the room for that.
+        """
+        while True:
+            is_stopping = self._stop_reason not in {None, AFTER_RESULT}
+            try:
+                write()
+            except StorageFailed as problem:
+                if is_stopping and not self._urgent_writes:
+                    return False
+                log.error("waiting to write the state", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+            else:
+                return True
+            if is_stopping:
+                self._urgent_writes -= 1
+                with suppress(StorageFailed):  # then the reserve is used up, and it is given up after a few more tries
+                    write(urgent=True)
+                    return True
+            with trio.move_on_after(_FULL_DISK_PAUSE):
+                if not self._stop_wanted.is_set():
+                    await self._stop_wanted.wait()
+                await trio.sleep(_FULL_DISK_PAUSE if is_stopping or self._stop_reason == AFTER_RESULT else 0)

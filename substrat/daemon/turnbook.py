@@ -15,7 +15,7 @@ import structlog
 
 from substrat.core import prompts, retry, stream
 from substrat.core.cursor import DISPENSABLE, is_session_id
-from substrat.core.failures import DISK_FULL
+from substrat.core.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN
 from substrat.core.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.ndjson import Line
 from substrat.core.records import (
@@ -31,9 +31,9 @@ from substrat.core.records import (
     Turn,
     left_unfinished,
 )
-from substrat.core.verdict import over_output_limit
+from substrat.core.verdict import fills_disk, over_home_limit, over_output_limit
 from substrat.daemon.journal import Told
-from substrat.errors import StorageFailed
+from substrat.errors import StorageFailed, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.records import Process
@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.turnbook")
 
 _MAX_RESULT = 1024 * 1024
+_MAX_URGENT_RESULT = 16 * 1024
+"""Characters of a stopped turn's result when the disk is full: an agent chooses its result, and must not use up by
+it the room that is kept for stopping others."""
+_MAX_ERROR = 16 * 1024
+"""Characters: the registry holds the last error of each agent, and every agent of a thousand may have failed."""
+_UNREAD_LINES = 16
+"""As many lines that are no JSON are looked at; a program that prints more of them isn't understood."""
 _NOT_CONTACTED = (
     "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
     "cursor-agent says nothing when it can't read its mcp.json or start a server"
@@ -85,10 +92,10 @@ class TurnBook:
         now = self._registry.now()
         room = self._registry.config.turns.max_running - self._registry.running
         first = self._store.first_waiting()
-        queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED]
+        queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED and agent.id in first]
         gate = self._registry.gate
         may_start = gate is None or gate.look(needed=bool(queued) and room > 0)
-        for agent in sorted(queued, key=lambda agent: first.get(agent.id, 0)):
+        for agent in sorted(queued, key=lambda agent: first[agent.id]):
             if agent.retry_at is not None and agent.retry_at > now:
                 self._registry.wake_at(agent.retry_at)
             elif (until := self._registry.asleep_until(agent)) is not None:
@@ -182,12 +189,12 @@ class TurnBook:
         told = ("turn:started", f"turn {number} started{_by(version)}")
         self._update(turn, "sandbox recorded", told, process=started)
 
-    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int) -> None:
-        """Note what an agent wrote, the session's id above all."""
+    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int, *, urgent: bool = False) -> None:
+        """Note what an agent wrote, the session's id above all; `urgent` uses the room that is kept for a full disk."""
         agent = self._agent_of(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change("output recorded"):
+        with self._registry.change("output recorded", urgent=urgent):
             self._journal.append(agent.id, turn, lines)
             reported = agent.turn.reported
             for _, event in lines:
@@ -197,10 +204,10 @@ class TurnBook:
             assert agent.turn is not None
             self._registry.put_turn(agent, replace(agent.turn, offset=offset, reported=reported))
 
-    def turn_truncated(self, turn: str, size: int, expected: int) -> None:
-        """Note that an agent cut its own output."""
+    def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
+        """Note that an agent cut its own output; `urgent` uses the room that is kept for a full disk."""
         text = f"the agent cut its own output from {expected} to {size} bytes; what was there is lost"
-        self._update(turn, "output cut", ("turn:output-truncated", text))
+        self._update(turn, "output cut", ("turn:output-truncated", text), urgent=urgent)
 
     def turn_limit_reached(self, turn: str, limit: str) -> None:
         """Stop a turn that has run into a limit (`verdict.LIMITS`)."""
@@ -210,13 +217,22 @@ class TurnBook:
         """Stop a turn that has written more bytes than it may."""
         self._stop(turn, over_output_limit(limit))
 
-    def _stop(self, turn: str, reason: str) -> None:
+    def turn_home_too_big(self, turn: str, limit: int) -> None:
+        """Stop a turn whose agent's own directories hold more bytes on disk than they may."""
+        told = "the agent's own directories, ~/.cache, ~/.cursor and chats, hold too much"
+        self._stop(turn, over_home_limit(limit), ("turn:home-too-big", told))
+
+    def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
+        """Stop a turn that is filling the disk: it has just written so many bytes, and so many are left."""
+        self._stop(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", reason))
+
+    def _stop(self, turn: str, reason: str, told: tuple[str, str] | None = None) -> None:
         """Stop a turn for a reason of the daemon's; one that a person had before stays what it is."""
         runner, agent = self._registry.runner, self._agent_of(turn)
         if runner is None or agent is None or agent.turn is None:
             return
         if agent.turn.stop is None:
-            self._update(turn, "limit reached", stop=reason)
+            self._update(turn, "limit reached", told, stop=reason)
         runner.stop(turn, reason)
 
     def companion_called(self, turn: str) -> None:
@@ -225,28 +241,52 @@ class TurnBook:
         if agent is not None and agent.turn is not None and not agent.turn.contacted:
             self._update(turn, "companion called", contacted=True)
 
-    def turn_note(self, turn: str, kind: str, text: str) -> None:
-        """Tell something about a running turn."""
-        self._update(turn, "note taken", (kind, text))
+    def turn_note(self, turn: str, kind: str, text: str, *, holds_up_end: bool = False) -> None:
+        """Tell something about a running turn.
+
+        Args:
+            turn: the turn.
+            kind: the event's.
+            text: what it says.
+            holds_up_end: whether the turn's end waits for this note, which must not wait for room on the disk then once
+                the turn is being stopped; only for a few notes a turn, of which an agent can't cause more.
+        """
+        agent = self._agent_of(turn)
+        stopping = agent is not None and agent.turn is not None and agent.turn.stop is not None
+        self._update(turn, "note taken", (kind, text), urgent=holds_up_end and stopping)
 
     def turn_over(self, turn_id: str, verdict: Verdict, seen: Seen) -> None:
         """Account for a turn that has ended.
+
+        One that was stopped is accounted for on a full disk too, with its result cut short.
 
         Args:
             turn_id: the turn.
             verdict: what became of it.
             seen: what was seen of it.
+
+        Raises:
+            StorageFailed: there is no room; nothing has changed.
         """
+        try:
+            self._account(turn_id, verdict, seen, _MAX_RESULT, urgent=False)
+        except StorageFailed:
+            agent = self._agent_of(turn_id)
+            if agent is None or agent.turn is None or agent.turn.stop is None:
+                raise
+            self._account(turn_id, verdict, seen, _MAX_URGENT_RESULT, urgent=True)
+
+    def _account(self, turn_id: str, verdict: Verdict, seen: Seen, longest: int, *, urgent: bool) -> None:
         agent = self._agent_of(turn_id)
         if agent is None or agent.turn is None:
             return
         text = (seen.result.text or self._journal.said(agent.id, turn_id)) if seen.result else ""
         turn = replace(
-            agent.turn, outcome=verdict.outcome, error=verdict.error, ended_at=self._registry.now(),
-            exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
-            result=_shortened(text) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
+            agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
+            ended_at=self._registry.now(), exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
+            result=_cut(text, longest) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
-        with self._registry.change("turn accounted for"):
+        with self._registry.change("turn accounted for", urgent=urgent):
             agent = self._registry.put_turn(self._with_stored_session(agent, turn), turn)
             if seen.result is not None and not turn.contacted:
                 self._journal.tell(Told(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
@@ -286,10 +326,22 @@ class TurnBook:
             return None
         if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.what):
             return 0.0
-        if verdict.failure is DISK_FULL:
+        waits = verdict.failure in {DISK_FULL, DESCRIPTORS_USED_UP}
+        if waits or (verdict.failure is DISK_FULL_IN_TURN and not self._may_have_acted(agent, turn)):
             return retry.DELAYS[min(agent.attempts, len(retry.DELAYS) - 1)]  # for as long as it takes
         acted = self._store.turn_has_event(agent.id, turn.id, "tool-call-started")
-        return retry.delay(verdict.failure, agent.attempts, acted=acted)
+        return retry.delay(verdict.failure, agent.attempts, acted=acted or verdict.failure is DISK_FULL_IN_TURN)
+
+    def _may_have_acted(self, agent: Agent, turn: Turn) -> bool:
+        """Say whether a turn called a tool, or wrote a line that can't be read to its end and may have said so."""
+        if self._store.turn_has_call(agent.id, turn.id):
+            return True
+        if any(self._store.turn_has_event(agent.id, turn.id, kind) for kind in ("tool-call-started", "unknown")):
+            return True
+        unread = self._store.events_of_turn(agent.id, turn.id, "raw", _UNREAD_LINES + 1)
+        return len(unread) > _UNREAD_LINES or any(
+            not stream.only_speaks(self._journal.line_of(row) or b"") for row in unread
+        )
 
     def _does_without(self, option: str) -> bool:
         """Leave an option out from now on that the agent program doesn't know, if a turn can do without it."""
@@ -356,15 +408,23 @@ class TurnBook:
         if any(other.session and other.session.id == session for other in self._registry.agents):
             self._journal.tell(Told(agent.id, turn, "session:refused", f"session {session} belongs to another agent"))
             return agent
+        try:
+            if self._registry.runner is not None:
+                self._registry.runner.check_resumable(replace(agent, session=Session(session)))
+        except SubstratError as problem:
+            self._journal.tell(Told(agent.id, turn, "session:refused", problem.message))
+            return agent
         if known is not None:
             self._journal.tell(Told(agent.id, turn, "session:changed", f"resumed {known}, but the agent is in {session}"))
         return self._registry.put(replace(agent, session=Session(session)))
 
-    def _update(self, turn: str, what: str, told: tuple[str, str] | None = None, **changes: object) -> None:
+    def _update(
+        self, turn: str, what: str, told: tuple[str, str] | None = None, *, urgent: bool = False, **changes: object
+    ) -> None:
         agent = self._agent_of(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change(what):
+        with self._registry.change(what, urgent=urgent):
             self._registry.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
             if told is not None:
                 self._journal.tell(Told(agent.id, turn, *told))
@@ -387,9 +447,9 @@ def _by(version: str | None) -> str:
     return f" (cursor-agent {version})" if version else ""
 
 
-def _shortened(text: str) -> str:
-    """Bound what an agent object carries; the whole text is in the turn's output."""
-    return text if len(text) <= _MAX_RESULT else f"{text[:_MAX_RESULT]}… [cut: {len(text)} characters]"
+def _cut(text: str | None, longest: int) -> str | None:
+    """Bound what an agent object carries, in characters; the whole text is in the turn's output."""
+    return text if text is None or len(text) <= longest else f"{text[:longest]}… [cut: {len(text)} characters]"
 
 
 def _next_delivery(waiting: list[Item]) -> list[Item]:

@@ -7,14 +7,13 @@ with its caller and with the daemon, and takes with it whatever it left running.
 
 from __future__ import annotations
 
-import array
 import os
 import re
 import secrets
 import signal
 import socket
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -23,11 +22,13 @@ import trio
 from sandbox.bwrap import LOCK_FD, SETSID
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
-from substrat.daemon import launch, process, sockets
+from substrat.daemon import descriptors, guard, launch, process, sockets
 from substrat.daemon.journal import Told
 from substrat.daemon.netns import TurnNetwork, telling
 from substrat.daemon.places import TurnPlace
-from substrat.errors import InvalidParams, Refused, SandboxFailed
+from substrat.daemon.protection import Guarded
+from substrat.daemon.turn import disk_is_full
+from substrat.errors import InvalidParams, Refused, SandboxFailed, StorageFailed
 from substrat.paths import short_socket_path
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
     from substrat.core.records import Agent, Process
     from substrat.daemon.cgroups import Cgroups, Group
-    from substrat.daemon.furnisher import Furnisher
+    from substrat.daemon.findings import Findings
+    from substrat.daemon.furnisher import Furnished, Furnisher
     from substrat.daemon.launch import Launch
     from substrat.daemon.netns import Networks
     from substrat.daemon.places import AgentPlace, Places
+    from substrat.daemon.protection import Protection
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
     from substrat.daemon.watch import Watcher
@@ -51,6 +54,8 @@ PASSED_ON = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGT
 _STANDARD = 3  # input, output, error
 _REACH_SECONDS = 10.0
 _END_SECONDS = 10.0
+_HOLD_PAUSE = 0.005
+_CALLERS_SOCKET = re.compile(r"exec-\d+-[0-9a-f]+\.sock")  # as `substratctl` names it
 _TERMINAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
 
 
@@ -99,6 +104,8 @@ class Visits:
         places: the daemon's directories.
         watcher: inotify.
         sweeper: what deletes files.
+        protection: what keeps protected paths read-only while commands run.
+        findings: what a person has to look at.
     """
 
     def __init__(
@@ -110,6 +117,8 @@ class Visits:
         places: Places,
         watcher: Watcher,
         sweeper: Sweeper,
+        protection: Protection,
+        findings: Findings,
     ) -> None:
         self._registry = registry
         self._furnisher = furnisher
@@ -118,6 +127,8 @@ class Visits:
         self._places = places
         self._watcher = watcher
         self._sweeper = sweeper
+        self._protection = protection
+        self._findings = findings
         self._visited: Counter[str] = Counter()
 
     def check_none(self, agent: Agent) -> None:
@@ -136,8 +147,11 @@ class Visits:
             return
         for visit in left:
             place = TurnPlace(os.path.join(self._places.visits, visit))
-            if place.is_held():
-                process.kill_holders(place.lock, LOCK_FD)
+            try:
+                if place.is_held():
+                    process.kill_holders(place.lock, LOCK_FD)
+            except OSError as problem:
+                log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
             self._places.remove_sockets_of(visit)
             self._sweeper.discard(place.root)
 
@@ -151,7 +165,7 @@ class Visits:
             SubstratError: it couldn't be started, or its caller has gone.
         """
         check(agent, call)
-        caller = await _reach(call.descriptors)
+        caller = await self._reach(call.descriptors)
         place, own = self._places.visit(agent.id, secrets.token_hex(8))
         with (
             caller.stream.socket,
@@ -160,30 +174,61 @@ class Visits:
             self._group_for(own) as group,
         ):
             network = self._network_of(agent, own, place.network_socket)
-            with self._networks.serving(agent.id, network):
-                sandbox = await self._launch(agent, place, own, call, network, group, caller.descriptors)
-                return await self._stay(sandbox, caller.stream, network)
+            with self._networks.serving(agent.id, network), ExitStack() as protected:
+                furnished = await self._furnish(agent, place, own)
+                held, renewed = _Held(), dict[str, int]()
+                protected.enter_context(self._protection.guarding(Guarded(
+                    own.root, agent.id, None, agent.workspace, furnished.guard, furnished.kept, held, None, None, renewed,
+                )))  # fmt: skip
+                sandbox = held.sandbox = await self._launch(furnished, own, call, network, group, caller.descriptors)
+                code = await self._stay(sandbox, caller.stream, network)
+                self._findings.record(
+                    agent.id, None, await self._furnisher.news(agent, guard.renewed(furnished.guard, renewed))
+                )
+                return held.passed_on(code)
+
+    async def _reach(self, path: str) -> _Caller:
+        """Fetch the caller's descriptors; raises what `_reach` raises.
+
+        A caller that was killed before it handed them over can't remove its socket, so it is removed here.
+        """
+        try:
+            return await _reach(path)
+        except BaseException:
+            if _CALLERS_SOCKET.fullmatch(os.path.basename(path)) and os.path.dirname(path) == self._places.runtime:
+                with suppress(OSError):
+                    os.unlink(path)
+            raise
 
     async def _launch(
         self,
-        agent: Agent,
-        place: AgentPlace,
+        furnished: Furnished,
         own: TurnPlace,
         call: Call,
         network: TurnNetwork | None,
         group: Group | None,
         standard: list[int],
     ) -> _Sandbox:
-        furnished = await self._furnisher.furnish(agent, place, own.root)
         command = (SETSID, "--ctty", "--", *call.command) if call.terminal else call.command
         prepared = await self._furnisher.launch(furnished, network, group, command, tied=True)
         if call.terminal:
             prepared.environment["TERM"] = call.terminal
-        log.info("visit", agent=agent.name, program=call.command[0])
+        log.info("visit", agent=furnished.agent.name, program=call.command[0])
         sandbox = self._start(prepared, standard, own)
         # From here on the sandbox alone has them: a terminal ends for the caller when nobody has it any more.
         _close(standard)
         return sandbox
+
+    async def _furnish(self, agent: Agent, place: AgentPlace, own: TurnPlace) -> Furnished:
+        try:
+            return await self._furnisher.furnish(agent, place, own.root)
+        except OSError as problem:
+            descriptors.refuse_shortage(problem)
+            what = f" {problem.filename}" if problem.filename else ""
+            said = f"the command's files can't be made:{what} {problem.strerror}"
+            if disk_is_full(problem):
+                raise StorageFailed(f"{said}; make room") from None
+            raise SandboxFailed(f"{said}; look at what is in its place") from None
 
     @contextmanager
     def _visiting(self, agent: Agent, place: TurnPlace) -> Iterator[None]:
@@ -224,6 +269,9 @@ class Visits:
                 self._registry.points.after("visit started")
             return _Sandbox(started, process.open_own(started), place)
         except OSError as problem:
+            descriptors.refuse_shortage(problem)
+            if disk_is_full(problem):
+                raise StorageFailed(f"the command's files can't be made: {problem.strerror}; make room") from None
             raise SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
         finally:
             prepared.close()
@@ -234,6 +282,7 @@ class Visits:
                 nursery.start_soon(_heed, caller, sandbox, nursery.cancel_scope)
                 if network is not None:
                     nursery.start_soon(network.serve, None, lambda: sandbox.outer)
+                nursery.start_soon(sandbox.release, self._watcher)
                 await trio.lowlevel.wait_readable(sandbox.pidfd)
                 nursery.cancel_scope.cancel()
         finally:
@@ -256,6 +305,23 @@ class _Sandbox(NamedTuple):
     pidfd: int
     place: TurnPlace
 
+    def first_process(self) -> int | None:
+        """Return the pid of the sandbox's first process, None while there is none or when it has ended."""
+        inner = process.read_status(self.place.read_status())[0]
+        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        if pidfd is None:
+            return None
+        os.close(pidfd)
+        return inner
+
+    def kill(self) -> None:
+        """Kill the sandbox's first process, and with it all others."""
+        inner = process.read_status(self.place.read_status())[0]
+        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        if pidfd is not None:
+            process.kill(pidfd)
+            os.close(pidfd)
+
     def send(self, number: signal.Signals) -> bool:
         """Send a signal to the command; says whether there was one."""
         inner = process.read_status(self.place.read_status())[0]
@@ -267,11 +333,21 @@ class _Sandbox(NamedTuple):
         finally:
             os.close(pidfd)
 
+    async def release(self, watcher: Watcher) -> None:
+        """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
+        inner = process.open_inner(self.outer, await process.reported(self.place, watcher))
+        if inner is not None:
+            try:
+                await trio.lowlevel.wait_readable(inner)
+            finally:
+                os.close(inner)
+        await process.release(self.pidfd)
+
     async def end(self) -> None:
         """Kill what is still there, and come back when nothing is."""
         try:
             if process.is_running(self.outer):
-                process.kill_sandbox_of(self.outer.pid)
+                await process.kill_sandbox_of(self.outer.pid, self.pidfd)
             await process.wait_exit(self.outer, self.pidfd)
         finally:
             os.close(self.pidfd)
@@ -284,6 +360,43 @@ class _Sandbox(NamedTuple):
                 await trio.lowlevel.wait_readable(pidfd)
             finally:
                 os.close(pidfd)
+
+
+class _Held:
+    """A command's sandbox for a look at protected files (`protection.Holder`)."""
+
+    def __init__(self) -> None:
+        self.sandbox: _Sandbox | None = None
+        self._reason: str | None = None
+
+    def first_process(self) -> int | None:
+        """Return the pid of its first process, None while there is none or when it has ended."""
+        return self.sandbox.first_process() if self.sandbox is not None else None
+
+    async def hold(self) -> bool:
+        """Stop all of it in memory; says whether that was possible."""
+        while (first := self.first_process()) is not None:
+            if await trio.to_thread.run_sync(process.stop_all, first):
+                return True
+            await trio.sleep(_HOLD_PAUSE)
+        return False
+
+    def release(self) -> None:
+        """Let it go on."""
+        if (first := self.first_process()) is not None:
+            process.continue_all(first)
+
+    def end(self, reason: str) -> None:
+        """Kill it for a reason, which its caller is told."""
+        self._reason = reason
+        if self.sandbox is not None:
+            self.sandbox.kill()
+
+    def passed_on(self, code: int) -> int:
+        """Return the command's exit status; raises `SandboxFailed` if it was killed here."""
+        if self._reason is not None:
+            raise SandboxFailed(f"the command was stopped: {self._reason}; `substratctl show` tells what was found")
+        return code
 
 
 async def _heed(caller: trio.SocketStream, sandbox: _Sandbox, everything: trio.CancelScope) -> None:
@@ -310,6 +423,7 @@ async def _reach(path: str) -> _Caller:
 
     Raises:
         InvalidParams: nobody of this user, or root, hands any over there.
+        DescriptorsUsedUp: there are no descriptors left for them.
     """
     spelling, directory = short_socket_path(path)
     connection = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -320,15 +434,15 @@ async def _reach(path: str) -> _Caller:
         try:
             with trio.fail_after(_REACH_SECONDS):
                 await connection.connect(spelling)
-                room = socket.CMSG_SPACE(_STANDARD * array.array("i").itemsize)
-                _, rights, _, _ = await connection.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+                caller.descriptors.extend(await sockets.receive_descriptors(connection, _STANDARD))
         except (OSError, trio.TooSlowError) as problem:
+            if isinstance(problem, OSError):
+                descriptors.refuse_shortage(problem)
             reason = getattr(problem, "strerror", None) or "nothing came"
             raise InvalidParams(f"agent.exec: no descriptors can be had from {path}: {reason}; try it again") from None
         finally:
             if directory is not None:
                 os.close(directory)
-        caller.descriptors.extend(_received(rights))
         _check_caller(caller.stream, caller.descriptors, path)
         undo.pop_all()
     return caller
@@ -337,14 +451,6 @@ async def _reach(path: str) -> _Caller:
 def _check_caller(stream: trio.SocketStream, descriptors: list[int], path: str) -> None:
     if sockets.peer_uid(stream) not in {os.geteuid(), 0} or len(descriptors) != _STANDARD:
         raise InvalidParams(f"agent.exec: no standard input, output and error of yours came from {path}: try it again")
-
-
-def _received(rights: list[tuple[int, int, bytes]]) -> list[int]:
-    found = array.array("i")
-    for level, kind, data in rights:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return list(found)
 
 
 @contextmanager

@@ -6,12 +6,12 @@ import ctypes
 import os
 import struct
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 # linux/inotify.h
 _IN_MODIFY = 0x2
@@ -19,7 +19,17 @@ _IN_CREATE = 0x100
 _IN_Q_OVERFLOW = 0x4000
 _IN_NONBLOCK = os.O_NONBLOCK
 _IN_CLOEXEC = os.O_CLOEXEC
+_IN_MOVED_FROM = 0x40
+_IN_MOVED_TO = 0x80
+_IN_DELETE = 0x200
+_IN_DELETE_SELF = 0x400
+_IN_MOVE_SELF = 0x800
+_IN_ONLYDIR = 0x01000000
+_IN_DONT_FOLLOW = 0x02000000
 _EVENT = struct.Struct("iIII")
+_READ = 64 * 1024
+_MOST_READS = 16
+"""The kernel's queue has 16,384 changes by default, of some 32 bytes: eight reads, which take some 15 ms."""
 
 
 class Change:
@@ -77,7 +87,7 @@ class Watcher:
         """Pass the kernel's events on until cancelled."""
         while True:
             await trio.lowlevel.wait_readable(self._fd)
-            data = os.read(self._fd, 64 * 1024)
+            data = os.read(self._fd, _READ)
             at = 0
             while at < len(data):
                 number, mask, _, name_length = _EVENT.unpack_from(data, at)
@@ -90,8 +100,90 @@ class Watcher:
                     change.set()
 
     def _call(self, function: str, *arguments: object) -> int:
-        result: int = getattr(self._libc, function)(*arguments)
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"{function}: {os.strerror(number)}")
-        return result
+        return _called(self._libc, function, *arguments)
+
+
+class EntryChange(NamedTuple):
+    """Something happened to a name in a watched directory.
+
+    Args:
+        directory: the directory's number, as `EntryWatcher.watch` returned it; -1 when the kernel dropped changes.
+        name: the name; empty: the directory itself was moved or removed.
+    """
+
+    directory: int
+    name: bytes
+
+
+DROPPED = EntryChange(-1, b"")
+
+
+class EntryWatcher:
+    """Tells which names in directories are made, removed or renamed.
+
+    Only that takes a mount away. What is written to a file, and its mode and times, isn't asked for: an agent can change
+    those of a directory that is its own hundreds of thousands of times a second, and each would cost the daemon.
+
+    It has a queue of its own in the kernel (inotify(7), fs.inotify.max_queued_events), so that an agent that floods it
+    drops its own changes, not those of turns' output.
+    """
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = _called(self._libc, "inotify_init1", _IN_NONBLOCK | _IN_CLOEXEC)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._fd)
+
+    def watch(self, directory: str) -> int:
+        """Watch a directory's names and return its number; one that is watched already keeps its number.
+
+        Raises:
+            OSError: it isn't there, is a link, or fs.inotify.max_user_watches is used up (ENOSPC).
+        """
+        names = _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO
+        mask = names | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR | _IN_DONT_FOLLOW
+        return _called(self._libc, "inotify_add_watch", self._fd, os.fsencode(directory), mask)
+
+    def forget(self, number: int) -> None:
+        """Stop watching a directory; one that is gone is fine."""
+        self._libc.inotify_rm_watch(self._fd, number)
+
+    async def wait(self) -> None:
+        """Wait until there are changes."""
+        await trio.lowlevel.wait_readable(self._fd)
+
+    def changes(self, names: Container[bytes]) -> set[EntryChange]:
+        """Return the changes that have come by now: those of certain names, and of directories themselves.
+
+        Args:
+            names: the names that matter; there may be thousands of changes of others, or of one of these.
+        """
+        found: set[EntryChange] = set()
+        try:
+            for _ in range(_MOST_READS):
+                self._read(names, found)
+        except BlockingIOError:
+            return found
+        return found | {DROPPED}
+
+    def _read(self, names: Container[bytes], found: set[EntryChange]) -> None:
+        data = os.read(self._fd, _READ)
+        at = 0
+        while at < len(data):
+            number, mask, _, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + length
+            name = data[at - length : at].rstrip(b"\0")
+            if mask & _IN_Q_OVERFLOW:
+                found.add(DROPPED)
+            elif name in names or mask & (_IN_DELETE_SELF | _IN_MOVE_SELF):
+                found.add(EntryChange(number, name))
+
+
+def _called(libc: ctypes.CDLL, function: str, *arguments: object) -> int:
+    result: int = getattr(libc, function)(*arguments)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{function}: {os.strerror(number)}")
+    return result

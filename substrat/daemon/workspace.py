@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import secrets
+import shutil
 import stat
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.cursor import chats_folder
+from substrat.daemon import nofollow
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
@@ -64,9 +67,13 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         raise WorkspaceUnusable(f"the workspace {path!r} has a null character in its name: choose another")
     if not os.path.isabs(path):
         raise WorkspaceUnusable(f"the workspace {path!r} isn't an absolute path: give one")
-    real = os.path.realpath(path)
     try:
-        found = os.stat(real)
+        real = nofollow.physical(path)
+        with nofollow.opened(real) as directory:
+            found = os.fstat(directory)
+            cursor = _stat_beneath(directory, ".cursor") if stat.S_ISDIR(found.st_mode) else None
+    except PermissionError as problem:
+        raise WorkspaceUnusable(f"the workspace {path} can't be used: {problem.strerror}; choose another") from None
     except OSError as problem:
         raise WorkspaceUnusable(f"the workspace {path} can't be used: {problem.strerror}; make it first") from None
     if not stat.S_ISDIR(found.st_mode):
@@ -80,8 +87,16 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
                 f"nor lies in it"
             )
     _check_owner(real, found, user)
-    _check_cursor_dir(real)
+    if cursor is not None and not stat.S_ISDIR(cursor.st_mode):
+        raise WorkspaceUnusable(f"{real}/.cursor is a link or a file, so it can't be protected: make it a directory")
     return real
+
+
+def _stat_beneath(directory: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except (FileNotFoundError, PermissionError):  # no agent can work where it may not enter: that is checked next
+        return None
 
 
 def closed_places(user: User, forbidden: tuple[str, ...]) -> tuple[str, ...]:
@@ -112,22 +127,40 @@ def _check_owner(path: str, found: os.stat_result, user: User) -> None:
     )
 
 
-def _check_cursor_dir(workspace: str) -> None:
-    path = os.path.join(workspace, ".cursor")
-    with suppress(FileNotFoundError):
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise WorkspaceUnusable(f"{path} is a link or a file, so it can't be protected: make it a directory")
+def chats_of(user: User, workspace: str) -> str:
+    """Return the physical path of a workspace's folder in the user's own `~/.cursor/chats`."""
+    return os.path.join(os.path.realpath(os.path.join(user.home, ".cursor", "chats")), chats_folder(workspace))
 
 
 def session_is_stored(user: User, workspace: str, session: str) -> bool:
-    """Say whether a session's chat is on disk, without following a link that an agent may have left there."""
-    folder = os.path.join(user.home, ".cursor", "chats", chats_folder(workspace))
+    """Say whether a session's chat is among the user's own, without following a link that an agent may have left there."""
+    return is_chat(os.path.join(chats_of(user, workspace), session))
+
+
+def is_chat(path: str) -> bool:
+    """Say whether a directory is a chat: it has a `store.db`. No link is followed."""
     try:
-        chat = os.lstat(os.path.join(folder, session))
-        store = os.lstat(os.path.join(folder, session, "store.db"))
+        with nofollow.opened(path) as directory:
+            return stat.S_ISREG(os.stat("store.db", dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:
         return False
-    return stat.S_ISDIR(chat.st_mode) and stat.S_ISREG(store.st_mode)
+
+
+def identify(path: str) -> Identity | None:
+    """Return which directory is at a path; None: there is none, or a link is on the way to it."""
+    try:
+        with nofollow.opened(path) as directory:
+            found = os.fstat(directory)
+    except OSError:
+        return None
+    return Identity(found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
+
+
+class Identity(NamedTuple):
+    """Which directory one is, whatever its name: its file system and inode."""
+
+    device: int
+    inode: int
 
 
 def make_chats_folder(user: User, workspace: str) -> str:
@@ -150,19 +183,97 @@ def make_chats_folder(user: User, workspace: str) -> str:
     return path
 
 
-def copy_cursor_directory(source: str, target: str) -> str | None:
-    """Copy a workspace's own `.cursor` without following any link in it."""
-    budget = _Budget()
+def make_copy_directory(folder: str, owner: str) -> str:
+    """Make an empty directory in a folder of chats that a chat is copied into; returns its path.
+
+    What an earlier copy of the same owner has left is removed first.
+
+    Args:
+        folder: the user's folder of chats; no agent can write to it.
+        owner: the agent's id.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    remove_copies(folder, owner)
+    path = os.path.join(folder, f".substrat-{owner}-{secrets.token_hex(4)}")
+    os.mkdir(path, 0o755)
+    return path
+
+
+def remove_copies(folder: str, owner: str) -> None:
+    """Remove the copies of an agent's chats that didn't come to their names; one that is still written stays."""
+    for name in os.listdir(folder):
+        if name.startswith(f".substrat-{owner}-"):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def publish_chat(copied: str, session: str) -> None:
+    """Give a copied chat its name in the user's folder, in one step.
+
+    Args:
+        copied: what `make_copy_directory` returned.
+        session: the name.
+
+    Raises:
+        FileExistsError: a session of that name is there already.
+        OSError: it can't be renamed.
+    """
+    target = os.path.join(os.path.dirname(copied), session)
+    # rename(2) takes the place of nothing but an empty directory, which no session is; the look before keeps even that.
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+    os.rename(copied, target)
+    directory = os.open(os.path.dirname(copied), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        root = os.open(source, _NO_FOLLOW | os.O_DIRECTORY)
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def copy_cursor_directory(source: str, target: str, expected: Identity | None = None) -> str | None:
+    """Copy a workspace's own `.cursor` without following any link in it, or on the way to it.
+
+    Args:
+        source: the directory; what holds it is the workspace.
+        target: where it is copied to.
+        expected: which directory the workspace is; None: whichever is there.
+
+    Returns:
+        What was left out, None when nothing was.
+
+    Raises:
+        WorkspaceUnusable: there is another directory by now where the workspace was.
+        OSError: the source is a link, or lies behind one.
+    """
+    budget = _Budget()
+    head, name = os.path.split(source)
+    is_absolute = os.path.isabs(head)
+    workspace = nofollow.open_path(head) if is_absolute else os.open(head, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        check_same(workspace, expected, head)
+        root = os.open(name, _NO_FOLLOW | os.O_DIRECTORY, dir_fd=workspace)
     except FileNotFoundError:
         return None
+    finally:
+        os.close(workspace)
     try:
         _copy_directory(root, target, budget, depth=0)
     finally:
         os.close(root)
     names = ", ".join(name.encode("utf-8", "replace").decode() for name in budget.skipped[:5])
     return f"left out of the workspace's .cursor: {names}" if budget.skipped else None
+
+
+def check_same(descriptor: int, expected: Identity | None, path: str) -> None:
+    """Check that an opened directory is still the one that was checked before.
+
+    Raises:
+        WorkspaceUnusable: another one has taken its place.
+    """
+    found = os.fstat(descriptor)
+    if expected is not None and (found.st_dev, found.st_ino) != expected:
+        raise WorkspaceUnusable(f"the workspace {path} was replaced by another directory meanwhile: start the turn again")
 
 
 class _Budget:

@@ -11,7 +11,7 @@ from substrat import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PROTOCOL_VERSION = 1
 # A prompt of some megabytes is legal (cursor-agent was seen to read 2 MB), a gigabyte is an attack.
@@ -61,9 +61,9 @@ def success(request_id: object, result: object) -> bytes:
     return _line({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
-def success_encoded(request_id: object, result: bytes) -> bytes:
-    """Put a result that is JSON text already into an answer."""
-    return b'{"jsonrpc":"2.0","id":' + json.dumps(request_id).encode() + b',"result":' + result + b"}\n"
+def success_encoded(request_id: object, result: Iterable[bytes]) -> list[bytes]:
+    """Put a result that is JSON text already into an answer; both are in pieces, because a long one isn't copied."""
+    return [b'{"jsonrpc":"2.0","id":' + json.dumps(request_id).encode() + b',"result":', *result, b"}\n"]
 
 
 def failure(request_id: object, error: errors.SubstratError) -> bytes:

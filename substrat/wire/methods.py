@@ -19,6 +19,7 @@ NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
+    "attention", "reason",
 )  # fmt: skip
 TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw")
@@ -29,7 +30,8 @@ class Param:
 
     Args:
         name: its key in `params`.
-        kind: `string`, `integer`, `number`, `boolean`, `strings` (a list) or `states`.
+        kind: `string`, `integer`, `number`, `boolean`, `strings` (a list), `integers` (a list) or
+            `states`.
         about: what it means, for the documents.
         required: whether it must be there; an optional one may also be null.
     """
@@ -71,7 +73,7 @@ METHODS = (
         Param("protocol", "integer", "the newest protocol version the client speaks", required=True),
         Param("client", "string", "who is calling, for the log"),
     )),
-    Method("agent.spawn", "creates an agent and queues its first prompt when there is one", "an agent object", (
+    Method("agent.spawn", "creates an agent and queues its first prompt", "an agent object, `message`, `notes`", (
         Param("workspace", "string", "absolute path of the directory it works in", required=True),
         Param("name", "string", "its name; one is made up when absent"),
         Param("model", "string", "model slug; the configured default when absent"),
@@ -87,8 +89,10 @@ METHODS = (
         _AGENT,
         Param("prompt", "string", "the prompt", required=True),
     )),
-    Method("agent.list", "all agents, oldest first", "a list of agent objects"),
-    Method("agent.show", "one agent", "an agent object, with `binds` if it has any", (_AGENT,)),
+    Method("agent.list", "all agents, oldest first", "a list of agent objects, abridged", (
+        Param("fields", "strings", "the members each object is to have; all when absent"),
+    )),
+    Method("agent.show", "one agent", "an agent object, whole, with `findings`", (_AGENT,)),
     Method("agent.wait", "answers when each agent is in one of the states", "a list of agent objects", (
         Param("agents", "strings", "names or ids", required=True),
         Param("until", "states", "the states; when absent: neither queued nor running"),
@@ -127,6 +131,10 @@ METHODS = (
         Param("allow", "strings", "put these on the list of what `filtered` lets through"),
         Param("remove", "strings", "take these off it"),
     )),
+    Method("agent.accept", "notes that a person has seen what asks for attention", "an agent object", (
+        _AGENT,
+        Param("what", "integers", "the numbers of the findings; when absent: all of them, and a failed turn"),
+    )),
     Method("session.list", "the chats of a workspace, newest first", "a list of session objects", (
         Param("workspace", "string", "absolute path of the directory", required=True),
     ), waits=True),
@@ -149,7 +157,12 @@ METHODS = (
     Method("events.unsubscribe", "ends a subscription", "null", (
         Param("subscription", "integer", "the number `events.subscribe` gave", required=True),
     )),
-    Method("inbox.list", "what agents asked or wrote to the operator", "a list of `{id, from, time, text, kind}`"),
+    Method("inbox.list", "what agents asked or wrote to the operator", "a list of items, or `{items, after, more}`", (
+        Param("after", "integer", "answer with a page: the number of the item to read after; 0 is the beginning"),
+    )),
+    Method("inbox.show", "one item of the inbox, whole", "`{id, from, time, text, kind}`", (
+        Param("id", "integer", "its number", required=True),
+    )),
     Method("inbox.answer", "answers a question or a message", "`{agent, message}`", (
         Param("id", "integer", "its number", required=True),
         Param("text", "string", "the answer", required=True),
@@ -159,7 +172,7 @@ METHODS = (
     )),
     Method(
         "daemon.status", "the daemon itself",
-        "`{version, pid, state_dir, runtime_dir, agents, running, network, waiting_for, cgroups, damaged}`",
+        "`{version, pid, state_dir, runtime_dir, agents, running, network, waiting_for, cgroups, damaged, reserve}`",
     ),
     Method("daemon.check", "whether agents can run under this daemon", "`{obstacle}`"),
     Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
@@ -177,6 +190,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
     "strings": (list,),
+    "integers": (list,),
     "states": (list,),
 }
 
@@ -217,7 +231,10 @@ def _check_value(method: Method, param: Param, value: Any) -> None:
     if fits and param.kind == "integer" and not -_LARGEST <= value <= _LARGEST:
         raise errors.InvalidParams(f"{where} must be an integer of 64 bits")
     if fits and isinstance(value, list):
-        fits = all(isinstance(item, str) for item in value)
+        wanted = int if param.kind == "integers" else str
+        fits = all(isinstance(item, wanted) and not isinstance(item, bool) for item in value)
+        if fits and wanted is int and any(abs(item) > _LARGEST for item in value):
+            raise errors.InvalidParams(f"{where} must be integers of 64 bits")
         if fits and param.kind == "states" and (odd := [item for item in value if item not in AGENT_STATES]):
             raise errors.InvalidParams(f"{where}: {odd[0]!r} is no state; the states are {', '.join(AGENT_STATES)}")
     if not fits:

@@ -1,8 +1,10 @@
 """`substrat.Client`, against a scripted daemon and a real one."""
 
+import contextlib
 import gc
 import json
 import os
+import socket
 import threading
 import warnings
 
@@ -35,6 +37,26 @@ async def test_hello(fake):
     async with substrat.Client.connect() as client:
         assert client.server["server"] == "substratd 9.9"
     assert daemon.calls("hello") == [{"protocol": 1, "client": f"substrat.Client {substrat.__version__}"}]
+
+
+async def test_the_inbox_is_read_page_by_page_with_whole_texts(fake):
+    items = [{"id": number, "text": "t…", "cut": number % 2 == 0} for number in range(1, 6)]
+    daemon = fake(
+        {
+            "inbox.list": lambda params: {
+                "items": items[params["after"] : params["after"] + 2], "after": params["after"] + 2,
+                "more": params["after"] < 4,
+            },
+            "inbox.show": lambda params: (
+                {"id": 2, "text": "two"} if params["id"] == 2 else errors.Refused("4 is settled already")
+            ),
+        }
+    )  # fmt: skip
+    async with substrat.Client.connect() as client:
+        found = await client.inbox()
+    assert [(item["id"], item["text"]) for item in found] == [(1, "t…"), (2, "two"), (3, "t…"), (5, "t…")]
+    assert not any("cut" in item for item in found)
+    assert [call["after"] for call in daemon.calls("inbox.list")] == [0, 2, 4]
 
 
 async def test_a_refused_hello_is_itself(fake):
@@ -520,3 +542,67 @@ def test_the_package_gives_the_client_when_asked():
     with pytest.raises(AttributeError):
         _ = substrat.Server
     assert json.dumps(substrat.__all__)
+
+
+# Time limits, and daemons that go away
+
+
+async def test_a_wait_ends_in_time_whether_or_not_the_daemon_answers(fake, autojump_clock):
+    fake(lambda peer: (peer.greet(), peer.read(), peer.read(), peer.read()))
+    async with substrat.Client.connect() as client:
+        for wait in (client.wait("anna", timeout=5), client.wait_message("anna", 7, timeout=5)):
+            with pytest.raises(errors.WaitTimedOut, match="has not answered within 5 s"):
+                await wait
+
+
+async def test_connecting_ends_in_time_whether_or_not_the_daemon_answers(fake, autojump_clock):
+    fake(lambda peer: (peer.read(), peer.read()))
+    with pytest.raises(errors.DaemonNotRunning, match="doesn't answer"):
+        async with substrat.Client.connect(patience=3):
+            pass
+
+
+async def test_connecting_waits_for_room_in_the_daemons_queue(tmp_path, autojump_clock):
+    path = str(tmp_path / "full.sock")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as others:
+        listener.bind(path)
+        listener.listen(0)
+        full = False
+        while not full:
+            other = others.enter_context(socket.socket(socket.AF_UNIX))
+            other.setblocking(False)
+            full = other.connect_ex(path) != 0
+        with pytest.raises(errors.DaemonNotRunning, match="doesn't answer"):
+            async with substrat.Client.connect(path, patience=3):
+                pass
+
+
+async def test_a_wait_goes_on_with_the_daemon_that_comes_back_for_as_long_as_is_left(fake):
+    asked = []
+
+    def serve(peer):
+        if len(asked) == 1:
+            asked.append(None)  # this one closes before it greets, as a dying daemon may
+            return
+        peer.greet()
+        request = peer.read()
+        asked.append(request["params"])
+        if len(asked) > 2:
+            peer.answer(request, {"name": "anna"})
+            peer.read()
+
+    fake(serve)
+    async with substrat.Client.connect() as client:
+        assert await client.wait_message("anna", 7, timeout=100, reconnect=20) == {"name": "anna"}
+        with pytest.raises(errors.ConnectionLost):
+            await client.show("anna")
+    assert asked[0] == {"agent": "anna", "message": 7, "timeout": 100}
+    assert asked[2].pop("timeout") < 100
+    assert asked[2] == {"agent": "anna", "message": 7}
+
+
+async def test_a_wait_for_a_daemon_that_stays_away_ends(fake, autojump_clock):
+    daemon = fake(lambda peer: (peer.greet(), peer.read(), os.unlink(daemon.path)))
+    async with substrat.Client.connect() as client:
+        with pytest.raises(errors.DaemonNotRunning):
+            await client.wait("anna", reconnect=20)

@@ -33,8 +33,8 @@ def complete(script, executable, tmp_path):
     """Complete a command line in bash; the last word is the one under the cursor."""
     text = script("bash")
 
-    def run(*words, listed='[{"id":"1","name":"anna"},{"id":"2","name":"bert"}]', cwd=None):
-        program = executable("substratctl", f"[ \"$*\" = 'ls --json' ] && printf '%s\\n' {shlex.quote(listed)}")
+    def run(*words, listed="anna\nbert", cwd=None):
+        program = executable("substratctl", f"[ \"$*\" = 'ls -q' ] && printf '%s\\n' {shlex.quote(listed)}")
         line = " ".join(map(shlex.quote, ("substratctl", *words)))
         drive = f"{text}\nCOMP_WORDS=({line}) COMP_CWORD={len(words)}\n_substratctl\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
         environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
@@ -114,8 +114,7 @@ def test_without_a_daemon_options_are_still_completed(complete):
 
 
 def test_what_agents_write_is_neither_offered_nor_run(complete, tmp_path):
-    said = '[{"name":"anna","turn":{"result":"x,\\"name\\":\\"$(touch bad)\\"","name":5}},'
-    said += '{"name":"$(touch bad)"},{"name":"`touch bad`"}]'
+    said = "anna\na$(touch bad)\na`touch bad`\na b\n"
     assert complete("show", "a", listed=said) == ["anna"]
     assert not (tmp_path / "bad").exists()
 

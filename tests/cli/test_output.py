@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from substrat import errors
 from substrat.cli import output
 from substrat.cli.verbs import ls, show, tree
 
@@ -124,7 +125,20 @@ def test_a_listed_agents_fields_cannot_break_the_table(ctl, fake, agent):
         {"agent.list": [agent(name="a\nb\x1b[2J", workspace="/a\r/b", model=None, turn={"outcome": None}, created_at="?")]}
     )
     done = ctl("ls")
-    assert done.out.splitlines()[1].split() == ["a", "b\\x1b[2J", "idle", "3", "running", "-", "host", "0", "-", "/a", "/b"]
+    assert done.out.splitlines()[1].split() == [
+        "a",
+        "b\\x1b[2J",
+        "idle",
+        "-",
+        "3",
+        "running",
+        "-",
+        "host",
+        "0",
+        "-",
+        "/a",
+        "/b",
+    ]
     assert done.out.count("\n") == 2
     assert "\x1b" not in done.out
 
@@ -325,8 +339,40 @@ def test_resume_waits_for_all_and_names_them(ctl, fake, agent):
 
 
 def test_the_inbox_is_harmless(ctl, fake):
-    fake({"inbox.list": [{"id": 1, "from": "anna", "time": "2026-01-01T00:00:00Z", "text": "one\n\x1b[2Jtwo\n"}]})
+    item = {"id": 1, "from": "anna", "time": "2026-01-01T00:00:00Z", "text": "one\n\x1b[2Jtwo\n", "cut": False}
+    fake({"inbox.list": {"items": [item], "after": 1, "more": False}})
     assert ctl("inbox").out == "1  2026-01-01T00:00:00Z  anna\n  one\n  \\x1b[2Jtwo\n"
+
+
+INBOX = {
+    number: {"id": number, "from": "anna", "time": "2026-01-01T00:00:00Z", "text": f"{number}" * 3000, "kind": "message"}
+    for number in range(1, 6)
+}  # fmt: skip
+
+
+def inbox_page(params):
+    """Two items a page; the first of them is cut."""
+    items = [{**INBOX[number], "cut": False} for number in (params["after"] + 1, params["after"] + 2) if number in INBOX]
+    items[0].update(cut=True, text="…")
+    return {"items": items, "after": items[-1]["id"], "more": items[-1]["id"] < 5}
+
+
+def test_the_inbox_is_read_page_by_page_and_shown_whole(ctl, fake):
+    daemon = fake({"inbox.list": inbox_page, "inbox.show": lambda params: INBOX[params["id"]]})
+    assert ctl("inbox", "--json").json == list(INBOX.values())
+    assert [call["after"] for call in daemon.calls("inbox.list")] == [0, 2, 4]
+    assert [call["id"] for call in daemon.calls("inbox.show")] == [1, 3, 5]
+    assert [line.strip() for line in ctl("inbox").out.splitlines()[1::2]] == [item["text"] for item in INBOX.values()]
+
+
+def test_what_leaves_the_inbox_while_it_is_read_is_left_out(ctl, fake):
+    gone = {1: errors.NotFound("there is no 1"), 3: errors.Refused("3 is settled already")}
+    answers = {"inbox.list": inbox_page, "inbox.show": lambda params: gone.get(params["id"], INBOX[5])}
+    fake(answers)
+    assert [item["id"] for item in ctl("inbox", "--json").json] == [2, 4, 5]
+    gone[3] = errors.SubstratError("broken")
+    done = ctl("inbox", "--json")
+    assert (done.code, done.error) == (1, "broken")
 
 
 def test_version_with_and_without_a_daemon(ctl, fake):
@@ -383,3 +429,10 @@ def test_shutdown_waits_until_nobody_listens(ctl, fake):
     done = ctl("shutdown", "--suspend", "--json")
     assert (done.code, done.json) == (0, {"stopped": True, "socket": daemon.path})
     assert daemon.calls("daemon.shutdown") == [{"suspend": True}]
+
+
+def test_names_alone(ctl, fake, agent):
+    daemon = fake({"agent.list": [{"name": "anna"}, {"name": "bert"}]})
+    assert ctl("ls", "-q").out == "anna\nbert\n"
+    assert ctl("ls", "--quiet", "--json").json == [{"name": "anna"}, {"name": "bert"}]
+    assert daemon.calls("agent.list") == [{"fields": ["name"]}] * 2

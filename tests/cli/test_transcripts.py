@@ -75,3 +75,9 @@ def test_a_session_as_a_document():
         "# A chat\n\nSession `s`, begun `2026`.\n\n## User\n\nhi\n\n"
         '## Assistant\n\n```\nShell {"command": "ls"}\n```\n\n## Tool\n\n````\n```\nout\n````\n\n'
     )
+
+
+@pytest.mark.parametrize("end", ["\r", "\u2028", "\u2029", "\x85", "\x0b", "\n"])
+def test_a_prompt_is_quoted_whatever_ends_its_lines(end):
+    written = transcripts.as_markdown(Step("t", "x", "prompt", f"one{end}# two"))
+    assert written == "> one\n> # two\n\n"

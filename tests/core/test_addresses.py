@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.addresses import plain, refusal
+from substrat.core.addresses import leads_to, plain, refusal
 
 FORBIDDEN_V4 = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "168.63.129.16",
@@ -77,3 +77,23 @@ def test_one_spelling():
     assert plain("::ffff:10.0.0.1") == "10.0.0.1"
     assert plain("2606:0:0::1") == "2606::1"
     assert plain("what") == "what"
+
+
+@pytest.mark.parametrize("address", ["9.9.9.9", "2606:4700::9"])
+def test_an_address_of_this_machine_is_refused_in_every_spelling(address):
+    assert refusal(address, {address}) == "an address of this machine"
+    assert refusal(address, {"1.1.1.1"}) is None
+    if "." in address:
+        for spelling in spellings(address):
+            assert refusal(spelling, {address}) == "an address of this machine", spelling
+
+
+def test_where_an_address_leads():
+    assert leads_to("64:ff9b::102:304") == ("64:ff9b::102:304", "1.2.3.4")
+    assert leads_to("2002:102:304::1") == ("2002:102:304::1", "1.2.3.4")
+    assert leads_to("1.2.3.4") == ("1.2.3.4",)
+    assert leads_to("fe80::1%eth0") == leads_to("nothing") == ()
+
+
+def test_a_reason_of_its_own_comes_before_that():
+    assert refusal("127.0.0.1", {"127.0.0.1"}) == "a loopback address"

@@ -469,3 +469,20 @@ def test_taming_keeps_what_json_can_say(value):
 def test_taming_numbers(number):
     (again,) = json.loads(stream.as_json({"x": number})).values()
     assert again == (number if math.isfinite(number) else None)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"type":"assistant","message":{"role":"assist', True),
+        (b'{"type": "thinking", "subtype": "delta", "text": "if I called', True),
+        (b'{"session_id":"x","type":"assistant","mess', True),
+        (b'{"type":"tool_call","subtype":"started","call', False),
+        (b'{"type":"assistant', False),  # its name may go on
+        (b'{"message":{"type":"assistant",', False),
+        (b"Welcome", False),
+        (b"", False),
+    ],
+)
+def test_only_what_surely_speaks_counts_as_speech(line, expected):
+    assert stream.only_speaks(line) is expected

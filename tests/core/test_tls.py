@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from substrat.core import tls
 from substrat.core.tls import Hello, Kind
+from tests.certificate import certificate
 
 
 def hello(name, *, newest=ssl.TLSVersion.TLSv1_3):
@@ -41,6 +42,7 @@ def names(*entries):
 
 
 NAME = "some.Example.com"
+HELLO = hello(NAME)
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -51,7 +53,9 @@ def test_what_openssl_says(newest):
 
 def test_every_beginning_is_incomplete():
     whole = hello(NAME)
-    assert all(tls.read(whole[:size]) == Hello(Kind.INCOMPLETE) for size in range(len(whole)))
+    assert all(tls.read(whole[:size]) == Hello(Kind.INCOMPLETE) for size in range(1, len(whole)))
+    assert tls.read(b"") == Hello(Kind.UNDECIDED)
+    assert tls.end_of_hello(whole + b"more") == len(whole)
     assert tls.read(whole + b"more") == Hello(Kind.HELLO, NAME)
 
 
@@ -60,11 +64,96 @@ def test_in_many_records(size):
     assert tls.read(records(hello(NAME)[5:], size)) == Hello(Kind.HELLO, NAME)
 
 
-@pytest.mark.parametrize(
-    "data", [b"GET / HTTP/1.1\r\n", b"SSH-2.0-x", b"PRI * HTTP/2.0", b"\x80\x2e\1\3\1", b"\x17\3\3\0\1x"]
-)
+ELSE = [
+    b"GET / HTTP/1.1\r\n", b"SSH-2.0-x", b"PRI * HTTP/2.0", b"PROXIED", b"\r\n\r\n\0\r\nQUIZ", b"\x17\x10\0\0\0",
+    b"\x80\0\0\0", b"\xff\xfb\x18", b"\x20\0\0\1", b"\0\0\0\x08\x04\xd2\x16\x2f", b"\x00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", ELSE)
 def test_something_else(data):
     assert tls.read(data) == Hello(Kind.OTHER)
+
+
+SKIPPED = {
+    "warning": b"\x15\3\1\0\2\1\0", "warning of an odd version": b"\x15\x0f\xff\0\2\1\0", "heartbeat": b"\x18\3\3\0\1x",
+    "version 0": b"\x15\0\0\0\2\1\x5a", "ciphers changed": b"\x14\3\3\0\1\1", "data": b"\x17\3\3\0\1x",
+    "empty data": b"\x17\3\3\0\0",
+    "empty handshake": b"\x16\3\1\0\0", "connection id": b"\x19\3\3\0\0", "acknowledgement": b"\x1a\3\3\0\0",
+    "SSLv2": b"\x80\x2e\1\3\1\0\x15\0\0\0\x10", "SSLv2, long": b"\xff\xff\1\0\2",
+    "hello request": b"\x16\3\1\0\4\0\0\0\0",
+    "proxy 1": b"PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n", "proxy 1, unknown": b"PROXY UNKNOWN\r\n",
+    "proxy 2": b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", SKIPPED.values(), ids=SKIPPED)
+def test_what_some_server_skips_before_a_hello_is_broken(data):
+    """Nothing of it may be passed on whole, in whatever pieces it comes."""
+    assert tls.read(data) == tls.read(data + HELLO) == Hello(Kind.BROKEN)
+    kinds = [tls.read((data + HELLO)[:size]).kind for size in range(1, len(data) + len(HELLO))]
+    undecided = kinds.index(Kind.BROKEN)
+    assert set(kinds[:undecided]) <= {Kind.UNDECIDED, Kind.INCOMPLETE}
+    assert set(kinds[undecided:]) == {Kind.BROKEN}
+    # A record's head has 5 bytes, SSLv2's has 3: what was undecided was none yet.
+    assert kinds[:undecided].count(Kind.UNDECIDED) < (12 if data[0] in b"P\r" else 3)
+
+
+@pytest.mark.parametrize("first", range(256))
+def test_no_first_byte_leaves_a_hello_behind_it_unread(first):
+    """In front of a hello there is either another protocol's byte, which no TLS server skips, or nothing is passed on."""
+    found = tls.read(bytes([first, 3, 1, 0, 2, 1, 0]) + HELLO)
+    assert found.kind is (Kind.BROKEN if first in range(20, 27) or first & 0x80 else Kind.OTHER)
+
+
+def test_two_messages_in_one_record_are_broken():
+    message = HELLO[5:]
+    assert tls.read(records(message + message, 1 << 14)).kind is Kind.BROKEN
+    assert tls.read(records(message + b"x", 1 << 14)[:-1]).kind is Kind.BROKEN
+    assert tls.read(records(message, 1 << 14) * 2) == Hello(Kind.HELLO, NAME)
+
+
+@pytest.fixture
+def flight(tmp_path):
+    """What a client says, what an OpenSSL server that wants another group answers, and what the client says then."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate(tmp_path))
+    server.set_ecdh_curve("secp384r1")
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname=NAME)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    said = []
+    for end, out in ((ours, to_server), (theirs, to_client), (ours, to_server)):
+        with pytest.raises(ssl.SSLWantReadError):
+            end.do_handshake()
+        said.append(out.read())
+        out.write(said[-1])
+    return said
+
+
+def test_a_second_hello(flight):
+    first, retry, second = flight
+    assert tls.read(first) == tls.read_second(second) == Hello(Kind.HELLO, NAME)
+    assert [tls.wants_another(retry[:size]) for size in (0, 42, 43, len(retry))] == [None, None, True, True]
+    assert tls.wants_another(b"\x15\3\3\0\2\1\x70" + retry) is True
+    assert (
+        tls.wants_another(retry[:42] + b"?")
+        is tls.wants_another(b"SSH-2.0")
+        is tls.wants_another(b"\x16\3\3\0\x5a\1")
+        is False
+    )
+    early = b"\x17\3\3\0\3abc\x14\3\3\0\1\1"
+    assert tls.read_second(early + second) == Hello(Kind.HELLO, NAME)
+    assert all(tls.read_second((early + second)[:size]).kind is Kind.INCOMPLETE for size in range(len(early + second)))
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET", b"\x15\3\1\0\2\1\0", b"\x16\3\3\0\4\x10\0\0\0", b"PROXY ", b"\x17\3\3\x40\0" + bytes(20_000)]
+)
+def test_what_is_no_second_hello_is_broken(data):
+    assert tls.read_second(data).kind is Kind.BROKEN
 
 
 @pytest.mark.parametrize("data", [
@@ -103,9 +192,6 @@ def test_damage_is_no_exception(place, byte):
     tls.read(bytes(data))
 
 
-HELLO = hello(NAME)
-
-
 @given(st.binary(max_size=300), st.integers(0, 600), st.integers(0, 255), st.booleans())
 def test_what_is_decided_stays_so_whatever_follows(more, place, byte, damaged):
     """Bytes arrive in pieces: a decision about the first must not depend on how many there were."""
@@ -116,6 +202,6 @@ def test_what_is_decided_stays_so_whatever_follows(more, place, byte, damaged):
     decided = None
     for size in range(0, len(data) + 1, 7):
         found = tls.read(data[:size])
-        if decided is not None and decided.kind is not Kind.INCOMPLETE:
+        if decided is not None and decided.kind not in {Kind.INCOMPLETE, Kind.UNDECIDED}:
             assert found == decided
         decided = found

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from substrat.core.failures import DISK_FULL_IN_TURN
 from substrat.core.records import Outcome
 from substrat.core.stream import Result
-from substrat.core.verdict import NOTHING_SEEN, Seen, judge, over_output_limit
+from substrat.core.verdict import NOTHING_SEEN, Seen, fills_disk, judge, over_home_limit, over_output_limit
 
 GOOD = Result("done", is_error=False, usage=None)
 BAD = Result("quota", is_error=True, usage=None)
@@ -118,3 +119,40 @@ def test_every_combination_has_an_outcome_and_all_but_success_a_sentence():
         verdict = judge(Seen(result, code, stop, errors, anything))
         assert verdict.outcome in Outcome
         assert (verdict.error is None) == (verdict.outcome is Outcome.SUCCESS)
+
+
+NO_ROOM = [
+    "ENOSPC: no space left on device, write",
+    "OSError: [Errno 28] No space left on device",
+    "EDQUOT",
+    "Disk quota exceeded",
+]
+
+
+@pytest.mark.parametrize("errors", ["", " \n", *NO_ROOM])
+def test_a_program_that_ended_on_a_full_disk_without_saying_anything_else(errors):
+    verdict = judge(seen(None, 1, None, errors)._replace(disk_full=True))
+    assert verdict.failure is DISK_FULL_IN_TURN
+    assert "disk is full" in verdict.error
+
+
+@pytest.mark.parametrize("errors", NO_ROOM)
+def test_a_program_that_found_no_room_elsewhere_is_not_tried_again(errors):
+    verdict = judge(seen(None, 1, None, errors))
+    assert verdict.failure is None
+    assert "sandbox.memory_dir_bytes" in verdict.error
+
+
+def test_a_full_disk_excuses_nothing_else():
+    assert judge(seen(None, 1, None, "Cannot use this model: x")._replace(disk_full=True)).failure.name == "no-such-model"
+    assert judge(seen(None, 1, None, "TypeError: x")._replace(disk_full=True)).failure is None
+    assert judge(seen(None, None)._replace(disk_full=True)).outcome is Outcome.LOST
+    assert judge(seen(GOOD, 1)._replace(disk_full=True)).outcome is Outcome.SUCCESS
+    assert judge(seen(None, 1, "suspended")._replace(disk_full=True)).outcome is Outcome.INTERRUPTED
+
+
+@pytest.mark.parametrize("reason", [over_home_limit(4096), fills_disk(3 << 20, 5 << 20)])
+def test_a_turn_that_took_too_much_of_the_disk(reason):
+    verdict = judge(seen(None, 130, reason))
+    assert verdict.outcome is Outcome.ERROR
+    assert any(words in verdict.error for words in ("4096 bytes", "5 MiB were left and it had just written 3 MiB"))

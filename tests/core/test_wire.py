@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat import errors, paths
+from substrat.errors import StateUnusable
 from substrat.wire import framing, methods
 from substrat.wire.framing import LineSplitter
 
@@ -70,7 +71,8 @@ def test_an_answer_round_trips_on_one_line(number, result):
     line = framing.success(number, result)
     assert line.count(b"\n") == 1
     assert framing.decode(line) == {"jsonrpc": "2.0", "id": number, "result": result}
-    encoded = framing.success_encoded(number, json.dumps(result).encode())
+    text = json.dumps(result).encode()
+    encoded = b"".join(framing.success_encoded(number, [text[:1], text[1:]]))
     assert framing.decode(encoded) == framing.decode(line)
 
 
@@ -142,6 +144,7 @@ def test_a_code_of_a_newer_daemon_is_a_plain_failure():
 
 GOOD = {
     "string": "text", "integer": 3, "number": 1.5, "boolean": True, "strings": ["a", "b"], "states": ["idle", "failed"],
+    "integers": [1, 2],
 }  # fmt: skip
 WRONG = {
     "string": [1, 1.5, True, [], {}],
@@ -149,6 +152,7 @@ WRONG = {
     "number": ["1", True, False, [], {}],
     "boolean": [0, 1, "true", [], {}],
     "strings": ["a", 1, {}, [1], ["a", None], [["a"]]],
+    "integers": ["1", 1, {}, ["1"], [1, None], [True], [1.5], [2**63]],
     "states": ["idle", ["working"], [1], {}, ["idle", "IDLE"]],
 }
 ROWS = methods.METHODS
@@ -251,6 +255,15 @@ def test_a_place_is_where_the_environment_says(place, variable):
 def test_a_place_without_any_environment_is_absolute(place, variable):
     assert os.path.isabs(place({}))
     assert os.path.isabs(place({variable: ""}))
+
+
+def test_a_runtime_directory_that_somebody_else_has_made_is_told(monkeypatch):
+    def refused(_self):
+        raise PermissionError("runtime directory /tmp/runtime-7 is owned by uid 8, not 7")
+
+    monkeypatch.setattr("platformdirs.PlatformDirs.user_runtime_dir", property(refused))
+    with pytest.raises(StateUnusable, match="owned by uid 8, not 7; or set SUBSTRAT_RUNTIME_DIR"):
+        paths.runtime_dir({})
 
 
 def test_the_socket_is_in_the_runtime_directory():

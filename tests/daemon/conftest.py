@@ -17,6 +17,7 @@ from substrat.core.verdict import Seen, judge
 from substrat.daemon import config
 from substrat.daemon.journal import Journal
 from substrat.daemon.points import Points
+from substrat.daemon.quarantine import mend, set_aside
 from substrat.daemon.registry import Registry
 from substrat.daemon.store import Store
 from substrat.daemon.supervisor import Supervisor, Wish
@@ -122,11 +123,12 @@ class FragileStore(Store):
     failing = False
 
     @contextlib.contextmanager
-    def transaction(self):
-        outermost = not self._in_transaction
-        with super().transaction():
+    def transaction(self, *, urgent=False):
+        outermost, before = not self._in_transaction, self.connection.total_changes
+        with super().transaction(urgent=urgent):
             yield
-            if outermost and self.failing:
+            # A transaction that has changed nothing needs no room.
+            if outermost and self.failing and self.connection.total_changes != before:
                 raise sqlite3.OperationalError("disk I/O error")
 
 
@@ -143,6 +145,8 @@ class House:
 
     def open(self, *, attached=True):
         """Begin anew with what is stored, as a restarted daemon does."""
+        set_aside(self.store, self.clock())
+        mend(self.store)
         self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
         self.registry = Registry(self.store, self.journal, self.config, self.clock, Points({}), self.runner.admit_at)
         self.book = TurnBook(self.registry)

@@ -1,5 +1,6 @@
 """Which further places an agent may be shown."""
 
+import errno
 import os
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from sandbox.spec import Network
 from substrat.core.records import Policy, Shown
 from substrat.daemon import binds
-from substrat.daemon.workspace import User
-from substrat.errors import InvalidParams, PolicyDenied
+from substrat.daemon.workspace import User, check_workspace
+from substrat.errors import InvalidParams, PolicyDenied, WorkspaceUnusable
 
 
 @pytest.fixture
@@ -47,6 +48,37 @@ def test_what_no_agent_is_shown(user, path):
         with pytest.raises(PolicyDenied) as refused:
             check(user, *read_only, writable=writable)
         assert "\n" not in str(refused.value)
+
+
+MAGIC = ["/proc/1/root", "/proc/1/root/tmp", "/proc/1/cwd", "/proc/self/root", "/proc/self/exe", "/proc/self/fd/0",
+         "/proc/self/fd/99999", "/proc/self/ns/net", "/proc/thread-self/root", "/dev/fd/0", "/dev/stdin", "/sys/class",
+         "/tmp/../proc/1/root", "//proc/1/root"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", MAGIC)
+def test_what_the_kernels_own_links_lead_to_is_refused_with_a_sentence(user, path):
+    """Some of them this user may not even read, which is an error of its own."""
+    with pytest.raises(PolicyDenied, match="no agent may be shown"):
+        check(user, path)
+    with pytest.raises(WorkspaceUnusable):
+        check_workspace(path, user, ())
+
+
+def test_a_link_of_ones_own_to_what_cannot_be_read(user, monkeypatch):
+    """As an ordinary user, and where root is confined, `/proc/1/root` can't be read."""
+    os.symlink("/proc/1/root", f"{user.home}/rooted")
+    readlink = os.readlink
+
+    def confined(path, **how):
+        if os.fspath(path) == "/proc/1/root":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return readlink(path, **how)
+
+    monkeypatch.setattr(os, "readlink", confined)
+    with pytest.raises(PolicyDenied, match="give the directory itself"):
+        check(user, "rooted")
+    with pytest.raises(WorkspaceUnusable, match="Permission denied"):
+        check_workspace(f"{user.home}/rooted", user, ())
 
 
 def test_the_workspace_and_what_is_in_it(user):

@@ -39,10 +39,10 @@ def surroundings(**changes):
 NOTHING = Guard()
 
 
-def spec(agent=None, guard=NOTHING, **changes):
+def spec(agent=None, guard=NOTHING, chat=None, **changes):
     agent = agent or agent_with()
     command = cursor.command("/opt/cursor/agent", agent.workspace, "auto", None)
-    return blueprint.spec(agent, PLACE, surroundings(**changes), command, guard)
+    return blueprint.spec(agent, PLACE, surroundings(**changes), command, guard, chat=chat)
 
 
 def source_of(built, path):
@@ -110,16 +110,21 @@ def test_the_home_is_in_memory_with_little_in_it():
         assert source_of(built, f"{HOME}/{path}") is None
         assert not is_shown(built, f"{HOME}/{path}")
     folder = cursor.chats_folder("/home/me/work")
-    assert source_of(built, f"{HOME}/.cursor/chats/{folder}/x") == (f"{HOME}/.cursor/chats/{folder}/x", True)
+    assert source_of(built, f"{HOME}/.cursor/chats/{folder}/x") == (f"{PLACE.chats}/{folder}/x", True)
     assert source_of(built, f"{HOME}/.cursor/x") == (f"{PLACE.dot_cursor}/x", True)
     assert source_of(built, f"{HOME}/.config/cursor/auth.json") == (f"{HOME}/.config/cursor/auth.json", False)
 
 
-def test_another_workspaces_chats_are_not_there():
-    built = spec()
-    other = f"{HOME}/.cursor/chats/{cursor.chats_folder('/home/me/other')}/x/store.db"
-    assert not is_shown(built, other)
-    assert source_of(built, other)[0].startswith(PLACE.chats)
+def test_of_the_users_chats_only_its_own_is_there():
+    chats = f"{HOME}/.cursor/chats"
+    folder = cursor.chats_folder("/home/me/work")
+    for chat in (None, f"{chats}/{folder}/mine"):
+        built = spec(chat=chat)
+        for other in (f"{chats}/{cursor.chats_folder('/home/me/other')}/x/store.db", f"{chats}/{folder}/theirs/store.db"):
+            assert not is_shown(built, other)
+            assert source_of(built, other)[0].startswith(PLACE.chats)
+        assert is_shown(built, f"{chats}/{folder}/mine/store.db") == (chat is not None)
+    assert source_of(built, f"{chats}/{folder}/mine/store.db") == (f"{chats}/{folder}/mine/store.db", True)
 
 
 def test_what_a_writable_directory_holds_mounted_is_a_mount_all_the_way():
@@ -137,8 +142,7 @@ def test_what_a_writable_directory_holds_mounted_is_a_mount_all_the_way():
 def test_nothing_is_writable_but_its_own():
     for mount in spec().mounts:
         if isinstance(mount, Bind) and mount.writable:
-            own = (PLACE.root, "/home/me/work", f"{HOME}/.cursor/chats/{cursor.chats_folder('/home/me/work')}")
-            assert mount.source.startswith(own), mount
+            assert mount.source.startswith((PLACE.root, "/home/me/work")), mount
 
 
 VISIBLE = st.sampled_from(["/home/me/.local", "/home", "/home/me", "/run", "/run/user/1000", STATE, RUNTIME, "/opt", "/"])

@@ -148,6 +148,99 @@ def test_a_turn_that_never_started_has_no_files_to_miss(case):
     assert case.files.status in found.sentence
 
 
+def huge(path):
+    path.touch()
+    os.truncate(path, 40 << 30)
+
+
+NOTE_DAMAGE = {
+    "pipe": os.mkfifo,
+    "huge": huge,
+    "garbage": lambda path: path.write_bytes(b"\0\xff[{"),
+    "nested": lambda path: path.write_bytes(b'{"x":' + b"[" * 100_000),
+    "directory": Path.mkdir,
+    "link": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("name", ["guard", "kept", "names", "form", "id"])
+@pytest.mark.parametrize("kind", NOTE_DAMAGE)
+def test_a_damaged_note_is_set_aside(case, name, kind):
+    path = Path(case.files.root, name)
+    NOTE_DAMAGE[kind](path)
+    assert case.files.read_guard() is None or name == "guard"
+    (found,) = case.examine()
+    assert str(path) in found.sentence
+    assert not found.matters
+    assert not os.path.lexists(path)
+    assert len(case.kept()) == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "link"])
+def test_a_damaged_mark_of_a_held_sandbox_is_still_one(case, kind):
+    path = Path(case.files.held)
+    NOTE_DAMAGE[kind](path)
+    (found,) = case.examine()
+    assert str(path) in found.sentence
+    assert path.is_file()
+    assert not path.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["prompt", "stderr", "status", "guard", "kept", "lock"])
+@pytest.mark.parametrize("kind", ["pipe", "huge", "directory", "link"])
+def test_nothing_that_is_read_blocks_or_takes_the_memory(case, name, kind):
+    path = Path(case.files.root, name)
+    path.unlink(missing_ok=True)
+    NOTE_DAMAGE[kind](path)
+    assert case.files.read_guard() is None
+    assert case.files.read_kept() is None
+    assert len(case.files.read_status()) <= 64 * 1024
+    assert len(case.files.read_errors()) <= 64 * 1024
+    assert not case.files.is_held()
+    if name == "prompt":
+        with pytest.raises(OSError, match="prompt"):
+            case.files.read_prompt()
+
+
+OWN, OTHER = (f"{number:08}-0000-4000-8000-000000000000" for number in (1, 2))
+
+
+@pytest.mark.parametrize("written", [OWN, OTHER, None, "", "garbage"])
+@pytest.mark.parametrize("started", [GONE, None])
+@pytest.mark.parametrize("was_recorded", [True, False])
+def test_a_directory_of_another_turn_is_set_aside(case, written, started, was_recorded):
+    if written is not None:
+        Path(case.files.id).write_text(written)
+    turn = Turn(OWN, "a-1", 1, 1.0, started, 5)
+    found = damage.examine(turn, case.place, case.places, NOW, was_recorded=was_recorded)
+    is_own = written == OWN or (written != OTHER and was_recorded)
+    assert os.path.exists(case.files.status) == is_own
+    if not is_own:
+        (one,) = found
+        assert "another turn" in one.sentence
+        assert (one.matters, one.blind) == (started is not None, started is not None)
+        (kept,) = case.kept()
+        assert Path(case.places.damaged, kept, "status").read_bytes() == STATUS
+
+
+def test_turns_without_records_are_those_above_the_newest_and_in_its_place(case):
+    for number in (2, 3, 10):
+        case.place.turn(number).make("x", turn=OTHER)
+    for name in ("x", "07", "²", "9" * 30):
+        os.mkdir(os.path.join(case.place.root, "turns", name))
+
+    def numbers(newest):
+        return [lost.number for lost in damage.turns_without_records(case.place, newest)]
+
+    assert numbers(None) == [1, 2, 3, 10]
+    assert numbers(Turn(OTHER, "a-1", 3, 1.0)) == [10]
+    assert numbers(Turn(OWN, "a-1", 3, 1.0)) == [3, 10]
+    assert numbers(Turn(OWN, "a-1", 1, 1.0)) == [2, 3, 10]
+    assert numbers(Turn(OWN, "a-1", 20, 1.0)) == []
+    shutil.rmtree(case.place.root)
+    assert numbers(None) == []
+
+
 def test_what_cannot_be_moved_is_said(case):
     Path(case.places.damaged).parent.mkdir(exist_ok=True)
     Path(case.places.damaged).write_text("in the way")

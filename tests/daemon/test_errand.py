@@ -1,6 +1,8 @@
 """Small programs in a sandbox of their own: what they see, and that they end, whatever they do."""
 
+import contextlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,74 @@ def test_it_does_not_run_on_a_machine_whose_calls_are_unknown(bubblewrap, monkey
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "riscv64")))
     with pytest.raises(SandboxFailed, match="filter can't be made: there is no table of system calls for riscv64"):
         run(bubblewrap, "true")
+
+
+async def stop_again_and_again(mark):
+    """Stop the outermost process of a sandbox, whenever it goes on, for as long as it is there."""
+    while True:
+        for pid in processes_with(mark):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                if not is_stopped(pid) and os.readlink(f"/proc/{pid}/ns/pid") == OWN:
+                    os.kill(int(pid), signal.SIGSTOP)
+        await trio.sleep(0.001)
+
+
+OWN = os.readlink("/proc/self/ns/pid")
+
+
+def is_stopped(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZX"
+
+
+@pytest.mark.parametrize("script", ["sleep {}", "setsid sleep {} & sleep 0.2"])
+async def test_one_whose_outer_process_is_stopped_ends_all_the_same(bubblewrap, script):
+    mark = f"1001{os.getpid()}"
+
+    async def refusal():
+        with pytest.raises(SandboxFailed) as caught:
+            await errand.run(bubblewrap, ("/bin/sh", "-c", script.replace("{}", mark)), (), "/", seconds=1)
+        return str(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_again_and_again, mark.encode())
+        assert "didn't end within 1 s" in await refusal()
+        nursery.cancel_scope.cancel()
+    assert processes_with(mark.encode()) == []
+
+
+def test_it_has_limits(bubblewrap):
+    done = run(bubblewrap, "cat /proc/self/limits; df -k /tmp | tail -1")
+    lines = {line[:26].strip(): line[26:].split()[:2] for line in done.output.decode().splitlines()}
+    assert lines["Max cpu time"] == ["10", "10"]
+    assert lines["Max file size"] == [str(128 << 20)] * 2
+    assert lines["Max data size"] == [str(512 << 20)] * 2
+    assert lines["Max open files"] == ["256", "256"]
+    assert done.output.split()[-5] == b"65536"
+    assert run(bubblewrap, "head -c 80000000 /dev/zero > /tmp/x").status != 0
+
+
+def test_one_that_eats_memory_fails(bubblewrap):
+    done = run(bubblewrap, "python3 -c 'x = bytearray(1 << 30)'")
+    assert done.status == 1
+    assert b"MemoryError" in done.errors
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the kernel exempts root from the limit of processes")
+def test_one_that_breeds_stops_at_its_limit(bubblewrap):
+    done = run(bubblewrap, "for n in $(seq 100); do sleep 5 & done; echo started")
+    assert b"fork" in done.errors
+
+
+def test_it_has_the_descriptors_it_is_given_and_no_others(bubblewrap):
+    opened = [os.open("/dev/null", os.O_RDWR), os.memfd_create("careless", 0), *os.pipe(), os.open("/", os.O_RDONLY)]
+    try:
+        for descriptor in opened:
+            os.set_inheritable(descriptor, True)
+        assert run(bubblewrap, "ls /proc/self/fd").output.split() == [b"0", b"1", b"2", b"3"]
+        for descriptor in opened:
+            os.set_inheritable(descriptor, True)
+        done = run(bubblewrap, "ls -l /proc/1/fd")
+        assert b"careless" not in done.output
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from substrat.core.failures import DISK_FULL
+from substrat.core.failures import DISK_FULL, DISK_FULL_IN_TURN
 from substrat.core.records import Outcome
 from substrat.core.retry import DELAYS
 from substrat.core.verdict import NOTHING_SEEN, Verdict
@@ -149,7 +149,7 @@ def test_a_turn_whose_files_can_not_be_made_is_tried_until_they_can(house):
         house.book.admit()
     house.finish("bob")
     assert house.state("bob") == "idle"
-    assert house.turn("bob").result == "done"
+    assert house.store.turn(house.turn("bob").id).result == "done"
 
 
 def test_a_directory_that_can_not_be_looked_at_holds_turns_back(gated):
@@ -163,3 +163,32 @@ def test_a_directory_that_can_not_be_looked_at_holds_turns_back(gated):
 
 def test_free_bytes_are_the_kernels(tmp_path):
     assert free_bytes(str(tmp_path)) > 0
+
+
+ACTED = [
+    {"type": "tool_call", "subtype": "started", "call_id": "c", "tool_call": {"shellToolCall": {"args": {}}}},
+    {"type": "a shape that nobody knows"},
+]
+
+
+@pytest.mark.parametrize("line", ACTED)
+def test_a_turn_that_acted_before_the_disk_was_full_is_not_tried_again(house, line):
+    house.spawn("bob", "the task")
+    house.begin("bob")
+    house.write("bob", line)
+    failed = Verdict(Outcome.ERROR, DISK_FULL_IN_TURN.sentence, DISK_FULL_IN_TURN)
+    house.book.turn_over(house.turn("bob").id, failed, NOTHING_SEEN)
+    assert house.state("bob") == "failed"
+    assert "disk is full" in house.turn("bob").error
+
+
+def test_a_turn_that_only_began_before_the_disk_was_full_is_tried_for_as_long_as_it_takes(house):
+    house.spawn("bob", "the task")
+    for attempt in range(2 * len(DELAYS)):
+        house.begin("bob")
+        failed = Verdict(Outcome.ERROR, DISK_FULL_IN_TURN.sentence, DISK_FULL_IN_TURN)
+        house.book.turn_over(house.turn("bob").id, failed, NOTHING_SEEN)
+        assert house.state("bob") == "queued", attempt
+        house.clock.time += 1000
+        house.book.admit()
+    assert house.turn("bob").number == 2 * len(DELAYS) + 1

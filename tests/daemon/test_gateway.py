@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -162,11 +163,14 @@ def hello(name):
     try: o.do_handshake()
     except ssl.SSLWantReadError: return out.read()
 place = socket.inet_ntoa(ask(b"a.test")[1])
-for data in (hello("A.TEST"), hello(None), hello("b.test"), b"\\x16\\x03\\x01\\x00\\x02\\x01", b"\\x16\\x09", b"plain"):
+warning = b"\\x15\\x03\\x01\\x00\\x02\\x01\\x00"
+for data in (hello("A.TEST"), hello(None), hello("b.test"), b"\\x16\\x03\\x01\\x00\\x02\\x01", b"\\x16\\x09", b"plain",
+             warning + hello("b.test"), warning + hello("a.test"), b"PROXY UNKNOWN\\r\\n" + hello("a.test")):
     say(get(place, {port}, data))
 """,
     )
-    assert said == ["seen", "seen", "ConnectionResetError", "ConnectionResetError", "ConnectionResetError", "seen"]
+    refused = "ConnectionResetError"
+    assert said == ["seen", "seen", refused, refused, refused, "seen", refused, refused, refused]
     assert net.denied == [
         f"a.test:{port}: its TLS handshake names b.test instead",
         f"a.test:{port}: its TLS handshake can't be read",
@@ -197,6 +201,16 @@ say([found[:7].decode(), len(found)])
     assert said == ["220 welcome\n", ["5000000", 3_000_007]]
 
 
+@pytest.fixture
+def many_descriptors():
+    """As many as the machine allows, which substratd gives itself as it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
 async def test_many_connections_and_noise(net):
     port = await net.server(echo)
     net.addresses["a.test"] = ["127.0.0.1"]
@@ -227,6 +241,26 @@ say(ask(b"a.test")[0]); say(ask(b"evil.com\\0")[0])
     assert said == [256, 42, 0, 3]
     assert "connections: there are 256 already" in net.denied
     assert "evil.com?:53: the name isn't looked up: " in net.denied[-1]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "huge", "garbage", "no names", "too many", "directory"])
+def test_a_list_of_names_that_is_none_counts_for_nothing(tmp_path, kind):
+    path = tmp_path / "names"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "huge":
+            path.touch()
+            os.truncate(path, 40 << 30)
+        case "directory":
+            path.mkdir()
+        case _:
+            path.write_bytes({"garbage": b"\xff\n", "no names": b"a..b\n", "too many": b"a.test\n" * 5000}[kind])
+    names = Names(str(path))
+    assert names.name("198.18.0.2") is None
+    if kind in {"pipe", "directory"}:
+        with pytest.raises(OSError, match="names"):
+            names.number("a.test")
 
 
 def test_names_are_kept(tmp_path):

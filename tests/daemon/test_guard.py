@@ -2,15 +2,19 @@
 
 import contextlib
 import os
+import resource
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from sandbox import host
-from substrat.daemon import gitlink, guard, nofollow, standins
+from substrat.daemon import errand, gitlink, guard, nofollow, standins
 from substrat.daemon.git import Git
 from substrat.daemon.guard import Bounds, Guard
-from substrat.errors import WorkspaceUnusable
+from substrat.daemon.places import TurnPlace
+from substrat.errors import DescriptorsUsedUp, WorkspaceUnusable
 
 
 def git(path, *arguments):
@@ -79,8 +83,9 @@ def test_submodules_and_linked_worktrees(repository, tmp_path):
     git(repository, "worktree", "add", "-q", tmp_path / "linked")
     seen = found(repository)
     module = ".git/modules/deep/mod"
-    assert {".git/modules", ".git/modules/deep", module, ".git/worktrees", ".git/worktrees/linked"} <= seen["kept"]
-    assert {f"{module}/config", "mod/.git", ".git/worktrees/linked/commondir"} <= seen["closed"]
+    assert {".git/modules", ".git/modules/deep", module} <= seen["kept"]
+    assert {f"{module}/config", "mod/.git", ".git/worktrees"} <= seen["closed"]
+    assert ".git/worktrees/linked" not in seen["kept"], "it lies outside of the workspace"
     assert f"{module}/commondir" in seen["missing"]
 
 
@@ -153,16 +158,241 @@ def test_news_are_what_is_new_or_another(repository):
     before = guard.look(str(repository))
     for path in before.missing:
         standins.make(path)
-    assert guard.news(before, guard.look(str(repository))) is None
+    assert guard.news(before, guard.look(str(repository))) == []
     git(repository, "init", "-q", repository / "new")
     (repository / "sub").mkdir()
     (repository / "sub" / ".envrc").touch()
     os.replace(repository / ".git" / "config", repository / "kept")
     (repository / ".git" / "config").write_text("[core]\n")
-    said = guard.news(before, guard.look(str(repository)))
-    for name in ("new/.git", "sub/.envrc", ".git/config"):
-        assert f"{repository}/{name}" in said
-    assert "new/.git/config" not in said
+    found = guard.news(before, guard.look(str(repository)))
+    assert found == [f"{repository}/{name}" for name in (".git/config", "new/.git", "sub/.envrc")]
+    assert all(path in guard.told(found) for path in found)
+
+
+def test_a_worktree_in_the_workspace_works_and_is_protected(repository):
+    git(repository, "worktree", "add", "-q", repository / "inner")
+    seen = found(repository)
+    assert ".git/worktrees" in seen["closed"]
+    assert ".git/worktrees/inner" in seen["kept"]
+    assert {".git/worktrees/inner/commondir", ".git/worktrees/inner/gitdir", "inner/.git"} <= seen["closed"]
+    assert ".git/worktrees/inner/config.worktree" in seen["missing"]
+
+
+def test_another_agents_workspace_in_this_one_is_protected_like_its_top(work):
+    inner = work / "a" / "b"
+    inner.mkdir(parents=True)
+    seen = guard.look(str(work), further=(str(inner),))
+    assert {str(inner), str(work / "a")} <= set(seen.kept)
+    assert {f"{inner}/.cursor", f"{inner}/.envrc"} <= set(seen.missing)
+
+
+def test_everything_that_an_agent_can_make_many_of_is_bounded(repository):
+    for number in range(300):
+        (repository / f"w{number}").mkdir()
+        (repository / f"w{number}" / ".envrc").touch()
+        entry = repository / ".git" / "worktrees" / f"w{number}"
+        entry.mkdir(parents=True)
+        (entry / "gitdir").write_text(f"{repository}/w{number}/.git\n")
+        (entry / "commondir").write_text("../..\n")
+    seen = guard.look(str(repository), bounds=guard.Bounds(seconds=60.0))
+    assert len(seen.mounts) < 300
+    assert any("too much" in note for note in seen.notes)
+
+
+def test_capitals_count_as_small_letters(work):
+    (work / ".Envrc").touch()
+    (work / "sub.code-workspace").touch()
+    git(work, "init", "-q", work / "x")
+    (work / "x" / ".git").rename(work / "x" / ".GIT")
+    seen = found(work)
+    assert {".Envrc", "sub.code-workspace", "x/.GIT/config"} <= seen["closed"]
+
+
+def test_what_holds_a_protected_name_cannot_be_renamed(work):
+    (work / "a" / "b" / ".vscode").mkdir(parents=True)
+    (work / "c" / "d").mkdir(parents=True)
+    (work / "c" / ".envrc").touch()
+    assert found(work)["kept"] == {"a", "a/b", "c"}
+
+
+# Where git is led to
+
+
+def named(repository, *paths):
+    """Put nested repositories into the index, as `git add` does."""
+    for path in paths:
+        git(repository, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{path}")
+
+
+def test_a_nested_repository_that_the_index_names_is_found_where_the_walk_does_not_enter(repository):
+    git(repository, "init", "-q", repository / "node_modules" / "p")
+    git(repository, "init", "-q", repository / "node_modules" / "p" / "node_modules" / "q")
+    git(repository, "init", "-q", repository / "node_modules" / "other")
+    named(repository, "node_modules/p", "gone")
+    named(repository / "node_modules" / "p", "node_modules/q")
+    seen = found(repository)
+    assert {"node_modules", "node_modules/p", "node_modules/p/.git", "node_modules/p/node_modules/q"} <= seen["kept"]
+    assert {"node_modules/p/.git/config", "node_modules/p/node_modules/q/.git/config"} <= seen["closed"]
+    assert not any("other" in path for path in seen["kept"])
+    assert seen["notes"] == ()
+
+
+@pytest.mark.parametrize("how", ["split", "sha256", "version 4"])
+def test_every_kind_of_index_is_read(work, how):
+    git(work, "init", "-q", *(["--object-format", "sha256"] if how == "sha256" else []))
+    git(work, "init", "-q", work / "node_modules" / "p")
+    digits = "1" * (64 if how == "sha256" else 40)
+    git(work, "update-index", "--add", "--cacheinfo", f"160000,{digits},node_modules/p")
+    if how != "sha256":
+        git(work, "update-index", *(["--split-index"] if how == "split" else ["--index-version", "4"]))
+    assert "node_modules/p/.git/config" in found(work)["closed"]
+
+
+def a_link_into_what_is_not_entered(nested, store):
+    os.rename(nested / ".git", store)
+    (nested / ".git").symlink_to(store)
+
+
+def a_link_by_another_link(nested, store):
+    os.rename(nested / ".git", store)
+    store.with_name("way").symlink_to(store.parent)
+    (nested / ".git").symlink_to(store.with_name("way") / "store")
+
+
+def a_file(nested, store):
+    os.rename(nested / ".git", store)
+    (nested / ".git").write_text("gitdir: ../node_modules/store\n")
+
+
+def split(nested, store):
+    own = nested.with_name("own")
+    own.mkdir()
+    os.rename(nested / ".git", store)
+    os.rename(store / "HEAD", own / "HEAD")
+    (own / "commondir").write_text("../node_modules/store\n")
+    (nested / ".git").write_text("gitdir: ../own\n")
+
+
+@pytest.mark.parametrize(
+    "lead", [a_link_into_what_is_not_entered, a_link_by_another_link, a_file, split], ids=lambda kind: kind.__name__
+)
+def test_where_git_is_led_to_is_protected(repository, lead):
+    nested, store = repository / "sub", repository / "node_modules" / "store"
+    git(repository, "init", "-q", nested)
+    store.parent.mkdir()
+    before = guard.look(str(repository))
+    lead(nested, store)
+    seen = found(repository)
+    # A control: git goes there.
+    assert (nested / git(nested, "rev-parse", "--git-common-dir").strip()).resolve() == store
+    assert {"sub", "node_modules", "node_modules/store"} <= seen["kept"]
+    assert {"node_modules/store/config"} <= seen["closed"]
+    assert f"{store}" in guard.news(before, guard.look(str(repository)))
+    if lead is split:
+        assert {"own/commondir"} <= seen["closed"]
+    else:
+        assert "node_modules/store/commondir" in seen["missing"]
+
+
+def test_a_directory_that_is_joined_to_another_is_a_repository_too(repository):
+    """In it git takes it for a bare one."""
+    git(repository, "init", "-q", "--bare", repository / "whole")
+    (repository / "part").mkdir()
+    (repository / "node_modules").mkdir()
+    os.rename(repository / "whole", repository / "node_modules" / "whole")
+    os.rename(repository / "node_modules" / "whole" / "HEAD", repository / "part" / "HEAD")
+    (repository / "part" / "commondir").write_text(f"{repository}/node_modules/whole\n")
+    seen = found(repository)
+    assert {"part/commondir", "node_modules/whole/config"} <= seen["closed"]
+
+
+def test_what_a_link_in_the_index_leads_to_is_protected(repository):
+    """Git enters it: that the directory has become a link counts as a change only."""
+    git(repository, "init", "-q", repository / "node_modules" / "p")
+    named(repository, "sub")
+    (repository / "sub").symlink_to("node_modules/p")
+    seen = found(repository)
+    assert "node_modules/p/.git/config" in seen["closed"]
+    assert seen["notes"] == (f"links can't be protected: {repository}/sub",)
+
+
+def test_nothing_outside_is_looked_at_because_an_index_or_a_link_names_it(repository, tmp_path):
+    for name in ("a", "b", "c"):
+        git(repository, "init", "-q", tmp_path / name)
+        (repository / name).mkdir()
+    (repository / "b" / ".git").symlink_to(tmp_path / "b" / ".git")
+    (repository / "c" / ".git").write_text(f"gitdir: {tmp_path}/c/.git\n")
+    named(repository, "link")
+    (repository / "link").symlink_to(tmp_path / "a")
+    assert not [path for path in guard.look(str(repository)).mounts if not path.startswith(f"{repository}/")]
+
+
+def test_links_that_appear_or_are_made_anew_are_news(repository):
+    (repository / "sub").mkdir()
+    before = guard.look(str(repository))
+    links = [repository / "sub" / name for name in (".vscode", ".envrc", ".git")]
+    for link in links:
+        link.symlink_to("../other")
+    first = guard.look(str(repository))
+    assert guard.news(before, first) == sorted(map(str, links))
+    assert guard.news(first, guard.look(str(repository))) == []
+    for _ in range(3):
+        links[0].unlink()
+        links[0].symlink_to("../elsewhere")
+        assert guard.news(first, guard.look(str(repository))) == [str(links[0])]
+
+
+def test_how_much_of_indexes_is_looked_at_is_bounded(repository):
+    index = repository / ".git" / "index"
+    named(repository, *(f"n{number}" for number in range(20)))
+    note = f"not all of this can be read, so nested repositories that it names may be unprotected: {index}"
+    assert guard.look(str(repository)).notes == ()
+    assert guard.look(str(repository), bounds=Bounds(gitlinks=19)).notes == (note,)
+    assert guard.look(str(repository), bounds=Bounds(index_bytes=500)).notes == (note,)
+    for number in range(40):
+        git(repository, "init", "-q", repository / "node_modules" / f"r{number}")
+        named(repository, f"node_modules/r{number}")
+    seen = guard.look(str(repository))
+    assert len(seen.mounts) < 350
+    assert any("too much" in note for note in seen.notes)
+    os.rename(index, repository / "index")
+    index.symlink_to("../index")
+    assert guard.look(str(repository)).notes == (note,)
+
+
+def test_links_without_an_end_and_odd_names_are_no_error(repository):
+    (repository / "l0").symlink_to("l0")
+    for number in range(1, 1500):
+        (repository / f"l{number}").symlink_to(f"l{number - 1}")
+    for number, text in enumerate(
+        [b"gitdir: ../l1499", b"gitdir: a\0b", b"gitdir: ", b"gitdir: \xff", b"gitdir: ..", b"x"]
+    ):
+        (repository / f"d{number}").mkdir()
+        (repository / f"d{number}" / ".git").write_bytes(text)
+    (repository / "e").mkdir()
+    (repository / "e" / ".git").symlink_to("../l1499")
+    named(repository, "l1499")
+    seen = found(repository)
+    assert {f"d{number}/.git" for number in range(6)} <= seen["closed"]
+
+
+@pytest.mark.parametrize(
+    "name", ["modules", "worktrees", "info", "hooks", "commondir", "HEAD", "modules/x", "index", "config"]
+)
+@pytest.mark.parametrize("kind", ["fifo", "file"])
+@pytest.mark.parametrize("where", [".git", "sub/.git"])
+def test_what_is_no_directory_or_no_file_is_no_error(repository, where, name, kind):
+    git(repository, "init", "-q", repository / "sub")
+    place = repository / where / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    (os.mkfifo if kind == "fifo" else Path.touch)(place)
+    seen = found(repository)
+    if name in {"modules", "worktrees", "info", "hooks", "commondir", "config"}:
+        assert f"{where}/{name}" in seen["closed"]
+    assert "sub/.git" in seen["kept"]
+    assert f"{where}/worktrees" in seen["missing"] | seen["closed"]
 
 
 def test_a_guard_survives_the_daemon(repository):
@@ -272,3 +502,238 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
     with contextlib.suppress(subprocess.CalledProcessError):
         git(repository, "status")
     assert (repository / ".git" / "MARK").exists()
+
+
+@pytest.fixture
+def remembered(repository, monkeypatch):
+    """A repository with a tracked `mcp.json`, what is protected in it, and which helpers were run for it."""
+    (repository / ".cursor").mkdir()
+    (repository / ".cursor" / "mcp.json").write_text("{}")
+    git(repository, "add", ".")
+    runs, run = [], errand.run
+
+    async def counted(*arguments):
+        runs.append(arguments)
+        return await run(*arguments)
+
+    monkeypatch.setattr(errand, "run", counted)
+    return repository, guard.look(str(repository)), runs
+
+
+def a_fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link_to_a_fifo(path):
+    os.mkfifo(path.with_name("elsewhere"))
+    path.unlink()
+    path.symlink_to("elsewhere")
+
+
+def a_directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+def too_large(path):
+    os.truncate(path, 65 << 20)
+
+
+@pytest.mark.parametrize("name", ["index", "HEAD"])
+@pytest.mark.parametrize(
+    "spoil", [a_fifo, a_link_to_a_fifo, a_directory, too_large, os.unlink], ids=lambda kind: kind.__name__
+)
+async def test_git_is_not_asked_where_the_index_or_head_is_no_file_of_bearable_size(remembered, spoil, name):
+    repository, seen, runs = remembered
+    spoil(repository / ".git" / name)
+    await Git({}).forget_size(host.Bubblewrap("/nonexistent", (0, 8, 0)), str(repository), ".cursor/mcp.json", seen)
+    assert runs == []
+
+
+@pytest.mark.parametrize("name", ["packed-refs", "objects/info/alternates"])
+async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, monkeypatch, name):
+    repository, seen, runs = remembered
+    bubblewrap = host.find_bubblewrap()
+    if bubblewrap is None or host.sandbox_obstacle(bubblewrap) is not None:
+        pytest.skip("no sandbox can be made here")
+    monkeypatch.setattr("substrat.daemon.git._INDEX_PATIENCE_S", 0.3)
+    place = repository / ".git" / name
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    os.mkfifo(place)
+    for path in seen.missing:
+        standins.make(path)
+    await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    assert [run[-1] for run in runs] == [0.3]
+
+
+def a_link(path):
+    os.symlink("/etc/passwd", path)
+
+
+def nothing(_):
+    pass
+
+
+@pytest.mark.parametrize("kind", [os.mkdir, os.mkfifo, a_link, nothing], ids=lambda kind: kind.__name__)
+def test_nothing_that_is_no_file_leaves_a_descriptor_open(tmp_path, kind):
+    before = os.listdir("/proc/self/fd")
+    kind(tmp_path / "thing")
+    place = TurnPlace(str(tmp_path))
+    kind(place.guard)
+    kind(place.form)
+    assert nofollow.read_small(str(tmp_path / "thing"), 100) is None
+    assert not place.read_guard()
+    assert place.read_form() is None
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_cannot_be_opened_for_want_of_descriptors_is_not_taken_for_missing(repository):
+    """Otherwise it would go unprotected."""
+    nested = repository / "nested"
+    nested.mkdir()
+    git(nested, "init", "-q")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    seen = guard.look(str(repository))
+    gaps = []
+    while not gaps or gaps[-1] < highest:
+        gaps.append(os.dup(0))
+    highest = gaps[-1]
+    refused = 0
+    try:
+        for room in range(1, 12):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + room, limits[1]))
+            try:
+                found = guard.look(str(repository))
+            except DescriptorsUsedUp:
+                refused += 1
+            else:
+                assert found == seen
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for gap in gaps:
+            os.close(gap)
+    assert refused
+
+
+def test_what_configurations_name_is_looked_up_to_a_bound(repository):
+    """An agent's own nested repositories count, so their number and size are its to choose."""
+    settings = "[alias]\n" + "".join(f"\ta{number} = !./p{number}\n" for number in range(600))
+    (repository / ".git" / "config").write_text(settings)
+    seen = guard.look(str(repository))
+    assert len(seen.unsettled) <= 512
+    assert any(".git/config" in note for note in seen.notes if note.startswith("too much"))
+
+
+def test_a_program_named_from_the_worktrees_top_is_protected(repository):
+    (repository / "tools").mkdir()
+    (repository / "tools" / "monitor").write_text("")
+    for value in ("$(git rev-parse --show-toplevel)/tools/monitor", "$PWD/tools/monitor"):
+        git(repository, "config", "core.fsmonitor", value)
+        assert "tools/monitor" in found(repository)["closed"]
+
+
+def settings_told(repository, text):
+    with open(repository / ".git" / "config", "a") as file:
+        file.write(text)
+    return [name for name, _ in guard.look(str(repository)).unsettled]
+
+
+TOLD = {
+    "a module": ('[filter "n"]\n\tclean = python3 -m nbstripout\n', "filter.n.clean"),
+    "beside a script": ('[filter "x"]\n\tclean = python3 tools/clean.py\n', "filter.x.clean"),
+    "not there": ('[difftool "meld"]\n\tpath = tools/meld\n', "difftool.meld.path"),
+    "a value": ("[something]\n\tnew = tools/new\n", "something.new"),
+    "nested": ("[filter \"x\"]\n\tclean = sh -c 'tools/new %f'\n", "filter.x.clean"),
+}
+
+
+@pytest.mark.parametrize(("text", "name"), TOLD.values(), ids=TOLD)
+def test_what_git_would_run_of_the_workspace_is_told(repository, text, name):
+    (repository / "tools").mkdir()
+    (repository / "tools" / "clean.py").write_text("import json\n")
+    assert settings_told(repository, text) == [name]
+
+
+def test_a_program_of_a_setting_that_no_table_names_is_read_only(repository):
+    (repository / "tools").mkdir()
+    (repository / "tools" / "meld").write_text("#!/bin/sh\n")
+    text = '[difftool "meld"]\n\tpath = tools/meld\n[lfs "customtransfer.x"]\n\tpath = tools/meld\n'
+    assert settings_told(repository, text) == []
+    assert str(repository / "tools" / "meld") in guard.look(str(repository)).closed
+
+
+ORDINARY = """
+[remote "origin"]
+	url = https://example.invalid/a/b.git
+	fetch = +refs/heads/*:refs/remotes/origin/*
+	gh-resolved = base
+	promisor = true
+	partialclonefilter = blob:none
+[branch "feature/x"]
+	remote = origin
+	merge = refs/heads/feature/x
+	base = origin/main
+[user]
+	name = A B
+	email = a@b.invalid
+	signingkey = ~/.ssh/id.pub
+[gpg]
+	format = ssh
+[gpg "ssh"]
+	allowedSignersFile = ~/.ssh/allowed_signers
+[commit]
+	template = .github/template
+[filter "lfs"]
+	clean = git-lfs clean -- %f
+	smudge = git-lfs smudge -- %f
+	process = git-lfs filter-process
+	required = true
+[lfs "https://example.invalid/a/b.git/info/lfs"]
+	access = basic
+[lfs]
+	url = https://example.invalid/lfs
+[submodule "vendor/lib"]
+	url = ../lib.git
+	active = true
+[core]
+	sshCommand = ssh -i ~/.ssh/work -o IdentitiesOnly=yes
+	excludesFile = ~/.gitignore
+	pager = delta --dark
+	worktree = ../../../vendor/lib
+[credential "https://example.invalid"]
+	helper = !/usr/bin/gh auth git-credential
+	useHttpPath = true
+[url "git@example.invalid:"]
+	insteadOf = https://example.invalid/
+[gitflow "prefix"]
+	feature = feature/
+[merge]
+	tool = vimdiff
+[difftool "vscode"]
+	cmd = code --wait --diff $LOCAL $REMOTE
+[mergetool "x"]
+	path = C:/Program Files/Meld/meld.exe
+[merge "mergiraf"]
+	driver = mergiraf merge --git %O %A %B -s %S -x %X -y %Y -p %P
+[diff "jupyternotebook"]
+	command = git-nbdiffdriver diff
+[diff "golang"]
+	xfuncname = "^[ \\t]*(func|type)/x"
+[svn-remote "svn"]
+	fetch = trunk:refs/remotes/origin/trunk
+[alias]
+	lg = log --graph
+	root = !git rev-parse --show-toplevel
+	fix = !sed s/a/b/ x
+[http]
+	proxy = http://127.0.0.1:3128
+[extensions]
+	worktreeConfig = true
+"""
+
+
+def test_an_ordinary_configuration_gives_no_alarm(repository):
+    assert settings_told(repository, ORDINARY) == []

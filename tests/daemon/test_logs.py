@@ -1,7 +1,7 @@
 """The daemon's log: one JSON object a line, or readable lines; secrets in neither."""
 
-import io
 import json
+import os
 import sys
 
 import pytest
@@ -13,19 +13,23 @@ SECRET = "crsr_0123456789abcdef"
 
 
 @pytest.fixture
-def log_to(monkeypatch):
+def log_to(monkeypatch, tmp_path):
     """Configure logging as the daemon does and collect what is written."""
     before = structlog.get_config()
+    files = []
 
     def configure(level="debug", form="json", *, terminal=False, under_systemd=False):
-        written = io.StringIO()
-        written.isatty = lambda: terminal
-        monkeypatch.setattr(sys, "stderr", written)
+        file = (tmp_path / "log").open("w")
+        files.append(file)
+        file.isatty = lambda: terminal
+        monkeypatch.setattr(sys, "stderr", file)
         logs.configure(level, form, under_systemd=under_systemd)
-        return structlog.get_logger("test"), written.getvalue
+        return structlog.get_logger("test"), lambda: (tmp_path / "log").read_text(encoding="utf-8")
 
     yield configure
     structlog.configure(**before)
+    for file in files:
+        file.close()
 
 
 def lines(text):
@@ -130,3 +134,71 @@ def test_what_is_no_secret_stays(log_to):
     assert line["event"] == "the key is missing"
     assert line["path"] == "/home/monkey/donkey"
     assert line["sk"] == "a sk-x"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_an_agents_text_does_nothing_to_who_reads_the_log(log_to, form):
+    log, written = log_to(form=form)
+    log.info("said", text="\x1b[2J\x9bH\u2028\u202e\U000e0041", several=["\u2029"], named={"k\u2029": "\x85"})
+    assert not set("\x1b\x9b\u2028\u202e\U000e0041\u2029\x85") & set(written())
+    assert len(written().splitlines()) == 1
+
+
+@pytest.fixture
+def piped(monkeypatch):
+    """Configure logging as the daemon does, to a pipe; gives the log and the pipe's reading end."""
+    before = structlog.get_config()
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as file, os.fdopen(reading, "rb", buffering=0) as pipe:
+        os.set_blocking(reading, False)
+        monkeypatch.setattr(sys, "stderr", file)
+        logs.configure("debug", "json", under_systemd=False)
+        yield structlog.get_logger("test"), pipe
+        assert os.get_blocking(writing), "somebody else may have this end too"
+    structlog.configure(**before)
+
+
+def drain(pipe):
+    found = b""
+    while data := pipe.read(1 << 20):
+        found += data
+    return found.decode()
+
+
+@pytest.mark.parametrize("length", [10, 3000, 30_000])
+def test_a_full_pipe_loses_lines_and_says_how_many(piped, length):
+    log, pipe = piped
+    for number in range(2000):
+        log.info("x" * length, number=number)
+    text = drain(pipe)
+    log.info("there is room")
+    log.info("as before")
+    *whole, told, last, after = lines(text + drain(pipe))
+    assert [line["number"] for line in whole] == list(range(len(whole)))
+    assert 0 < len(whole) < 2000
+    assert (told["event"], told["level"]) == (f"{2000 - len(whole)} lines of the log were lost", "warning")
+    assert (last["event"], after["event"]) == ("there is room", "as before")
+
+
+def test_a_reader_that_has_gone(piped):
+    log, pipe = piped
+    pipe.close()
+    for _ in range(3):
+        log.info("something happened")
+
+
+def test_a_log_on_a_full_disk(monkeypatch):
+    before = structlog.get_config()
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        logs.configure("debug", "json", under_systemd=False)
+        structlog.get_logger("test").info("something happened")
+    structlog.configure(**before)
+
+
+def test_no_standard_error_at_all(monkeypatch):
+    before = structlog.get_config()
+    monkeypatch.setattr(sys, "stderr", None)
+    logs.configure("debug", "auto", under_systemd=False)
+    structlog.get_logger("test").info("something happened")
+    structlog.configure(**before)

@@ -160,3 +160,17 @@ def test_a_family_has_an_end(new_house):
     house.fall("other")
     house.spawn("more", "task", parent="grandkid")
     house.spawn("stranger")
+
+
+def test_a_reminder_that_is_due_on_a_full_disk_is_told_later(house):
+    reminders = Reminders(house.registry)
+    house.spawn("bob")
+    reminders.add(house.agent("bob"), "stretch", 10.0)
+    house.clock.time += 20
+    house.store.failing = True
+    reminders.tell_due()
+    assert house.runner.admissions[-1] > house.clock.time
+    house.store.failing = False
+    reminders.tell_due()
+    assert house.state("bob") == "running"
+    assert "stretch" in house.prompt("bob")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.records import Process
-from substrat.daemon import process
+from substrat.daemon import descriptors, process
 
 PATIENCE = 20
 LOOK = """
@@ -113,7 +113,7 @@ async def test_any_descriptors_end_up_in_their_places(tmp_path, numbers):
     script = f"""
 import os, sys
 sys.path[:] = {sys.path!r}
-from substrat.daemon import process
+from substrat.daemon import descriptors, process
 paths = [{str(tmp_path)!r} + "/" + name for name in ("stdin", "stdout", "stderr", "status")]
 open(paths[0], "w").write("prompt")
 opened = [os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC) for p in paths]
@@ -139,7 +139,7 @@ def test_inherited_descriptors_are_made_private():
     descriptor = os.open("/dev/null", os.O_RDONLY)
     try:
         os.set_inheritable(descriptor, True)
-        process.keep_descriptors_private()
+        descriptors.keep_private()
         assert not os.get_inheritable(descriptor)
     finally:
         os.close(descriptor)
@@ -151,6 +151,33 @@ def test_bytes_to_read_from_a_descriptor(data):
     assert not os.get_inheritable(descriptor)
     with open(descriptor, "rb") as file:
         assert file.read() == data
+
+
+LIMITED = """
+import resource, sys
+sys.path[:] = {path!r}
+from substrat.daemon import process
+from substrat.errors import LimitReached
+resource.setrlimit(resource.RLIMIT_AS, {limit})
+try:
+    process.prepare_daemon()
+except LimitReached as problem:
+    print(problem.message)
+print(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE))
+"""
+
+
+@pytest.mark.parametrize("hard", [8 << 30, resource.RLIM_INFINITY])
+async def test_a_soft_limit_of_address_space_is_raised_and_core_dumps_are_forbidden(hard):
+    source = LIMITED.format(path=sys.path, limit=(1 << 30, hard))
+    done = await trio.run_process([sys.executable, "-c", source], capture_stdout=True)
+    assert done.stdout.decode() == f"{hard} (1, 1)\n"
+
+
+async def test_too_little_address_space_is_refused_with_the_remedy():
+    source = LIMITED.format(path=sys.path, limit=(1 << 30, 1 << 30))
+    done = await trio.run_process([sys.executable, "-c", source], capture_stdout=True)
+    assert b"1024 MiB of address space and needs 4096: start it without a limit (`ulimit -v unlimited`" in done.stdout
 
 
 def test_there_may_be_many_descriptors():

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from substrat.core.names import AllowList
 from substrat.daemon import carrier, sockets
 from substrat.daemon.proxy import Proxy
+from tests.certificate import certificate
 
 DEEP = float(os.environ.get("SUBSTRAT_MODEL_DEPTH", "1"))
 PATIENCE = 20
@@ -33,6 +34,7 @@ class Scene:
         self.got = []
         self.port = 0
         self.proxy = None
+        self.serving = None
 
     async def resolve(self, name, _port):
         if name not in self.addresses:
@@ -64,6 +66,9 @@ class Scene:
             return said
 
     async def echo(self, stream):
+        if self.serving is not None:
+            await self.serving(stream)
+            return
         with contextlib.suppress(trio.BrokenResourceError):
             async for piece in stream:
                 self.got.append(bytes(piece))
@@ -282,3 +287,142 @@ def test_it_serves_on_whatever_comes(tmp_path_factory, disturbances):
             assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in place.told)
 
     trio.run(main)
+
+
+# What is said in a tunnel
+
+CONNECT = b"CONNECT a.test:PORT HTTP/1.1\r\n\r\n"
+
+
+BEFORE_A_HELLO = {
+    "warning": b"\x15\3\1\0\2\1\0", "warning, any version": b"\x15\x0f\xff\0\2\1\0", "heartbeat": b"\x18\3\3\0\0",
+    "empty": b"\x16\3\1\0\0", "ciphers": b"\x14\3\3\0\1\1", "data": b"\x17\3\3\0\0", "SSLv2": b"\x80\x2e\1\3\1",
+    "proxy": b"PROXY UNKNOWN\r\n", "proxy 2": b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+}  # fmt: skip
+
+
+async def end_of(stream):
+    """Wait for a stream's end, whatever comes before it; true when it has come."""
+    with contextlib.suppress(trio.BrokenResourceError):
+        while await stream.receive_some():
+            pass
+    return True
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+@pytest.mark.parametrize("first", BEFORE_A_HELLO.values(), ids=BEFORE_A_HELLO)
+async def test_nothing_stands_before_a_hello(path, first, in_pieces):
+    async with scene(path) as place:
+        data = first + hello("b.test")
+        if not in_pieces:
+            assert (await place.ask(CONNECT + data)).removesuffix(b"<reset>").endswith(b"established\r\n\r\n")
+        else:
+            async with await trio.open_unix_socket(str(path)) as stream:
+                await stream.send_all(CONNECT.replace(b"PORT", str(place.port).encode()))
+                assert b"200" in await stream.receive_some()
+                with contextlib.suppress(trio.BrokenResourceError):
+                    for byte in data:
+                        await stream.send_all(bytes([byte]))
+                        await trio.testing.wait_all_tasks_blocked(0.001)
+                assert await end_of(stream)
+        assert place.denied == ["a.test:PORT: its TLS handshake can't be read"]
+        got = b"".join(place.got)
+        assert first not in got
+        assert b"b.test" not in got
+
+
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-x\r\n", b"\r\n", b"P", b"PRO", b"\x80", b"\x17", b"\xff\xfb", b"\0\0\0\x08\x04\xd2\x16\x2f"]
+)
+async def test_other_protocols_go_on_however_little_is_said_first(path, said):
+    async with scene(path) as place:
+        async with await trio.open_unix_socket(str(path)) as stream:
+            await stream.send_all(CONNECT.replace(b"PORT", str(place.port).encode()))
+            assert b"200" in await stream.receive_some()
+            await stream.send_all(said)
+            assert await stream.receive_some() == said
+            await stream.send_all(b"and more")
+            assert await stream.receive_some() == b"and more"
+        assert place.denied == []
+
+
+class Frontend:
+    """A server for several names, as a shared one is, that notes which were asked for."""
+
+    def __init__(self, directory, curve):
+        self.names = []
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate(directory))
+        if curve:
+            self.context.set_ecdh_curve(curve)
+        self.context.sni_callback = lambda _, name, __: self.names.append(name)
+
+    async def serve(self, stream):
+        encrypted = trio.SSLStream(stream, self.context, server_side=True)
+        with contextlib.suppress(trio.BrokenResourceError, ssl.SSLError):
+            await encrypted.send_all(b"hi " + await encrypted.receive_some())
+
+
+@pytest.mark.parametrize("curve", [None, "secp384r1"], ids=["at once", "asked for a second hello"])
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_real_handshake(path, tmp_path, curve, newest):
+    frontend = Frontend(tmp_path, curve)
+    async with scene(path) as place:
+        place.serving = frontend.serve
+        async with await trio.open_unix_socket(str(path)) as stream:
+            await stream.send_all(CONNECT.replace(b"PORT", str(place.port).encode()))
+            assert b"200" in await stream.receive_some()
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode, context.maximum_version = False, ssl.CERT_NONE, newest
+            encrypted = trio.SSLStream(stream, context, server_hostname="a.test")
+            await encrypted.send_all(b"me")
+            assert await encrypted.receive_some() == b"hi me"
+        assert place.denied == []
+        assert set(frontend.names) == {"a.test"}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_the_second_hello_has_to_agree_too(path, tmp_path, at_once):
+    """A client that offers no key the server takes is asked again, and may name another server then."""
+    frontend = Frontend(tmp_path, "secp384r1")
+    async with scene(path) as place:
+        place.serving = frontend.serve
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        came, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(came, said, server_hostname="a.test")
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        first = said.read()
+        async with await trio.open_unix_socket(str(path)) as stream:
+            await stream.send_all(CONNECT.replace(b"PORT", str(place.port).encode()))
+            assert b"200" in await stream.receive_some()
+            await stream.send_all(first + (first.replace(b"a.test", b"b.test") if at_once else b""))
+            with contextlib.suppress(trio.BrokenResourceError):
+                came.write(await stream.receive_some())
+            if not at_once:
+                with pytest.raises(ssl.SSLWantReadError):
+                    client.do_handshake()
+                await stream.send_all(said.read().replace(b"a.test", b"b.test"))
+            assert await end_of(stream)
+        assert place.denied == ["a.test:PORT: its TLS handshake names b.test instead"]
+        assert frontend.names == ["a.test"]
+
+
+async def test_a_server_that_takes_a_second_hello_for_what_it_says(path, tmp_path):
+    """The control of the test above: without the carrier the same server is asked for the other name."""
+    frontend = Frontend(tmp_path, "secp384r1")
+    client_end, server_end = trio.testing.lockstep_stream_pair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    came, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(came, said, server_hostname="a.test")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(frontend.serve, server_end)
+        for _ in range(2):
+            with pytest.raises(ssl.SSLWantReadError):
+                client.do_handshake()
+            await client_end.send_all(said.read().replace(b"a.test", b"b.test") if frontend.names else said.read())
+            came.write(await client_end.receive_some())
+        nursery.cancel_scope.cancel()
+    assert "b.test" in frontend.names

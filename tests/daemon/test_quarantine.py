@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from substrat.core.lifecycle import Phase
+from substrat.core.lifecycle import LIVE_PHASES, Phase
 from substrat.core.records import Item, ItemKind, Outcome, Process, Turn
 from substrat.daemon.quarantine import set_aside
 from substrat.daemon.store import EventRow, Store
@@ -117,7 +117,8 @@ def test_sound_rows_stay(store, new_agent):
         for phase in Phase:
             agent = new_agent(phase=phase)
             store.save_agent(agent)
-            store.save_turn(Turn(f"t-{phase}", agent.id, 1, 1.0, Process(5, 0, "ended")))
+            outcome = None if phase in LIVE_PHASES else Outcome.SUCCESS
+            store.save_turn(Turn(f"t-{phase}", agent.id, 1, 1.0, Process(5, 0, "ended"), outcome=outcome))
             store.add_item(Item(0, agent.id, ItemKind.MESSAGE, "substrat", "substrat", "", 1.0))
     before = store.agents()
     assert set_aside(store, NOW) == []

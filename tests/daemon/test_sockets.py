@@ -1,10 +1,13 @@
 """Unix sockets: at any path length, with the right mode, lines within bounds, one broken connection harming none."""
 
+import errno
 import os
+import resource
 import socket
 import stat
 
 import pytest
+import structlog
 import trio
 import trio.testing
 
@@ -50,6 +53,57 @@ async def test_the_mode_is_the_one_given_whatever_the_umask(tmp_path, mode):
         assert os.umask(0o077) == 0o077
     finally:
         os.umask(before)
+
+
+def sending(count):
+    """A socket on which a message with so many descriptors arrives."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(count)]
+        socket.send_fds(theirs, [b"x"], opened)
+        for descriptor in opened:
+            os.close(descriptor)
+    return trio.socket.from_stdlib_socket(ours)
+
+
+async def test_descriptors_are_received_close_on_exec():
+    with sending(6) as ours:
+        received = await sockets.receive_descriptors(ours, 6)
+        assert len(received) == 6
+        for descriptor in received:
+            assert not os.get_inheritable(descriptor)
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("count", [4, 5, 200])
+async def test_descriptors_beyond_those_expected_are_closed(count):
+    """Rounded up, the space for three is that for four; the kernel drops what doesn't fit at all."""
+    with sending(count) as ours:
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(OSError, match="too long") as caught:
+            await sockets.receive_descriptors(ours, 3)
+        assert caught.value.errno == errno.EMSGSIZE
+        assert os.listdir("/proc/self/fd") == before
+
+
+async def test_descriptors_for_which_there_is_no_room_are_a_shortage():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with sending(20) as ours:
+        opened = os.listdir("/proc/self/fd")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, opened)) + 5, before[1]))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                await sockets.receive_descriptors(ours, 20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert os.listdir("/proc/self/fd") == opened
+
+
+async def test_a_channel_that_is_closed_brings_no_descriptors():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.close()
+    with trio.socket.from_stdlib_socket(ours) as end:
+        assert await sockets.receive_descriptors(end, 3) == []
 
 
 async def test_a_socket_that_a_dead_daemon_left_is_replaced(tmp_path):
@@ -119,7 +173,7 @@ async def test_a_line_over_the_limit(tmp_path):
 
 
 async def test_what_breaks_in_one_connection_ends_that_one(tmp_path):
-    async def serve(stream):
+    async def serve(stream, _greeted):
         word = await stream.receive_some()
         if word == b"break":
             raise ValueError("broken")
@@ -145,8 +199,9 @@ async def test_what_breaks_in_one_connection_ends_that_one(tmp_path):
 async def test_more_connections_than_allowed_wait(tmp_path):
     served = []
 
-    async def serve(stream):
+    async def serve(stream, greeted):
         served.append(await stream.receive_some())
+        greeted()
         await stream.send_all(b"seen")
         await stream.receive_some()
 
@@ -165,6 +220,55 @@ async def test_more_connections_than_allowed_wait(tmp_path):
                 assert await second.receive_some() == b"seen"
             nursery.cancel_scope.cancel()
     assert served == [b"1", b"2"]
+
+
+async def echo(stream, greeted):
+    while word := await stream.receive_some():
+        if word != b"half":
+            greeted()
+        await stream.send_all(word)
+
+
+async def exchange(client, word):
+    await client.send_all(word)
+    return await client.receive_some()
+
+
+@pytest.fixture
+async def accepting(tmp_path, nursery):
+    """Accept two connections at a socket; gives what connects to it."""
+    path = str(tmp_path / "s")
+    nursery.start_soon(sockets.accept_forever, sockets.listen(path, 0o600), 2, echo)
+    return lambda: connect(path)
+
+
+async def test_a_connection_that_does_not_greet_is_closed(accepting, autojump_clock):
+    began = trio.current_time()
+    async with await accepting() as silent, await accepting() as good:
+        assert await exchange(silent, b"half") == b"half"
+        assert await exchange(good, b"whole") == b"whole"
+        assert await silent.receive_some() == b""
+        assert sockets.GREETING_SECONDS <= trio.current_time() - began < sockets.GREETING_SECONDS + 2
+        assert await exchange(good, b"again") == b"again"
+        await trio.sleep(10 * sockets.GREETING_SECONDS)
+        assert await exchange(good, b"again") == b"again"
+
+
+async def test_the_oldest_that_has_not_greeted_makes_room(accepting):
+    warnings = []
+    with structlog.testing.capture_logs(processors=[lambda *given: warnings.append(given[2]) or given[2]]):
+        async with await accepting() as good, await accepting() as first:
+            assert await exchange(good, b"whole") == b"whole"
+            assert await exchange(first, b"half") == b"half"
+            async with await accepting() as second:
+                assert await exchange(second, b"half") == b"half"
+                assert await first.receive_some() == b""
+                async with await accepting() as third:
+                    assert await exchange(third, b"whole") == b"whole"
+                    assert await second.receive_some() == b""
+                    assert await exchange(good, b"again") == b"again"
+    (told,) = [one for one in warnings if one["log_level"] == "warning"]
+    assert (told["event"], told["limit"], told["pid_of_oldest"]) == ("all connections are taken", 2, os.getpid())
 
 
 def passed(**environ):

@@ -347,3 +347,60 @@ def test_the_kinds_of_items(house):
     house.finish("kid")
     (item,) = house.store.items_of_turn(house.turn("boss").id)
     assert (item.kind, item.sender) == (ItemKind.MESSAGE, SYSTEM)
+
+
+# Shared directories
+
+
+HAS_LESS = {"network": Network.NONE}
+HAS_MORE = {"network": Network.HOST}
+
+
+def test_who_shares_a_directory_is_told(house):
+    house.spawn("bob", **HAS_MORE)
+    assert house.told("bob", "workspace:shared") == []
+    anna = house.spawn("anna", **HAS_LESS)
+    ((_, text),) = house.told("anna", "workspace:shared")
+    assert text.startswith("shares /w with bob (the network host): ")
+    assert [(found.other.name, found.path) for found in house.supervisor.shared(anna)] == [("bob", "/w")]
+    house.spawn("carl", **HAS_LESS, workspace="/elsewhere")
+    assert house.told("carl", "workspace:shared") == []
+
+
+def test_a_child_shares_with_its_parent_and_only_a_difference_is_told(house):
+    house.spawn("bob", "x", **HAS_MORE)
+    house.spawn("same", parent="bob")
+    assert house.told("same", "workspace:shared") == []
+    house.spawn("less", parent="bob", **HAS_LESS)
+    ((_, text),) = house.told("less", "workspace:shared")
+    assert "bob (the network host)" in text
+
+
+@pytest.mark.parametrize("parent", [None, "bob"])
+def test_different_networks_can_be_forbidden(new_house, parent):
+    house = new_house(sandbox={"shared_networks": False})
+    house.spawn("bob", "x", **HAS_MORE)
+    with pytest.raises(PolicyDenied, match=r"sandbox\.shared_networks is false"):
+        house.spawn("anna", parent=parent, **HAS_LESS)
+    house.spawn("carl", parent=parent, **HAS_MORE)
+    assert {agent.name for agent in house.registry.agents} == {"bob", "carl"}
+
+
+@pytest.mark.parametrize(("first", "second"), [("/w", "/w/sub"), ("/w/sub", "/w")])
+@pytest.mark.parametrize("less_first", [True, False])
+def test_who_has_less_is_not_beside_the_rules_of_who_has_more(house, first, second, less_first):
+    rights = [HAS_LESS, HAS_MORE] if less_first else [HAS_MORE, HAS_LESS]
+    house.spawn("bob", workspace=first, **rights[0])
+    with pytest.raises(PolicyDenied, match="which has less than"):
+        house.spawn("anna", workspace=second, **rights[1])
+    house.supervisor.end("bob")
+    house.spawn("anna", workspace=second, **rights[1])
+    assert house.told("anna", "workspace:shared") == []
+
+
+def test_nested_workspaces_with_the_same_rights_are_told(house):
+    house.spawn("bob", workspace="/w", **HAS_LESS)
+    house.spawn("anna", workspace="/w/sub", **HAS_LESS)
+    assert house.told("anna", "workspace:shared") == [
+        ("workspace:shared", "shares /w/sub with bob: each can change the other's files")
+    ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.spec import Network
 from substrat.core.lifecycle import Phase
-from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Restore, Session, Turn
+from substrat.core.records import Item, ItemKind, Outcome, Policy, Process, Session, Turn, abridged
 from substrat.daemon.database import StateDamaged
 from substrat.daemon.schema import SCHEMA_VERSION
 from substrat.daemon.store import READ_IN_TOOL, EventRow, Store
@@ -24,52 +24,6 @@ def reopened(store):
     store.close()
     store.__init__(store._path)
     return store
-
-
-# Migrations
-
-
-V1 = """
-CREATE TABLE agents (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, phase TEXT NOT NULL, workspace TEXT NOT NULL, model TEXT NOT NULL,
-    network TEXT NOT NULL, parent TEXT, created_at REAL NOT NULL, session_id TEXT, session_stored INTEGER NOT NULL,
-    status TEXT NOT NULL, attempts INTEGER NOT NULL, retry_at REAL
-) STRICT;
-INSERT INTO agents VALUES ('a','bob','idle','/w','auto','host',NULL,1.0,NULL,0,'',0,NULL);
-CREATE TABLE turns (
-    id TEXT PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL, started_at REAL NOT NULL, pid INTEGER,
-    start_time INTEGER, boot_id TEXT, offset INTEGER NOT NULL, stop TEXT, reported INTEGER NOT NULL, outcome TEXT,
-    ended_at REAL, exit_code INTEGER, result TEXT, usage TEXT, error TEXT, UNIQUE (agent, number)
-) STRICT;
-CREATE TABLE events (
-    cursor INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, turn TEXT, time REAL NOT NULL, kind TEXT NOT NULL,
-    text TEXT, offset INTEGER, length INTEGER, checksum INTEGER
-) STRICT;
-CREATE TABLE items (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, kind TEXT NOT NULL, sender TEXT NOT NULL,
-    sender_name TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL, turn TEXT
-) STRICT;
-INSERT INTO turns VALUES ('t-1','a',1,1.0,4242,99,'boot',7,NULL,1,'success',5.5,0,'done','{"inputTokens": 3}',NULL);
-PRAGMA user_version=1;
-"""
-"""What the first schema had of agents and turns, with a row each."""
-
-
-def test_the_first_schema_migrates_with_what_it_holds(tmp_path):
-    path = tmp_path / "substrat.db"
-    db = sqlite3.connect(path)
-    db.executescript(V1)
-    db.close()
-    store = Store(str(path))
-    assert store.turn("t-1") == replace(
-        TURN, process=Process(4242, 99, "boot"), offset=7, reported=True, outcome=Outcome.SUCCESS, ended_at=5.5,
-        exit_code=0, result="done", usage={"inputTokens": 3},
-    )  # fmt: skip
-    assert [(agent.name, agent.restore, agent.restored_at) for agent in store.agents()] == [("bob", Restore.HOLD, ())]
-    store.close()
-    db = sqlite3.connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-    db.close()
 
 
 # Round trips
@@ -101,7 +55,7 @@ def test_a_turn_round_trips(store, new_agent, turn):
         store.save_agent(agent)
         store.save_turn(turn)
     assert reopened(store).turn(turn.id) == turn
-    assert store.agents() == [agent]
+    assert store.agents() == [replace(agent, turn=abridged(turn))]
 
 
 def test_an_agent_comes_with_its_newest_turn_and_what_waits(store, new_agent):
@@ -249,8 +203,8 @@ def test_what_a_turn_said_is_found_however_much_others_said_before(store):
 
 def test_a_repeated_call_finds_its_answer(store):
     with store.transaction():
-        store.add_call("a", "t", "c", "answer")
-    assert reopened(store).answered_call("a", "t", "c") == "answer"
+        store.add_call("a", "t", "c", '["answer", false]')
+    assert reopened(store).answered_call("a", "t", "c") == '["answer", false]'
     for other in (("b", "t", "c"), ("a", "u", "c"), ("a", "t", "d")):
         assert store.answered_call(*other) is None
 
@@ -282,20 +236,44 @@ def test_a_forgotten_agent_leaves_nothing_but_its_children(store, new_agent):
     assert store.answered_call(parent.id, "t", "c") is None
 
 
+def test_a_turn_that_is_stored_without_its_result_keeps_it(store):
+    turn = TURNS[3]
+    with store.transaction():
+        store.save_turn(turn)
+        store.save_turn(replace(abridged(turn), stop="ended"))
+    assert store.turn(turn.id) == replace(turn, stop="ended")
+
+
+def test_a_page_of_turns_ends_with_the_one_that_fills_it(store):
+    with store.transaction():
+        for number in range(1, 6):
+            store.save_turn(Turn(f"t{number}", "a", number, 1.0, outcome=Outcome.SUCCESS, result="x" * 10))
+    assert [turn.number for turn in store.turns_after("a", 0, 10, 15)] == [1, 2]
+    assert [turn.number for turn in store.turns_after("a", 2, 10, 0)] == [3]
+    assert [turn.number for turn in store.turns_after("a", 0, 10)] == [1, 2, 3, 4, 5]
+    assert store.turn_number("t4") == 4
+    assert store.turn_number("none") is None
+
+
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=50),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(), max_size=3) | st.none(),
+    st.floats(0, 253402300799),
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(-(2**63) + 1, 2**63 - 1), max_size=3)
+    | st.none(),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_any_values_round_trip(store, new_agent, text, time, usage):
+    words = text.replace("\0", "").replace("..", "")
     turn = Turn("t", "a", 1, time, result=text, error=text, usage=usage)
-    agent = new_agent(id="a", name="n", status=text, model=text, workspace=text, turn=turn)
+    agent = new_agent(id="a", name="n", status=text, model=words, workspace=f"/{words}", turn=turn)
     with store.transaction():
         store.save_agent(agent)
         store.save_turn(turn)
         number = store.add_item(item(text))
-    assert store.agents() == [replace(agent, waiting=len(store.waiting_items("a")))]
+    assert store.agents() == [
+        replace(agent, turn=replace(turn, result=None, usage=None), waiting=len(store.waiting_items("a")))
+    ]
+    assert store.turn("t") == turn
     assert store.waiting_items("a")[-1] == replace(item(text), id=number)
 
 

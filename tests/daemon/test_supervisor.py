@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from substrat.core.lifecycle import Phase
-from substrat.core.records import Outcome, Process, Session
+from substrat.core.records import Outcome, Process, Session, abridged
 from substrat.core.verdict import NOTHING_SEEN, TIME_LIMIT, Verdict
 from substrat.daemon.supervisor import bounded
 from substrat.errors import NotFound, Refused, SessionMissing, WaitTimedOut
@@ -26,7 +26,8 @@ def test_a_turns_life_is_told(house):
     assert house.agent("bob").session == Session(session)
     assert house.turn("bob").reported
     house.finish("bob", "the result", {"inputTokens": 5})
-    turn = house.turn("bob")
+    turn = house.store.turn(house.turn("bob").id)
+    assert abridged(turn) == house.turn("bob")
     assert (turn.outcome, turn.result, turn.usage, turn.exit_code, turn.error) == (
         Outcome.SUCCESS, "the result", {"inputTokens": 5}, 0, None,
     )  # fmt: skip
@@ -142,7 +143,19 @@ def test_news_of_a_turn_nobody_knows_change_nothing(house):
 def test_a_huge_result_is_cut_in_the_record(house):
     house.spawn("bob", "work")
     house.finish("bob", "x" * 5_000_000)
-    assert len(house.turn("bob").result) < 1_100_000
+    assert len(house.store.turn(house.turn("bob").id).result) < 1_100_000
+
+
+def test_a_huge_error_is_cut_in_the_record_and_a_result_is_not_held_in_memory(house):
+    house.spawn("bob", "work")
+    house.fall("bob", errors="x" * 5_000_000)
+    assert len(house.turn("bob").error) < 17_000
+    house.spawn("carl", "work")
+    house.finish("carl", "the result")
+    assert house.turn("carl").result is None
+    house.supervisor.suspend("carl")
+    house.supervisor.end("carl")
+    assert house.store.turn(house.turn("carl").id).result == "the result"
 
 
 # Suspending, interrupting, ending

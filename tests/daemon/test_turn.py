@@ -3,7 +3,6 @@
 import contextlib
 import os
 import select
-import shutil
 import signal
 import time
 
@@ -11,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from sandbox import host
 from substrat.core.records import Process
 from substrat.core.verdict import TIME_LIMIT
 from substrat.daemon import process
@@ -57,12 +57,12 @@ class Books:
         self._write()
         self.spawned.append(started)
 
-    def turn_lines(self, _turn, lines, offset):
+    def turn_lines(self, _turn, lines, offset, *, urgent=False):
         self._write()
         self.lines += [line for line, _ in lines]
         self.offset = offset
 
-    def turn_truncated(self, _turn, size, expected):
+    def turn_truncated(self, _turn, size, expected, *, urgent=False):
         self._write()
         self.truncated.append((size, expected))
 
@@ -70,7 +70,7 @@ class Books:
         self._write()
         self.limits.append(limit)
 
-    def turn_note(self, _turn, kind, text):
+    def turn_note(self, _turn, kind, text, *, holds_up_end=False):
         self._write()
         self.notes.append((kind, text))
 
@@ -107,7 +107,7 @@ class Bench:
         """Say how a script is started; `$GATE` is a pipe that it can wait at."""
         command = ("/bin/sh", "-c", script)
         if sandboxed:
-            command = (shutil.which("bwrap"), *options, *NOTHING_ELSE.format(work=self.directory).split(), *command)
+            command = (host.find_bubblewrap().path, *options, *NOTHING_ELSE.format(work=self.directory).split(), *command)
 
         async def prepared():
             return Launch(command, {"PATH": "/usr/bin:/bin", "GATE": self.gate, "OUT": self.place.stdout}, b"")
@@ -138,7 +138,7 @@ async def bench(tmp_path):
 
 @pytest.fixture
 def real_bwrap():
-    if shutil.which("bwrap") is None:
+    if host.find_bubblewrap() is None:
         pytest.skip("there is no bubblewrap")
 
 

@@ -1,11 +1,14 @@
 """inotify: every change is told to those who watch the directory, and to nobody else."""
 
 import contextlib
+import os
+import tempfile
+from pathlib import Path
 
 import pytest
 import trio
 
-from substrat.daemon.watch import Change, Watcher
+from substrat.daemon.watch import DROPPED, Change, EntryChange, EntryWatcher, Watcher
 
 PATIENCE = 20
 
@@ -135,3 +138,52 @@ async def test_odd_names(tmp_path, name):
         with watcher.watching(str(tmp_path / name)) as change:
             append(tmp_path / name / ("y" * 255))
             await comes(change)
+
+
+# Names
+
+
+@pytest.fixture
+def entries():
+    watcher = EntryWatcher()
+    yield watcher
+    watcher.close()
+
+
+def test_a_name_that_is_made_removed_and_renamed_is_told_once(tmp_path, entries):
+    number = entries.watch(str(tmp_path))
+    for make in (
+        (tmp_path / "a").touch,
+        (tmp_path / "a").unlink,
+        (tmp_path / "a").mkdir,
+        lambda: (tmp_path / "a").rename(tmp_path / "other"),
+        lambda: (tmp_path / "other").rename(tmp_path / "a"),
+    ):
+        make()
+        (tmp_path / "b").touch()
+        assert entries.changes({b"a"}) == {EntryChange(number, b"a")}
+        (tmp_path / "b").unlink()
+        assert entries.changes({b"a"}) == set()
+
+
+def test_what_is_no_change_of_a_name_is_not_told(tmp_path, entries):
+    (tmp_path / "a").touch()
+    entries.watch(str(tmp_path))
+    os.chmod(tmp_path / "a", 0o700)
+    os.utime(tmp_path / "a")
+    append(tmp_path / "a")
+    assert entries.changes({b"a"}) == set()
+
+
+def test_more_changes_than_the_kernel_keeps_are_told_as_such(entries):
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if most > 100_000:
+        pytest.skip("it keeps too many here for a test")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        number = entries.watch(directory)
+        for _ in range(most // 2 + 1):
+            os.mkdir(f"{directory}/a")
+            os.rmdir(f"{directory}/a")
+        assert entries.changes({b"a"}) == {EntryChange(number, b"a"), DROPPED}
+        os.mkdir(f"{directory}/a")
+        assert entries.changes({b"a"}) == {EntryChange(number, b"a")}

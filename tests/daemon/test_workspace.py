@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.spec import Bind
 from substrat.core.cursor import chats_folder
-from substrat.daemon import workspace
+from substrat.daemon import nofollow, sources, workspace
 from substrat.daemon.places import AgentPlace, Places
 from substrat.daemon.workspace import User
 from substrat.errors import WorkspaceUnusable
@@ -256,6 +257,56 @@ def test_a_cursor_directory_that_is_a_link_is_not_followed(work, tmp_path):
     with pytest.raises(OSError, match=r".*") as refused:
         copy(work / ".cursor", tmp_path)
     assert refused.value.errno in {errno.ELOOP, errno.ENOTDIR}
+
+
+def test_a_link_on_the_way_to_a_cursor_directory_is_not_followed(work, source, tmp_path):
+    """A directory above the workspace was swapped for a link to another one after the workspace was checked."""
+    (source / "mcp.json").write_text("the workspace's")
+    home = tmp_path / "elsewhere"
+    (home / "work" / ".cursor").mkdir(parents=True)
+    (home / "work" / ".cursor" / "mcp.json").write_text("canary")
+    outer = work.parent / "outer"
+    outer.mkdir()
+    work.rename(outer / "work")
+    assert set(copy(outer / "work" / ".cursor", tmp_path / "before")[0]) == {"mcp.json"}, "the control"
+    outer.rename(tmp_path / "aside")
+    outer.symlink_to(home)
+    with pytest.raises(OSError, match=r".*") as refused:
+        copy(outer / "work" / ".cursor", tmp_path)
+    assert refused.value.errno in {errno.ELOOP, errno.ENOTDIR}
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_workspace_that_was_replaced_meanwhile_is_refused(work, source, tmp_path):
+    """By a real directory this time, which no look for links would find."""
+    before = workspace.identify(str(work))
+    assert workspace.copy_cursor_directory(str(source), str(tmp_path / "copy"), before) is None, "the control"
+    work.rename(tmp_path / "aside")
+    (work / ".cursor").mkdir(parents=True)
+    with pytest.raises(WorkspaceUnusable, match="replaced"):
+        workspace.copy_cursor_directory(str(source), str(tmp_path / "other"), before)
+
+
+def test_all_of_a_workspace_is_opened_from_one_directory(work, tmp_path, monkeypatch):
+    """Another directory takes the workspace's name between two of its mounts."""
+    (work / ".git").mkdir()
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    real = nofollow.open_path
+
+    def swap_afterwards(path, beneath=None):
+        descriptor = real(path, beneath)
+        if path == str(work):
+            work.rename(tmp_path / "aside")
+            other.rename(work)
+        return descriptor
+
+    inode = (work / ".git").stat().st_ino
+    monkeypatch.setattr(nofollow, "open_path", swap_afterwards)
+    opened = sources.open_all([Bind(str(path), str(path), held=True) for path in (work, work / ".git")])
+    assert (work / ".git").stat().st_ino != inode, "the control: it was swapped"
+    assert os.fstat(opened[1]).st_ino == inode
+    sources.close_all(opened)
 
 
 def test_pipes_sockets_and_devices_do_not_hold_it_up(source, tmp_path):

@@ -80,7 +80,7 @@ def transcript():
     return [(line[0], line[3:]) for line in lines if line]
 
 
-_TYPES = {"string": "string", "integer": "integer", "number": "number", "array": "array of strings"}
+_TYPES = {"boolean": "boolean", "string": "string", "integer": "integer", "number": "number", "array": "array of strings"}
 
 
 def configuration_rows():

@@ -35,6 +35,39 @@ def test_an_object_has_all_its_members_always(wire, daemon):
     assert MATCHES["uuid"](after["session_id"])
 
 
+@rule("P-OBJ-3")
+def test_only_answers_about_one_agents_turn_have_its_result(wire, daemon):
+    daemon.run(wire, prompt=f"/say {'r' * 5000}")
+    daemon.run(wire, "bert", prompt=f"/stderr {'e' * 5000}\n/exit 3")
+    by_name = {name: [wire.call("agent.show", agent=name)] for name in ("anna", "bert")}
+    for name, whole in by_name.items():
+        whole.append(wire.call("agent.wait_message", agent=name))
+        assert whole[0] == whole[1]
+        assert wire.call("agent.turns", agent=name)["turns"] == [whole[0]["turn"]]
+    anna, bert = (found[0]["turn"] for found in by_name.values())
+    assert anna["result"] == "r" * 5000
+    assert anna["usage"]
+    assert len(bert["error"]) > 200
+    lists = [wire.call("agent.list"), wire.call("agent.wait", agents=["anna", "bert"])]
+    lists.append([wire.call("agent.send", agent=name, prompt="/say more")["agent"] for name in ("anna", "bert")])
+    assert all(agent["turn"]["result"] is None for listed in lists for agent in listed)
+    assert all(agent["turn"]["usage"] is None for listed in lists for agent in listed)
+    for listed in lists[:2]:
+        assert listed[0]["turn"] == {**anna, "result": None, "usage": None}
+        assert listed[1]["turn"] == {**bert, "error": f"{bert['error'][:199]}…"}
+    wire.call("agent.wait", agents=["anna", "bert"])
+    for method in ("agent.suspend", "agent.end"):
+        assert wire.call(method, agent="anna")["turn"]["result"] is None
+    assert wire.call("agent.show", agent="anna")["turn"]["result"] == "more"
+
+
+def test_a_list_has_the_members_that_are_asked_for(wire, daemon):
+    agent = daemon.spawn(wire)
+    assert wire.call("agent.list", fields=["name", "id"]) == [{"name": agent["name"], "id": agent["id"]}]
+    assert wire.call("agent.list", fields=[]) == [agent]
+    assert wire.refused("agent.list", fields=["name", "colour"]) == "InvalidParams"
+
+
 @rule("P-TURN-1")
 def test_each_prompt_has_a_turn_of_its_own(wire, daemon):
     first = daemon.hold(wire)["turn"]

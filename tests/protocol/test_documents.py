@@ -14,7 +14,7 @@ from substrat.core import stream
 from substrat.core.lifecycle import STATE_OF
 from substrat.core.ndjson import Line
 from substrat.core.records import RESERVED_NAMES, Outcome
-from substrat.daemon import config, journal, operator_door, rpc, turnbook
+from substrat.daemon import config, journal, operator_door, rpc, sockets, turnbook
 from substrat.wire import framing, methods
 from tests.protocol import document
 from tests.protocol.rules import rule
@@ -177,6 +177,8 @@ def test_the_version_is_the_codes():
     ("identity", "number"),
     [
         ("P-SOCK-4", operator_door.MAX_CONNECTIONS),
+        ("P-SOCK-5", operator_door.MAX_CONNECTIONS),
+        ("P-SOCK-5", sockets.GREETING_SECONDS),
         ("P-FRAME-3", framing.MAX_LINE),
         ("P-FRAME-7", int(rpc._GOODBYE_SECONDS)),
         ("P-REQ-4", framing.MAX_IN_FLIGHT),

@@ -4,10 +4,13 @@ import base64
 import json
 
 import pytest
+import trio
+import trio.testing
 
 from substrat.core import stream
 from substrat.core.ndjson import Line
 from substrat.daemon import rpc
+from substrat.wire import framing
 from tests.protocol import document
 from tests.protocol.rules import rule
 
@@ -242,6 +245,101 @@ def test_a_client_that_stops_reading_costs_only_itself(wire, daemon):
                 got.append(message["params"]["event"])
         assert got == everything, "everything, later"
         assert lazy.call("agent.list")[0]["name"] == "anna"
+
+
+class Feed:
+    """A door with one subscription, to numbered events that are as long as its maker says."""
+
+    def __init__(self, count, size):
+        self.events = [b'{"n":%d,"pad":"%s"}\n' % (number, b"x" * size) for number in range(count)]
+
+    def greeting(self):
+        return {}
+
+    def handler(self, method):
+        assert method == "events.subscribe"
+        return self._subscribe
+
+    async def _subscribe(self, connection, params):
+        async def follow(_number):
+            for event in self.events[params["since"] :]:
+                async with connection.room_for_page():
+                    await connection.send(event)
+
+        return {"subscription": connection.subscribe(follow)}
+
+    async def follower(self, nursery, since=0):
+        """A client's end of a new connection, subscribed; nothing of the subscription is read yet."""
+        ours, theirs = trio.socket.socketpair()
+
+        async def serve():
+            async with trio.SocketStream(ours) as stream:
+                await rpc.Connection(stream, self).serve()
+
+        nursery.start_soon(serve)
+        client = trio.SocketStream(theirs)
+        hello = framing.request(0, "hello", {"protocol": 1, "client": "a test"})
+        await client.send_all(hello + framing.request(1, "events.subscribe", {"since": since}))
+        await trio.testing.wait_all_tasks_blocked()
+        return client
+
+
+async def everything_from(client):
+    """All whole lines of the subscription up to the end of the connection, and what comes after the last."""
+    got = b""
+    while data := await client.receive_some(1 << 20):
+        got += data
+    lines = got.split(b"\n")
+    return [line + b"\n" for line in lines[2:-1]], lines[-1]
+
+
+@rule("P-SUB-6")
+async def test_a_client_that_takes_nothing_is_disconnected_and_comes_back_at_its_cursor(autojump_clock):
+    feed = Feed(400, 5000)
+    async with trio.open_nursery() as nursery:
+        crowd = [await feed.follower(nursery) for _ in range(50)]
+        began = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(rpc.STALLED_SECONDS * 1.5)
+        assert not nursery.child_tasks, "each was disconnected"
+        for client in crowd:
+            async with client:
+                first, torn = await everything_from(client)
+            assert first == feed.events[: len(first)]
+            assert 0 < len(first) < 100, "no more was sent than a socket holds"
+            assert torn == feed.events[len(first)][: len(torn)]
+        assert trio.current_time() - began < rpc.STALLED_SECONDS * 2
+        back = await feed.follower(nursery, since=len(first))
+        got = b""
+        while not got.endswith(feed.events[-1]):
+            got += await back.receive_some(1 << 20)
+        assert got.split(b"\n", 2)[2] == b"".join(feed.events[len(first) :])
+        await back.aclose()
+
+
+@rule("P-SUB-6")
+async def test_a_client_that_reads_a_byte_now_and_then_is_disconnected(autojump_clock):
+    feed = Feed(400, 5000)
+    async with trio.open_nursery() as nursery:
+        client = await feed.follower(nursery)
+        while nursery.child_tasks:
+            assert len(await client.receive_some(1)) == 1
+            await trio.sleep(rpc.STALLED_SECONDS / 2)
+        await client.aclose()
+
+
+@rule("P-SUB-6")
+async def test_a_slow_client_is_given_everything(autojump_clock):
+    feed = Feed(100, 5000)
+    async with trio.open_nursery() as nursery:
+        client = await feed.follower(nursery)
+        got = b""
+        while not got.endswith(feed.events[-1]):
+            # A quarter of a piece at a time, so that several readings free nothing.
+            got += await client.receive_some(4096)
+            await trio.sleep(rpc.STALLED_SECONDS / 5)
+        assert got.split(b"\n", 2)[2] == b"".join(feed.events)
+        await client.aclose()
 
 
 @pytest.mark.parametrize("method", ["events.read", "events.subscribe"])

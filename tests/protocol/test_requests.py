@@ -95,8 +95,24 @@ def test_there_is_no_other_method(idle_wire):
 @rule("P-REQ-7")
 def test_parameters_of_every_method(wire, daemon):
     daemon.spawn(wire)
-    wrong = {"string": 7, "integer": "1", "number": "1", "boolean": 1, "strings": ["a", 7], "states": ["asleep"]}
-    fitting = {"string": "anna", "integer": 1, "number": 0, "boolean": False, "strings": ["anna"], "states": ["idle"]}
+    wrong = {
+        "string": 7,
+        "integer": "1",
+        "number": "1",
+        "boolean": 1,
+        "strings": ["a", 7],
+        "states": ["asleep"],
+        "integers": ["a"],
+    }
+    fitting = {
+        "string": "anna",
+        "integer": 1,
+        "number": 0,
+        "boolean": False,
+        "strings": ["anna"],
+        "states": ["idle"],
+        "integers": [1],
+    }
     for method in document.methods():
         parameters = document.parameters(method)
         valid = {name: fitting[kind] for name, kind, _ in parameters}
@@ -229,6 +245,9 @@ def test_results_are_those_of_the_document(wire, daemon, caller):
             daemon.spawn(wire, name, "/say x" if method == "agent.wait_message" else None)
         if method.startswith("inbox."):
             given.update(id=question(wire, daemon, name), text="yes")
+        if method == "agent.accept":
+            daemon.run(wire, f"{name}-fails", prompt="/exit 3")
+            given["agent"] = f"{name}-fails"
         if method == "events.unsubscribe":
             given["subscription"] = wire.call("events.subscribe")["subscription"]
         if method == "agent.exec":
@@ -294,13 +313,39 @@ def test_a_message_to_the_operator_is_as_the_document_says(wire, daemon):
     assert (item["from"], item["text"]) == ("anna", "hello there")
 
 
-TYPES = {"string": str, "integer": int, "object": dict, "array": list, "null": type(None)}
+@rule("P-INBOX-1")
+def test_the_inbox_is_read_in_pages(wire, daemon):
+    """Characters that are six bytes of JSON each fill a page with texts that are cut."""
+    text = json.dumps({"to": "operator", "text": "\x01" * 4000})
+    for name in ("anna", "bert"):
+        daemon.run(wire, name, prompt=f"/tool send_message {text}\n" * 75)
+    whole = wire.call("inbox.list")
+    assert len(whole) == 150
+    pages, page = [], {"after": 0, "more": True}
+    while page["more"]:
+        page = wire.call("inbox.list", after=page["after"])
+        assert page["after"] == page["items"][-1]["id"]
+        assert len(json.dumps(page)) < 1.3 * 1024 * 1024
+        pages.append(page["items"])
+    assert [len(items) for items in pages] == [96, 54]
+    assert [item for items in pages for item in items] == whole
+    assert {(item["text"], item["cut"]) for item in whole} == {("\x01" * 1999 + "…", True)}
+    shown = wire.call("inbox.show", id=whole[0]["id"])
+    assert (shown["id"], shown["text"]) == (whole[0]["id"], "\x01" * 4000)
+    wire.call("inbox.dismiss", id=whole[0]["id"])
+    assert wire.refused("inbox.show", id=whole[0]["id"]) == "Refused"
+    assert wire.refused("inbox.show", id=10**6) == "NotFound"
+    assert wire.call("inbox.list", after=-5)["items"][0] == whole[1]
+    assert wire.call("inbox.list", after=10**9) == {"items": [], "after": 10**9, "more": False}
+
+
+TYPES = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list, "null": type(None)}
 
 
 def check_types(value, members):
     for name, kinds in members.items():
         assert isinstance(value[name], tuple(TYPES[kind] for kind in kinds.split(" or "))), (name, value[name])
-        assert not isinstance(value[name], bool)
+        assert isinstance(value[name], bool) == (kinds == "boolean")
 
 
 def check_agent(agent):

@@ -14,6 +14,7 @@ import pytest
 
 from substrat import paths
 from substrat.wire import framing
+from tests.protocol.conftest import PATIENCE
 from tests.protocol.rules import rule
 
 HELLO = {"jsonrpc": "2.0", "id": "h", "method": "hello", "params": {"protocol": 1}}
@@ -94,13 +95,40 @@ def test_one_connection_too_many_waits(daemon):
         pytest.skip("needs 700 descriptors")
     connections = [daemon.wire(hello=False) for _ in range(512)]
     try:
-        assert connections[-1].exchange(HELLO)["id"] == "h"
+        for connection in connections:
+            assert connection.exchange(HELLO)["id"] == "h"
         with daemon.wire(hello=False) as late:
             late.send(HELLO)
             assert connections[-1].exchange(STATUS)["id"] == "s", "the daemon has had its turn"
             assert select.select([late.socket], [], [], 0)[0] == []
             connections.pop(0).socket.close()
             assert late.receive()["id"] == "h"
+    finally:
+        for connection in connections:
+            connection.socket.close()
+
+
+def is_closed(connection):
+    with contextlib.suppress(ConnectionResetError):  # what was sent last wasn't read
+        return connection.socket.recv(1) == b""
+    return True
+
+
+@rule("P-SOCK-5")
+def test_connections_that_do_not_greet_keep_nobody_out(daemon):
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 700:
+        pytest.skip("needs 700 descriptors")
+    connections = []
+    try:
+        for _ in range(530):
+            connections.append(daemon.wire(hello=False))
+            connections[-1].socket.sendall(b'{"jsonrpc": "2.0", "id": 1, "meth')
+        with daemon.wire() as wire:
+            assert wire.call("agent.list") == []
+            assert is_closed(connections[0]), "the oldest has made room"
+            connections[-1].socket.settimeout(PATIENCE)
+            assert is_closed(connections[-1]), "its time to greet is over"
+            assert wire.call("agent.list") == []
     finally:
         for connection in connections:
             connection.socket.close()

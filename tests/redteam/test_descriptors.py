@@ -1,12 +1,20 @@
 """What a hostile program does with descriptors: those it was started with, those others have, those it is lent or sends."""
 
+import contextlib
 import json
 import os
+import re
+import signal
+import stat
 import subprocess
 import sys
 
+import pytest
+
+from substrat.daemon.places import TurnPlace
 from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
 from tests.system.conftest import PROGRAMS
+from tests.system.test_exec import Screen
 
 # The files and programs behind every descriptor that is to be seen; what can be opened for writing is written to.
 SCRIBBLE = (
@@ -75,10 +83,15 @@ def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(hous
     for number, found in ((1, first), (2, said(anna))):
         own = f"{house.agents_directory(anna)}/turns/{number}/"
         paths = {path for path in found["files"] if path.startswith("/") and not path.startswith("/dev/")}
-        assert paths <= {own + name for name in ("prompt", "stdout", "stderr", "lock")}, paths
-        assert own + "prompt" in paths
+        prompt = "/memfd:substrat (deleted)"
+        assert paths <= {prompt, *(own + name for name in ("stdout", "stderr", "lock"))}, paths
+        assert prompt in paths
+        assert found["files"][prompt] == "EPERM", "a copy in memory that is sealed"
         assert set(found["memory"]) <= {"EROFS", "EACCES", "EPERM"}, found["memory"]
         assert CANARY not in found["environment"]
+        prompt = house.agents_directory(anna) / "turns" / str(number) / "prompt"
+        assert "EVIL" in prompt.read_text(), "the script's own word"
+        assert stat.S_IMODE(prompt.stat().st_mode) & 0o4111 == 0, "the record is out of its reach"
     prompts = [event["text"] for event in house.events("anna", "user")]
     assert not any("EVIL" in text for text in prompts)
     house.kill()
@@ -112,6 +125,39 @@ for descriptor in (0, 1, 2):
     assert "Traceback" not in hostile.log
 
 
+def test_what_it_does_to_its_lock_counts_as_output_and_keeps_nobody_from_it(house, tmp_path):
+    """The lock is open in its sandbox's first process, so `/proc/1/fd` leads to it: a place to write without a limit."""
+    code = """
+(lock,) = [path for path in map("/proc/1/fd/{}".format, os.listdir("/proc/1/fd")) if os.readlink(path).endswith("/lock")]
+with open(lock, "r+b", buffering=0) as file:
+    os.fchmod(file.fileno(), 0)
+    while True:
+        file.write(bytes(65536))
+"""
+    config = "[disk]\nturn_output = 1000000\n[turns]\nstop_grace = 0.2\n"
+    house.start(agent=house.program(PROGRAM), config=config)
+    anna = house.spawn("anna", house.workspace(), code)
+    assert (anna["state"], anna["turn"]["outcome"]) == ("failed", "error")
+    assert "disk.turn_output" in anna["turn"]["error"]
+    lock = house.agents_directory(anna) / "turns" / "1" / "lock"
+    assert lock.stat().st_size > 1000000, "the control"
+    house.kill()
+    house.start()
+    assert said(house.ok("send", "anna", "answer = 1", "--wait")) == 1
+
+
+def test_a_lock_without_rights_is_held_all_the_same(tmp_path):
+    place = TurnPlace(str(tmp_path))
+    lock = place.take_lock()
+    try:
+        os.chmod(place.lock, 0)
+        assert place.is_held()
+    finally:
+        os.close(lock)
+    os.chmod(place.lock, 0)
+    assert not place.is_held()
+
+
 def test_output_that_is_said_to_be_longer_than_anybody_can_read(house, until, tmp_path):
     """A hole costs nothing to make: four terabytes in one call, which nobody reads or compresses."""
     (tmp_path / "hole").touch()
@@ -131,6 +177,110 @@ def test_output_that_is_said_to_be_longer_than_anybody_can_read(house, until, tm
     assert not list((turns / "1").glob("stdout.*"))
     house.ok("end", "anna")
     assert house.ctl("rm", "anna").code == 0
+
+
+# What a library left open
+
+CARELESS = """
+import ctypes, os, pathlib, select, signal, socket, sys
+
+sys.argv = sys.argv[1:]
+place, opened = pathlib.Path(PLACE), []
+
+
+def be_careless(*_):
+    if not opened:
+        libc = ctypes.CDLL(None)
+        listener = socket.create_server(("127.0.0.1", 0))
+        kept = [*socket.socketpair(), listener, socket.create_connection(listener.getsockname()), select.epoll()]
+        opened.extend(thing.detach() if hasattr(thing, "detach") else os.dup(thing.fileno()) for thing in kept)
+        opened.extend(os.openpty())
+        opened.extend(os.pipe())
+        opened.append(os.open(place / "careless-file", os.O_RDWR | os.O_CREAT))
+        opened.append(os.open(place, os.O_RDONLY | os.O_DIRECTORY))
+        opened.append(os.open("/", os.O_PATH))
+        opened.append(os.open("/dev/null", os.O_RDWR))
+        opened.append(os.memfd_create("careless-memory", 0))
+        opened.append(os.eventfd(0, 0))
+        opened.append(os.pidfd_open(os.getpid()))
+        opened.append(libc.inotify_init1(0))
+        opened.append(libc.timerfd_create(1, 0))
+        opened.append(libc.signalfd(-1, bytes(8) + bytes(120), 0))
+        opened.append(libc.fcntl(opened[0], 0, 900))  # a high number
+    for descriptor in opened:
+        os.set_inheritable(descriptor, True)
+    done = place / "careless"
+    done.write_text(str(int(done.read_text()) + 1 if done.exists() else 1))
+
+
+signal.signal(signal.SIGUSR2, be_careless)
+from substrat.daemon.main import main
+sys.exit(main())
+"""
+FAKE_GIT = """#!/bin/sh
+ls -l /proc/self/fd > {place}/given-to-git
+exit 1
+"""
+OWN = "answer = sorted(os.readlink(f'/proc/self/fd/{name}') for name in os.listdir('/proc/self/fd') if int(name) < 3)\n"
+BEYOND = (
+    OWN + "beyond = [name for name in os.listdir('/proc/self/fd') if int(name) > 2]\n"
+    "answer += [os.readlink(f'/proc/self/fd/{name}') for name in beyond if os.path.exists(f'/proc/self/fd/{name}')]\n"
+)
+
+
+@pytest.mark.parametrize("network", ["none", "filtered"])
+def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(house, until, network, tmp_path):
+    """Whatever a library opened without close-on-exec in the daemon, of any kind, again before each start."""
+    place = tmp_path / "careless"
+    place.mkdir()
+    (place / "bin").mkdir()
+    (place / "bin" / "git").write_text(FAKE_GIT.format(place=place))
+    (place / "bin" / "git").chmod(0o755)
+    script = place / "daemon.py"
+    script.write_text(CARELESS.replace("PLACE", repr(str(place))))
+    environment = {"PATH": f"{place}/bin:{os.environ['PATH']}"}
+    house.start(agent=house.program(PROGRAM), prefix=(sys.executable, str(script)), environment=environment)
+    turns = 0
+
+    def be_careless():
+        nonlocal turns
+        turns += 1
+        house.daemon.send_signal(signal.SIGUSR2)
+        until(lambda: (place / "careless").exists() and (place / "careless").read_text() == str(turns), "the carelessness")
+
+    be_careless()
+    listing = f"/proc/{house.daemon.pid}/fd"
+    careless = set()
+    for name in os.listdir(listing):
+        with contextlib.suppress(FileNotFoundError):  # the daemon has closed it
+            careless.add(os.readlink(f"{listing}/{name}"))
+    assert any("careless-memory" in path for path in careless), "the control"
+    before = subprocess.run(["ls", "/proc/self/fd"], capture_output=True, check=True).stdout.split()
+    work = house.workspace(git=True)
+    found = said(house.spawn("anna", work, BEYOND, "--network", network))
+    turn = house.agents_directory(house.show("anna")) / "turns" / "1"
+    assert found == sorted(["/memfd:substrat (deleted)", f"{turn}/stderr", f"{turn}/stdout"])
+    assert len((place / "given-to-git").read_text().splitlines()) == 1 + len(before), "those of ls, after its head"
+    # From outside: bubblewrap's two processes, and the launcher before it became one of them.
+    be_careless()
+    house.ok("send", "anna", "mark('ready'); wait_for('go'); answer = 1")
+    until((work / "ready").exists, "the turn")
+    own = re.compile(rf"{re.escape(str(turn.parent))}/2/\w+|/memfd:substrat \(deleted\)|anon_inode:\[(eventfd|signalfd)\]")
+    for pid in house.sandboxed():
+        held = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+        strange = [path for path in held if not own.fullmatch(path)]
+        # Bubblewrap has a pipe between its two processes.
+        assert [path for path in strange if path in careless or not path.startswith("pipe:")] == [], held
+        assert len(strange) <= 2, held
+    (work / "go").touch()
+    house.wait("anna")
+    be_careless()
+    listed = house.ctl("exec", "anna", "--", "ls", "-l", "/proc/self/fd")
+    assert len(listed.out.splitlines()) == 1 + len(before), listed
+    be_careless()
+    screen = Screen(house, "exec", "anna", "--", "ls", "/proc/self/fd")
+    assert screen.end() == 0
+    assert len(screen.shown.split()) == len(before), screen.shown
 
 
 # What `exec` lends

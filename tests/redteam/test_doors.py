@@ -178,6 +178,7 @@ answer = {
     assert well(house)
 
 
+@pytest.mark.slow
 def test_generations_and_families_have_an_end(house, until):
     """Each child makes children as fast as it can."""
     house.start(agent=house.program(PROGRAM), config="[limits]\nchildren = 4\ndepth = 3\nfamily = 10\n")
@@ -244,6 +245,7 @@ def test_a_flood_of_messages_is_stopped_by_its_limit_alone(house):
     assert house.show("bert")["unread"] >= 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wakes", "most"), [(4, 10), (12, 26)])
 def test_a_ring_of_agents_that_wake_each_other_ends(house, until, wakes, most):
     """Each of the two writes to the other whatever it is told; with a higher limit, the control, they go on for longer."""

@@ -282,7 +282,10 @@ def test_a_repository_of_its_own_is_told(house):
     assert f"{work}/sub/.git" in told["text"]
     again = house.ok("send", "anna", "echo x >> .git/config; echo x >> sub/.git/config; mv sub other", "--wait")
     assert again["turn"]["result"].count("Read-only") == 2
-    assert len(house.events("anna", "workspace:unprotected")) == 1
+    _, reminder, setting = [event["text"] for event in house.events("anna", "workspace:unprotected")]
+    assert "not accepted yet" in reminder
+    assert "core.fsmonitor" in setting
+    assert house.show("anna")["attention"]["kind"] == "unsafe"
     assert (work / "sub").exists()
 
 

@@ -123,6 +123,7 @@ BY_KIND = {
     "number": st.floats(-1, 0.01) | st.floats(),
     "boolean": st.booleans() | values,
     "strings": st.lists(odd_texts, max_size=3) | values,
+    "integers": st.lists(st.integers(-3, 9) | st.integers(), max_size=3) | values,
     "states": st.lists(st.sampled_from(methods.AGENT_STATES), max_size=2) | values,
 }
 
@@ -167,6 +168,7 @@ def numbered(answer):
     return True
 
 
+@pytest.mark.slow
 @tries(60)
 @given(st.lists(requests(), min_size=1, max_size=8))
 def test_requests_at_the_operators_door(place, asked):
@@ -242,6 +244,7 @@ def converse_until(path, number):
     raise AssertionError("no answer")
 
 
+@pytest.mark.slow
 @tries(60)
 @given(hellos, st.booleans(), st.lists(calls(), max_size=6))
 def test_messages_at_an_agents_door(doors, hello, greeted, asked):

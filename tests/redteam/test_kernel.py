@@ -187,6 +187,7 @@ finish(json.dumps([held, len(children)]))
 """
 
 
+@pytest.mark.slow
 def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(house):
     house.start(agent=house.program(GREEDY), config="[sandbox]\nopen_files = 600\nprocesses = 200\n")
     control = said(house.spawn("anna", house.workspace(), "go"))
@@ -202,6 +203,7 @@ def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(h
     assert control[1] > 180, "the control"
 
 
+@pytest.mark.slow
 def test_a_memory_hog_stops_at_its_limit_and_the_daemon_answers(house):
     hog = """
 begin()
@@ -251,7 +253,7 @@ def test_the_limit_of_processes_counts_the_sandbox_alone():
     forks = ("/usr/bin/python3", "-I", "-S", "-c", FORKS)
     mounts = (*host.system_mounts(), Processes(), Devices())
     spec = Spec((*forks, "500"), (), mounts, "/", limits=(("nproc", 50),))
-    command = (*user, *forks, "60", *launch.command(shutil.which("bwrap"), spec))
+    command = (*user, *forks, "60", *launch.command(host.find_bubblewrap().path, spec))
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
     if "namespace" in done.stderr or "uid map" in done.stderr:
         pytest.skip(f"another user can't make a sandbox here: {done.stderr.strip()}")
@@ -303,6 +305,71 @@ def test_git_runs(house):
     tool(house, "git", script, "one")
 
 
+COPY = """
+set -e
+cp -a given /tmp/a
+cp -p given /tmp/p
+cp -a /tmp/a again
+mkdir /tmp/b
+mv again /tmp/b/moved
+install -m 755 given /tmp/i
+tar -cf /tmp/x.tar given
+tar -xpf /tmp/x.tar -C /tmp/b
+cmp given /tmp/b/given
+python3 -c 'import shutil; shutil.copy2("given", "/tmp/c"); shutil.copytree("/tmp/b", "/tmp/d")'
+git init -q a
+cp -a given a
+git -C a add .
+git -C a -c user.name=A -c user.email=a@b.c commit -qm one
+git clone -q a b
+stat -c %a /tmp/a /tmp/d/given b/given
+"""
+
+
+def test_a_file_with_attributes_is_copied_without_them(hostile):
+    """The host may have given them; setting them is refused inside."""
+    work = hostile.workspace()
+    (work / "given").write_text("x")
+    (work / "given").chmod(0o755)
+    try:
+        os.setxattr(work / "given", "user.origin", b"x")
+    except OSError:
+        pytest.skip(f"the file system of {work} has no attributes")
+    script = f"answer = subprocess.run({COPY!r}, shell=True, capture_output=True, text=True)\n"
+    found = said(hostile.spawn("anna", work, f"{script}answer = [answer.returncode, answer.stdout, answer.stderr]"))
+    assert found == [0, "755\n" * 3, ""]
+
+
+INSTALL = """
+import shutil, zipfile
+commands = {
+    "npm": "cd p && npm pack --silent && cd ../q && npm install --offline --no-audit --no-fund ../p/p-1.0.0.tgz && npx p",
+    "pip": "python3 -m venv v && v/bin/pip install -q --no-index ./p-1.0.0-py3-none-any.whl && v/bin/python -m p",
+}
+os.makedirs("p"), os.makedirs("q")
+open("p/package.json", "w").write(json.dumps({"name": "p", "version": "1.0.0", "bin": {"p": "p.js"}}))
+open("p/p.js", "w").write("#!/usr/bin/env node\\nconsole.log('installed')\\n")
+open("q/package.json", "w").write("{}")
+with zipfile.ZipFile("p-1.0.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("p.py", "print('installed')")
+    wheel.writestr("p-1.0.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: p\\nVersion: 1.0.0\\n")
+    wheel.writestr("p-1.0.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr("p-1.0.0.dist-info/RECORD", "")
+answer = {}
+for name, program in (("npm", "npm"), ("pip", "python3")):
+    if shutil.which(program):
+        done = subprocess.run(commands[name], shell=True, capture_output=True, text=True)
+        answer[name] = [done.returncode, done.stdout.split()[-1:], done.stderr]
+"""
+
+
+def test_npm_and_pip_install(hostile):
+    """Packages that lie in the workspace, so that no network is needed."""
+    found = said(hostile.spawn("anna", hostile.workspace(), INSTALL))
+    for code, last, problem in found.values():
+        assert (code, last) == (0, ["installed"]), problem
+
+
 def test_gcc_and_make_run(house):
     source = '#include <stdio.h>\\n#include <pthread.h>\\nvoid *f(void *x) { puts("compiled"); return x; }\\n'
     main = "int main(void) { pthread_t t; pthread_create(&t, 0, f, 0); return pthread_join(t, 0); }\\n"
@@ -332,8 +399,9 @@ def test_python_runs(house):
 def test_pytest_runs(house):
     places = json.dumps(sorted({sys.prefix, sys.base_prefix}))
     tests = "def test(tmp_path, capfd):\\n    import subprocess; subprocess.run(['true'], check=True)\\n"
+    # This workspace lies below the directory that pytest makes for its user; a sandbox shows that read-only.
     script = (
-        f'printf "{tests}" > test_x.py; {sys.executable} -m pytest -q -n 2 -p no:cacheprovider test_x.py'
+        f'printf "{tests}" > test_x.py; {sys.executable} -m pytest -q -n 2 -p no:cacheprovider --basetemp /tmp/x test_x.py'
         " | grep -o '1 passed'"
     )
     tool(house, "python3", script, "1 passed", config=f"[agent]\nbind_ro = {places}\n")

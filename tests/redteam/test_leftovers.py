@@ -28,6 +28,7 @@ os.chdir("/")
 """
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_anything_can_follow_is_deleted(hostile, until):
     """In its own home, which goes with it; while it couldn't be deleted, nothing else would be."""
     deep = DEEP.format(place='os.path.expanduser("~/.cursor")', depth=3000)
@@ -193,6 +194,7 @@ def swap():
 """
 
 
+@pytest.mark.slow
 def test_a_chat_that_is_swapped_for_a_link_while_it_is_read_shows_nothing_else(house, until):
     victim, work = house.workspace("victim"), house.workspace()
     bert = house.start().spawn("bert", victim, "canary-of-bert")
@@ -215,7 +217,8 @@ while not os.path.exists(back + "/go"):
         os.rename(back + "/swapping.part", back + "/swapping")
 answer = swapped
 """
-    hostile.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=code.encode())
+    hostile.spawn("anna", work, "answer = 0")  # its chat is among the user's after the first turn
+    hostile.ok("send", "anna", code)
     until((work / "swapping").exists, "the swapping")
     session = (work / "swapping").read_text()
     (chat,) = (hostile.home / ".cursor" / "chats").glob(f"*/{session}")

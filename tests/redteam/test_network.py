@@ -50,13 +50,14 @@ def dns(raw, place="198.18.0.1"):
             return s.recv(999)[7]
     return do
 
-for host in ("9.9.9.9", "10.0.0.1", "127.0.0.1", "169.254.169.254", "2606:4700::9", "::1",
+for host in ("9.9.9.9", "9.9.9.77", "10.0.0.1", "127.0.0.1", "169.254.169.254", "2606:4700::9", "::1",
              "::ffff:10.0.0.1", "::ffff:9.9.9.9"):
     for port in (80, 443, 9000):
         attempt(f"tcp {host} {port}", web(host, port))
 for host in ("2130706433", "0x7f.1", "127.1", "0"):
     attempt(f"odd {host}", web(host))
-for host in ("inner.allowed.test", "loop.allowed.test", "meta.allowed.test", "mapped.allowed.test", "evil.test"):
+for host in ("own.allowed.test", "own6.allowed.test", "inner.allowed.test", "loop.allowed.test", "meta.allowed.test",
+             "mapped.allowed.test", "evil.test"):
     attempt(f"name {host}", web(host))
 for host in ("9.9.9.9", "127.0.0.1", "169.254.169.254"):
     attempt(f"udp {host}", datagram(host, 5353)); attempt(f"dns {host}", datagram(host, 53))
@@ -102,6 +103,7 @@ for way in ("relay", "socket") if "HTTPS_PROXY" in os.environ else ():
     request = b"GET / HTTP/1.0\r\n\r\n"
     for host in ("9.9.9.9", "10.0.0.1", "127.0.0.1", "169.254.169.254", "[2606:4700::9]", "[::1]", "[::ffff:10.0.0.1]",
                  "[::ffff:9.9.9.9]", "2130706433", "0x7f.1", "127.1", "0", "localhost", "inner.allowed.test",
+                 "own.allowed.test", "own6.allowed.test", "9.9.9.77", "[2606:4700::77]",
                  "loop.allowed.test", "meta.allowed.test", "mapped.allowed.test", "evil.test", "allowed.test",
                  "evil.test\0.allowed.test", "www.allowed.test@evil.test", "www.allowed.test.evil.test"):
         for port in (80, 9000):
@@ -139,6 +141,7 @@ def abstract():
         yield listener.getsockname()[1:].decode()
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 def test_nothing_but_allowed_names_is_reached(net, world, abstract, form):  # noqa: F811 - fixtures
     work = net.workspace()
@@ -150,6 +153,7 @@ def test_nothing_but_allowed_names_is_reached(net, world, abstract, form):  # no
     control = found(outside.stdout)
     for what in ("tcp 9.9.9.9 80", "tcp 10.0.0.1 80", "tcp 127.0.0.1 9000", "tcp 169.254.169.254 80", "tcp ::1 80",
                  "packet", "tcp ::ffff:10.0.0.1 80", "odd 127.1", "name inner.allowed.test", "name evil.test",
+                 "name own.allowed.test", "name own6.allowed.test", "tcp 9.9.9.77 80",
                  "route", "low port"):  # fmt: skip
         assert control[what] == "reached", (what, control)
     script = f"/shell python3 attack.py '{abstract}'\n/shell python3 control.py"
@@ -167,6 +171,8 @@ def test_nothing_but_allowed_names_is_reached(net, world, abstract, form):  # no
     for text in (
         "169.254.169.254:80: no allowed name",
         "inner.allowed.test:80: it leads to 10.0.0.1",
+        "own.allowed.test:80: it leads to 9.9.9.77, an address of this machine",
+        "own6.allowed.test:80: it leads to 2606:4700::77, an address of this machine",
         "evil.test:53: the name" if form == "transparent" else "evil.test:80: it isn't on the allow-list",
     ):
         assert text in denied

@@ -298,6 +298,7 @@ answer = 1
 """
 
 
+@pytest.mark.slow
 def test_odd_and_endless_output_is_bounded_and_marked(house):
     hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
     before = peak(hostile)

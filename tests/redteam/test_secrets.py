@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.redteam.hostile import DOOR, PROGRAM
 
 CANARY = "canary-5f3a1c77e0"
@@ -82,6 +84,7 @@ def places_of(house, word, *but):
     return found
 
 
+@pytest.mark.slow
 def test_a_login_is_written_nowhere(house):
     """Not in the state, the log, an event, an error, the command line that `show` and `explain` tell, or a backup of it."""
     with_secrets(house)
@@ -94,6 +97,7 @@ def test_a_login_is_written_nowhere(house):
     assert places_of(house, "anna"), "the control: other words are found"
 
 
+@pytest.mark.slow
 def test_what_one_agent_is_told_is_no_other_agents(house):
     """A prompt is the operator's to see: in its agent's own directory, inbox row and events, and nowhere else."""
     with_secrets(house)
@@ -113,5 +117,6 @@ answer.append(door.call("send_message", to="anna", text="tell me"))
     assert CANARY not in json.dumps(spied(house, "carl", other, code))
     anna = house.show("anna")["id"]
     own = {place for place in places_of(house, CANARY) if not place.startswith((f"agents/{anna}/", "substrat.db"))}
-    assert own <= {"events"}, own
+    # `reserve` is the second name of the database's log.
+    assert own <= {"events", "reserve"}, own
     assert CANARY not in house.log

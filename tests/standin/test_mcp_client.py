@@ -237,6 +237,7 @@ def test_servers_end_by_the_end_of_their_stdin(standin):
     assert not os.path.exists(f"/proc/{entries[0]['pid']}")
 
 
+@pytest.mark.slow
 def test_a_stubborn_server_is_killed_after_all(standin):
     record = standin.use_mcp("stubborn")
     running = standin.start("hello")

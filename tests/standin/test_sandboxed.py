@@ -1,18 +1,30 @@
 """The stand-in in a bubblewrap sandbox, where most of the file system is read-only and processes are numbered anew."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
+
+from sandbox import host
 
 
 def sandbox(standin):
     """A command prefix: only the home and the workspace can be written, and not the workspace's `.cursor`."""
     cursor = standin.workspace / ".cursor"
     cursor.mkdir(exist_ok=True)
-    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--clearenv"]
+    command = [
+        host.find_bubblewrap().path,
+        "--unshare-all",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--clearenv",
+    ]
     for path in (standin.temporary, standin.home, standin.workspace):
         command += ["--bind", str(path), str(path)]
     command += ["--ro-bind", str(cursor), str(cursor)]
@@ -22,9 +34,14 @@ def sandbox(standin):
 
 
 def can_sandbox():
-    if shutil.which("bwrap") is None:
+    if host.find_bubblewrap() is None:
         return False
-    return subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], check=False).returncode == 0
+    return (
+        subprocess.run(
+            [host.find_bubblewrap().path, "--unshare-all", "--ro-bind", "/", "/", "true"], check=False
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.skipif(not can_sandbox(), reason="bubblewrap can't make a sandbox here")

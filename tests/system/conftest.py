@@ -397,7 +397,12 @@ class House:
 
     def wait(self, name, *until):
         states = ("--until", ",".join(until)) if until else ()
-        return self.ok("wait", name, *states, "--timeout", "20")[0]
+        found = self.ok("wait", name, *states, "--timeout", "20")[0]
+        # A wait's objects are abridged; the turn may have been followed by another by now.
+        whole = self.show(found["id"])
+        if found["turn"] is not None and whole["turn"]["id"] == found["turn"]["id"]:
+            found["turn"] = whole["turn"]
+        return found
 
     def events(self, name, kind=None):
         done = self.ctl("logs", name, "--json")

@@ -53,6 +53,8 @@ class Story:
         self.other = house.workspace("other")
         (self.other / ".cursor").mkdir()
         (self.other / ".cursor" / "link").symlink_to("/etc")
+        self.repository = house.workspace("repository")
+        house.git(self.repository, "init", "-q", ".")
         self.log = self.work / "log"
 
     # An operator who doesn't give up
@@ -147,6 +149,7 @@ class Story:
         self.what_people_look_at()
         self.one_that_finds_no_room()
         self.one_that_says_nothing()
+        self.one_whose_repository_somebody_changes()
         self.the_end()
 
     def spawn(self, name, workspace, prompt):
@@ -257,6 +260,27 @@ class Story:
         self.spawn("mute", self.work, "/sleep 1000")
         self.until(lambda: self.state("mute") == "failed", "the limit")
 
+    def one_whose_repository_somebody_changes(self):
+        self.configure(CONFIG)
+        self.spawn("keeper", self.repository, "/shell git init -q nested")
+        self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "idle", "the finding")
+        self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
+        self.ask("send", "keeper", HOLD.format(mark="four"), done=lambda: self.accepted("touch four"))
+        self.until((self.repository / "four").exists, "the turn")
+        self.house.git(self.repository, "config", "user.name", "Somebody")
+        self.until(lambda: self.told("keeper", "workspace:protected-again"), "the protection")
+        self.house.git(self.repository, "config", "core.hooksPath", "tools")
+        self.until(lambda: self.state("keeper") == "failed", "the end of the turn")
+        self.until(lambda: "hooksPath" not in (self.repository / ".git/config").read_text(), "the copy that was kept")
+        self.until(lambda: self.attention("keeper") == "unsafe", "the finding")
+        self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
+
+    def told(self, name, kind):
+        return [event for event in self.call("events.read", agent=name)["events"] if event["kind"] == kind]
+
+    def attention(self, name):
+        return self.agents()[name]["attention"]["kind"]
+
     def the_end(self):
         self.ask("shutdown", done=lambda: False)
         if self.house.daemon.wait(PATIENCE) != 0:
@@ -273,7 +297,9 @@ class Story:
         assert self.effects() == EFFECTS
         agents = house.ok("ls")
         states = {agent["name"]: agent["state"] for agent in agents}
-        assert states == {"anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed"}
+        assert states == {
+            "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "failed",
+        }  # fmt: skip
         assert {agent["unread"] for agent in agents} == {0}
         assert house.ok("inbox") == []
         assert not house.sandboxed()

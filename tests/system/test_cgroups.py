@@ -113,6 +113,7 @@ def test_a_frozen_turn_is_frozen_by_its_cgroup_and_what_was_stopped_stays_so(div
     assert divided.wait("anna", "idle")["turn"]["outcome"] == "success"
 
 
+@pytest.mark.slow
 def test_the_next_daemon_thaws_what_the_last_one_froze(divided, restart, service):
     work = divided.workspace()
     divided.held("anna", work)
@@ -126,6 +127,7 @@ def test_the_next_daemon_thaws_what_the_last_one_froze(divided, restart, service
     assert divided.ctl("resume", "anna", "--wait", "--timeout", "30").out == "freed\n"
 
 
+@pytest.mark.slow
 def test_a_daemon_started_by_hand_thaws_it_too(divided, restart, service):
     work = divided.workspace()
     divided.held("anna", work)
@@ -139,6 +141,7 @@ def test_a_daemon_started_by_hand_thaws_it_too(divided, restart, service):
     assert groups(service) == []
 
 
+@pytest.mark.slow
 def test_a_frozen_turn_that_is_killed_from_outside_is_lost_at_once(divided, service, until):
     divided.held("anna", divided.workspace())
     divided.ok("suspend", "anna", "--freeze")
@@ -150,6 +153,7 @@ def test_a_frozen_turn_that_is_killed_from_outside_is_lost_at_once(divided, serv
     until(lambda: not groups(service), "the cgroup's end")
 
 
+@pytest.mark.slow
 def test_a_frozen_turn_whose_outer_process_is_killed_is_lost_at_once(divided, service, until):
     divided.held("anna", divided.workspace())
     divided.ok("suspend", "anna", "--freeze")
@@ -174,6 +178,7 @@ def test_a_command_in_a_sandbox_has_a_cgroup_too(divided, service, until):
     until(lambda: not groups(service), "the cgroup's end")
 
 
+@pytest.mark.slow
 def test_nothing_of_its_cgroup_is_to_be_seen_inside(divided, service):
     """What could move a process out, or raise a limit, are files, and the sandbox's namespace ends at its own cgroup."""
     work = divided.workspace()

@@ -4,7 +4,21 @@ import json
 import re
 import uuid
 
-AGENT = ["id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn"]
+AGENT = [
+    "id",
+    "name",
+    "state",
+    "session_id",
+    "workspace",
+    "model",
+    "network",
+    "parent",
+    "created_at",
+    "unread",
+    "turn",
+    "attention",
+    "reason",
+]
 TURN = ["id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error"]
 EVENT = ["cursor", "agent", "turn", "time", "kind", "text", "raw"]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -17,7 +31,10 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
     assert agent == {
         "id": str(uuid.UUID(agent["id"])), "name": "anna", "state": "idle", "session_id": None, "workspace": str(work),
         "model": agent["model"], "network": "filtered", "parent": None, "created_at": agent["created_at"], "unread": 0,
-        "turn": None,
+        "turn": None, "attention": agent["attention"], "reason": None,
+    }  # fmt: skip
+    assert agent["attention"] == {
+        "kind": "idle", "level": "info", "text": "has nothing to do", "since": agent["created_at"],
     }  # fmt: skip
     assert TIME.fullmatch(agent["created_at"])
     assert daemon.show("anna") == agent

@@ -58,6 +58,7 @@ def damages():
             yield pytest.param(what, ended, id=f"{what}-{'ended' if ended else 'running'}", marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "ended"), list(damages()))
 def test_a_turns_damage_is_its_own(house, until, what, ended):
     work, directory = held_and_killed(house, before="/say before\n")
@@ -88,6 +89,53 @@ def test_a_turns_damage_is_its_own(house, until, what, ended):
     }  # fmt: skip
 
 
+def huge(path):
+    path.write_bytes(b"[" * 1000)
+    os.truncate(path, 40 << 30)
+
+
+NOTES = ("guard", "kept", "names", "form", "held", "id")
+"""What a daemon writes into a turn's directory for the next one."""
+NOTE_DAMAGE = {
+    "a pipe": os.mkfifo,
+    "huge": huge,
+    "garbage": lambda path: path.write_bytes(b"\0\xff[{" * 100),
+    "a directory": lambda path: (path / "inside").mkdir(parents=True),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=() if what in {"a pipe", "huge"} else pytest.mark.slow) for what in NOTE_DAMAGE]
+)
+def test_a_damaged_note_for_the_next_daemon_stops_nobody(house, until, what):
+    """Each of several running turns has another of its notes damaged; the daemon starts, and all of them end well."""
+    house.start()
+    work = house.workspace(git=True)
+    house.spawn("bert", house.workspace("other"), "/say hello")
+    turns = {
+        name: house.agents_directory(house.held(name, work, "--network", "filtered")) / "turns" / "1" for name in NOTES
+    }
+    house.kill()
+    for name, directory in turns.items():
+        (directory / name).unlink(missing_ok=True)
+        NOTE_DAMAGE[what](directory / name)
+    house.start()
+    done = house.ctl("send", "bert", "/say fine", "--wait", "--timeout", "30")
+    assert done.out.strip() == "fine", (done, house.log)
+    (work / "go").touch()
+    for name, directory in turns.items():
+        assert house.wait(name)["turn"]["result"] == "freed", name
+        if (name, what) not in {("held", "huge"), ("held", "garbage")}:  # what is in it doesn't matter
+            (event,) = house.events(name, "state:damaged")
+            assert f"{directory / name} " in event["text"]
+            assert f"{house.state}/damaged" in event["text"]
+    assert "Traceback" not in house.log
+    for name in NOTES:
+        assert house.ctl("send", name, "/say again", "--wait", "--timeout", "30").out.strip() == "again"
+
+
 @pytest.mark.parametrize("size", [0, 10])
 def test_output_that_was_cut_is_told(house, until, size):
     work, directory = held_and_killed(house, before="/say before\n")
@@ -105,9 +153,13 @@ ROWS = [
     "UPDATE turns SET usage = '{oops' WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
     "UPDATE turns SET number = -7 WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
     "UPDATE items SET kind = 'letter' WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
+    "UPDATE agents SET allow = '[1]' WHERE name = 'anna'",
+    "UPDATE agents SET binds = '[[]]' WHERE name = 'anna'",
+    "UPDATE items SET id = 9223372036854775807 WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ROWS)
 def test_an_agent_whose_records_are_damaged_is_set_aside(house, until, command):
     work, directory = held_and_killed(house)
@@ -132,6 +184,36 @@ def test_an_agent_whose_records_are_damaged_is_set_aside(house, until, command):
     assert "agent set aside" not in house.log
     with house.wire() as wire:
         assert wire.call("daemon.status")["damaged"] == 1
+
+
+SINGLE = """
+INSERT INTO mount_points VALUES ('here');
+INSERT INTO removed_agents VALUES ('../..');
+INSERT INTO reminders (agent, due, text) VALUES ('x', -1, CAST(x'ff' AS TEXT));
+INSERT INTO items (agent, kind, sender, sender_name, text, time) VALUES (NULL, 'letter', 'x', 'x', 'x', 1.0);
+UPDATE events SET kind = CAST(x'ff41' AS TEXT), time = 1e300 WHERE cursor = (SELECT min(cursor) FROM events);
+UPDATE sqlite_sequence SET seq = 9223372036854775807;
+"""
+
+
+def test_damaged_rows_of_no_agent_are_set_aside_alone(house):
+    house.start()
+    work = house.workspace()
+    house.spawn("anna", work, "/say hello")
+    house.stop()
+    db = sqlite3.connect(house.state / "substrat.db")
+    db.executescript(SINGLE)
+    db.close()
+    house.start()
+    assert house.ok("inbox") == []
+    first, *rest = house.ctl("events", "--json").lines
+    assert first["text"] == "[this event's record is damaged]"
+    assert rest
+    house.ok("send", "anna", "/say again", "--wait")
+    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
+    assert house.state.exists()
+    assert house.log.count("agent set aside") + house.log.count("row set aside") == 4
+    assert "Traceback" not in house.log
 
 
 def cut(path):

@@ -107,6 +107,7 @@ def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(house
     assert house.ctl("ls").err == ""
 
 
+@pytest.mark.slow
 def test_a_daemon_killed_while_it_sweeps_loses_nothing(house, until):
     """Whatever instant it is killed at, every turn's output is there whole, as it was or compressed."""
     house.start(config="[disk]\ncompress_after = 1000000\n")

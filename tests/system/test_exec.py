@@ -109,7 +109,8 @@ def test_a_sandbox_exactly_like_the_agents(daemon):
     daemon.stop()
     daemon.start(agent=agent)
     for network in ("none", "host", "filtered"):
-        daemon.spawn(network, work, "go", "--network", network)
+        daemon.spawn(network, work, "begin the chat, which is moved at the turn's end", "--network", network)
+        daemon.ok("send", network, "go", "--wait")
         wanted = json.loads((work / "seen").read_text())
         found = look(daemon, network)
         ignored = ("_", "OLDPWD", "SHLVL")
@@ -412,6 +413,31 @@ def test_a_caller_that_is_killed(anna, until):
     process.wait()
     until(lambda: left_over(anna) == [])
     until(lambda: not (work / ".cursor").exists())
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until, listens):
+    """Its socket is removed for it, whether the daemon finds it closed or loses the caller while it waits there."""
+    path = anna.runtime / "exec-1-00c0ffee.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+        with anna.wire() as wire:
+            if listens:
+                dead.listen(1)
+            number = wire.ask("agent.exec", agent="anna", command=["true"], descriptors=str(path))
+            if listens:
+                connected, _ = dead.accept()
+            else:
+                assert "no descriptors can be had" in wire.answer(number)["error"]["message"]
+        until(lambda: not path.exists(), "the removal of the socket")
+        if listens:
+            connected.close()
+    # Another file that a caller names stays.
+    other = anna.directory / "exec-1-00c0ffee.sock"
+    other.touch()
+    with anna.wire() as wire:
+        wire.refuse("agent.exec", agent="anna", command=["true"], descriptors=str(other))
+    assert other.exists()
 
 
 @pytest.mark.parametrize("network", ["none", "filtered"])

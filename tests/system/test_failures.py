@@ -24,7 +24,7 @@ FINAL = {
     "no-result": (0, "status 0 without a result"),
     "crash": (1, "TypeError"),
     "cut": (1, "status 1 without a result"),
-    "kill": (137, "was killed (status 137), as the kernel does when"),
+    "kill": (137, "was killed by SIGKILL, or exited with its status 137, without a result"),
     "segv": (139, "status 139 without a result"),
 }
 

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
+
+from sandbox import host
 
 
 def stopped(pid):
@@ -79,6 +82,7 @@ def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemo
     until(lambda: all(stopped(pid) for pid in processes), "freezing")
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_stopped_child_counts_as_stopped(daemon):
     """The parent in a vfork can't be interrupted until its child goes on (vfork(2)), so it never is seen as stopped."""
     breeder = "from subprocess import run; [run(['true']) for _ in iter(int, 1)]"
@@ -151,3 +155,54 @@ def test_a_frozen_turn_that_is_killed_from_outside_leaves_its_agent_suspended(da
             os.kill(pid, signal.SIGKILL)
     until(lambda: daemon.show("anna")["turn"]["outcome"] == "lost", "the loss")
     assert daemon.show("anna")["state"] == "suspended"
+
+
+BUBBLEWRAP = """#!/bin/sh
+# Stops itself when a file says so: while it tries what can be made here, or instead of starting a turn's sandbox.
+case "$*" in
+    *--unshare-pid*/bin/true) which=probe;;
+    *--args*) which=sandbox;;
+    *) which=none;;
+esac
+if [ -e {directory}/stop-$which ]; then
+    echo $$ > {directory}/stopped
+    kill -STOP $$
+fi
+exec {bubblewrap} "$@"
+"""
+
+
+@pytest.fixture
+def stopping(house):
+    """A daemon whose bubblewrap stops itself when it is told to, and an agent; returns what tells it to and its pid."""
+    found = host.find_bubblewrap()
+    bubblewrap, pid = house.directory / "bwrap", house.directory / "stopped"
+    bubblewrap.write_text(BUBBLEWRAP.format(directory=house.directory, bubblewrap=found.path))
+    bubblewrap.chmod(0o755)
+    house.start(config=f'[sandbox]\nbwrap = "{bubblewrap}"\n')
+    house.spawn("anna", house.workspace(), None, "--network", "filtered")
+    yield lambda which: (house.directory / f"stop-{which}").touch(), pid
+    if pid.exists():
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(house, stopping, until):
+    stop, pid = stopping
+    stop("sandbox")
+    house.ok("send", "anna", "/say hi")
+    until(lambda: pid.exists() and pid.read_text(), "bubblewrap")
+    done = house.ctl("suspend", "anna", "--freeze")
+    assert done.code != 0
+    assert "has no process yet that could be frozen" in done.err
+    assert "faster" not in done.err
+
+
+@pytest.mark.parametrize("verb", ["end", "interrupt", "suspend"])
+def test_a_probe_that_somebody_has_stopped_holds_no_stop_up(house, stopping, until, verb):
+    stop, pid = stopping
+    stop("probe")
+    house.ok("send", "anna", "/say hi")
+    until(lambda: pid.exists() and pid.read_text(), "the probe")
+    began = time.monotonic()
+    assert house.ctl(verb, "anna").code == 0
+    assert time.monotonic() - began < 10

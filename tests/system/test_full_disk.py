@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 
-SIZE = 6 * 1024 * 1024
+SIZE = 24 * 1024 * 1024  # the daemon keeps 8 MiB of it for stopping turns
 # Writes a line whenever the workspace has a further file `step-N`, and ends with `go`.
 STEPS = """
 begin()
@@ -76,6 +76,10 @@ class SmallDisk:
     def make_room(self):
         (self.state / "ballast").unlink()
 
+    def make_room_in_caches(self):
+        for cache in self.state.glob("agents/*/cache"):
+            shutil.rmtree(cache)
+
     def use_up_files(self, leave):
         (self.state / "files").mkdir()
         with contextlib.suppress(OSError):
@@ -101,6 +105,30 @@ def disk(house):
     small = SmallDisk(house)
     yield small
     small.close()
+
+
+# Fills the disk that its cache is on, takes every block that gets free, and obeys no signal but SIGKILL.
+HOARDER = """
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+begin()
+mark(f"began-{session}")
+wait_for("start")
+cache = os.path.expanduser("~/.cache")
+os.makedirs(cache, exist_ok=True)
+sizes = (1 << 20, 1 << 12)
+files = [open(f"{cache}/hoard-{os.getpid()}-{number}", "wb", buffering=0) for number in range(4)]
+while True:
+    for file in files:
+        for size in sizes:
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                pass
+    if not os.path.exists("full"):
+        mark("full")
+"""
 
 
 def speaking(disk, until):
@@ -165,6 +193,7 @@ def test_a_running_turns_events_are_complete_after_a_full_disk(disk, until):
     assert len(disk.count("turn:ended")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 1, 2, 3, 4])
 def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until, left):
     """The database still has room, so the work is accepted, and not one more file can be made."""
@@ -184,6 +213,31 @@ def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until, left):
     assert (work / "done").read_text() == "once\n"
 
 
+@pytest.mark.parametrize("left", [0, 1, 3, 6, 10])
+def test_a_command_that_finds_no_room_for_its_files_says_so(disk, left):
+    """`substratctl exec`, whose files lie beside the state; `left` so many files may be made yet."""
+    house = disk.house
+    disk.start()
+    house.ok("spawn", "anna", "-w", house.workspace())
+    assert house.ctl("exec", "anna", "--", "true").code == 0
+    disk.use_up_files(left)
+    done = house.ctl("exec", "anna", "--", "true")
+    assert done.code == 1
+    assert "No space left on device; make room" in done.error
+    with house.wire() as wire:
+        problem = wire.refuse("agent.exec", agent="anna", command=["true"], descriptors="/nonexistent")
+        assert problem["data"]["type"] != "InternalError"
+    disk.give_back_files()
+    disk.fill()
+    done = house.ctl("exec", "anna", "--", "true")
+    assert done.code in {0, 1}
+    assert "internal error" not in done.err
+    disk.make_room()
+    assert house.ctl("exec", "anna", "--", "true").code == 0
+    assert not list((disk.state / "visits").iterdir())
+
+
+@pytest.mark.slow
 def test_with_a_watermark_turns_wait_before_the_disk_is_full(disk, until):
     house = disk.house
     disk.start(config="[disk]\nfree = 1000000\n")
@@ -201,6 +255,7 @@ def test_with_a_watermark_turns_wait_before_the_disk_is_full(disk, until):
     assert disk.count("turn:waiting") == [told]
 
 
+@pytest.mark.slow
 def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
     house, work = disk.house, speaking(disk, until)
     say_line(work, until, 1)
@@ -213,6 +268,7 @@ def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
     everything_was_said(disk, 3)
 
 
+@pytest.mark.slow
 def test_a_daemon_that_finds_no_room_to_begin_says_so_and_loses_nothing(disk, until):
     house = disk.house
     disk.start()
@@ -237,3 +293,243 @@ def test_a_daemon_that_finds_no_room_to_begin_says_so_and_loses_nothing(disk, un
     disk.make_room()
     disk.start()
     assert house.show("anna")["turn"]["result"] == "before"
+
+
+STOPS = {
+    "suspend": ("suspended", ("suspend", "anna")),
+    "interrupt": ("idle", ("interrupt", "anna")),
+    "end": ("ended", ("end", "anna")),
+}
+
+
+def hoarding(disk, until, *more):
+    """Let an agent fill the disk without pause."""
+    house = disk.house
+    disk.start(config="[disk]\nfree = 0\n[turns]\nstop_grace = 0.2\n", agent=house.program(HOARDER))
+    work = house.workspace()
+    for name in ("anna", *more):
+        house.ok("spawn", name, "-w", work, "x")
+    until(lambda: len(list(work.glob("began-*[!t]"))) == 1 + len(more), "the turns")
+    (work / "start").touch()
+    until((work / "full").exists, "a full disk")
+    return work
+
+
+@pytest.mark.parametrize("verb", sorted(STOPS))
+def test_a_turn_that_fills_the_disk_without_pause_can_be_stopped(disk, until, verb):
+    house = disk.house
+    hoarding(disk, until)
+    state, command = STOPS[verb]
+    assert disk.free() < 4096
+    house.ok(*command)
+    assert house.show("anna")["state"] == state
+    assert house.show("anna")["turn"]["outcome"] == "interrupted"
+    assert house.ok("ls")[0]["name"] == "anna"
+    assert disk.free() < 4096
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_many_that_fill_the_disk_are_stopped_by_a_daemon_that_found_it_full(disk, until, how):
+    house = disk.house
+    hoarding(disk, until, "bert", "carl")
+    until(lambda: {agent["state"] for agent in house.ok("ls")} == {"running"}, "three turns")
+    getattr(house, how)()
+    disk.fill()
+    disk.start(config="[disk]\nfree = 0\n[turns]\nstop_grace = 0.2\n")
+    assert {agent["state"] for agent in house.ok("ls")} == {"running"}
+    house.ok("suspend", "anna")
+    house.ok("end", "bert")
+    house.ok("end", "carl")
+    assert [agent["state"] for agent in house.ok("ls")] == ["suspended", "ended", "ended"]
+    assert not house.sandboxed()
+    assert disk.free() < 4096
+
+
+@pytest.mark.slow
+def test_all_are_suspended_by_a_shutdown_on_a_full_disk(disk, until):
+    house = disk.house
+    hoarding(disk, until, "bert")
+    house.ok("shutdown", "--suspend")
+    assert house.daemon.wait(20) == 0
+    assert not house.sandboxed()
+    disk.make_room_in_caches()
+    disk.start()
+    assert {agent["state"] for agent in house.ok("ls")} == {"suspended"}
+
+
+def test_a_turn_is_frozen_and_goes_on_on_a_full_disk(disk, until):
+    house = disk.house
+    hoarding(disk, until)
+    assert house.ok("suspend", "--freeze", "anna")[0]["state"] == "suspended"
+    assert house.ok("end", "anna")["state"] == "ended"
+
+
+def test_what_changes_nothing_works_on_a_full_disk_and_the_rest_is_refused(disk, until):
+    house = disk.house
+    work = hoarding(disk, until)
+    for command in (("send", "anna", "more"), ("spawn", "bert", "-w", work, "x"), ("resume", "anna", "more")):
+        refused = until(lambda command=command: (done := house.ctl(*command)).code and done, "a refusal")
+        assert refused.code == 1
+        assert "disk is full" in refused.error
+    unread = house.show("anna")["unread"]  # what was accepted before the last block was gone
+    with house.wire() as wire:
+        answer = wire.answer(wire.ask("agent.send", agent="anna", prompt="more"))
+        assert answer["error"]["data"]["type"] == "StorageFailed"
+        assert 7 << 20 < wire.call("daemon.status")["reserve"] <= 8 << 20
+    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
+    assert house.show("anna")["unread"] == unread
+    assert house.ctl("logs", "anna").code == 0
+    assert house.ctl("wait", "anna", "--timeout", "0.1").code == 124
+    house.ok("interrupt", "anna")
+
+
+@pytest.mark.slow
+def test_turns_can_be_stopped_when_no_file_can_be_made(disk, until):
+    house = disk.house
+    pausing = house.program("begin()\nmark('ready')\nsignal.pause()\n")
+    disk.start(agent=pausing, config="[turns]\nstop_grace = 0.2\n[disk]\nfree = 0\n")
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    until((work / "ready").exists, "the start")
+    disk.fill()
+    disk.use_up_files(0)
+    assert house.ok("interrupt", "anna")["state"] == "idle"
+    house.kill()
+    disk.start(config="[disk]\nfree = 0\n")
+    assert house.ok("end", "anna")["state"] == "ended"
+
+
+# Writes to its cache when it is told to, as much as its prompt says; says so; and goes on until it is told to end.
+WRITER = """
+begin()
+wait_for("write-" + prompt.strip())
+cache = os.path.expanduser("~/.cache")
+with open(cache + "/big", "wb", buffering=0) as file:
+    for _ in range(int(prompt)):
+        try:
+            file.write(b"x" * 65536)
+        except OSError:
+            break
+mark("wrote-" + prompt.strip())
+wait_for("go")
+finish()
+"""
+
+
+@pytest.mark.slow
+def test_the_turn_that_fills_the_disk_is_stopped_and_the_quiet_one_goes_on(disk, until):
+    house = disk.house
+    disk.start(config="[disk]\nfree = 8000000\n", agent=house.program(WRITER))
+    work = house.workspace()
+    house.ok("spawn", "quiet", "-w", work, "0")
+    house.ok("spawn", "writer", "-w", work, "200")
+    until(lambda: len(disk.count("system:init")) == 2, "two turns")
+    for name in ("write-0", "write-200"):
+        (work / name).touch()
+    agent = house.wait("writer")
+    assert agent["state"] == "failed"
+    assert "filling the disk" in agent["turn"]["error"]
+    (told,) = disk.count("turn:fills-disk")
+    assert told["agent"] == agent["id"]
+    assert "MiB were left" in told["text"]
+    assert house.show("quiet")["state"] == "running"
+    (work / "go").touch()
+    assert house.wait("quiet")["turn"]["outcome"] == "success"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_agents_own_directories_are_bounded(disk, until, killed):
+    house = disk.house
+    disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n", agent=house.program(WRITER))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "80")
+    until(lambda: disk.count("system:init"), "the turn")
+    if killed:
+        house.kill()
+    (work / "write-80").touch()
+    until((work / "wrote-80").exists, "5 MiB")
+    if killed:
+        disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n")
+    agent = house.wait("anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+    for word in ("4000000 bytes", "disk.agent_home", "substratctl exec"):
+        assert word in agent["turn"]["error"]
+    assert len(disk.count("turn:home-too-big")) == 1
+
+
+# Takes all blocks there are without writing to a file, and has none that can be seen.
+HIDER = """
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+begin()
+path = os.path.expanduser("~/.cache/x")
+os.makedirs(os.path.dirname(path), exist_ok=True)
+file = os.open(path, os.O_RDWR | os.O_CREAT)
+os.unlink(path)
+at, size = 0, 1 << 20
+while size >= 4096:
+    try:
+        os.posix_fallocate(file, at, size)
+        at += size
+    except OSError:
+        size //= 2
+mark("full")
+wait_for("never")
+"""
+
+
+def test_a_file_without_a_name_counts_as_its_agents_own(disk, until):
+    house = disk.house
+    disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n", agent=house.program(HIDER))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    until((work / "full").exists, "a full disk")
+    agent = house.wait("anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+    assert "disk.agent_home" in agent["turn"]["error"]
+    assert len(disk.count("turn:home-too-big")) == 1
+    assert disk.free() > 4 << 20
+
+
+# Says lines until it is told to end; the prompt says whether it acts first.
+TALKER = """
+begin()
+if prompt.strip() == "act":
+    call = {"shellToolCall": {"args": {"command": "x"}}}
+    emit("tool_call", "started", call_id="c", tool_call=call)
+mark("began")
+wait_for("talk")
+while not os.path.exists("go"):
+    say("x" * 8000)
+finish()
+"""
+
+
+def talking(disk, until, prompt):
+    house = disk.house
+    disk.start(agent=house.program(TALKER))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, prompt)
+    until((work / "began").exists, "the turn")
+    until(lambda: disk.count("system:init"), "its first line")
+    disk.fill()
+    (work / "talk").touch()
+    until(lambda: not house.sandboxed(), "its end for want of room")
+    until(lambda: "waiting to write the state" in house.log, "the daemon's notice")
+    (work / "go").touch()
+    disk.make_room()
+    return house.wait("anna")
+
+
+def test_a_turn_that_only_spoke_and_finds_no_room_for_its_output_is_tried_again(disk, until):
+    agent = talking(disk, until, "x")
+    assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["number"]) == ("idle", "success", 2)
+    assert len(disk.count("turn:retry")) == 1
+
+
+@pytest.mark.slow
+def test_a_turn_that_acted_and_finds_no_room_for_its_output_fails_and_says_why(disk, until):
+    agent = talking(disk, until, "act")
+    assert (agent["state"], agent["turn"]["number"]) == ("failed", 1)
+    assert "the disk is full" in agent["turn"]["error"]

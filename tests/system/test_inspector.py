@@ -47,7 +47,8 @@ def test_the_inspector_lists_and_calls_the_tools(house, modules):
     program = house.program(AGENT.replace("{modules}", str(modules)))
     house.start(agent=program, config=f'[agent]\nbind_ro = ["{modules}"]\n')
     house.ok("spawn", "anna", "-w", house.workspace(), "go")
-    agent = house.ok("wait", "anna", "--timeout", "200")[0]
+    house.ok("wait", "anna", "--timeout", "200")
+    agent = house.show("anna")
     listed, whoami, refused = map(json.loads, json.loads(agent["turn"]["result"]))
     assert [tool["name"] for tool in listed["tools"]] == [
         "whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status", "ask_operator",

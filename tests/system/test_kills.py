@@ -1,8 +1,15 @@
 """However a turn is ended, nothing of it is left: whatever it forked, detached, ignored or stopped."""
 
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
 
 import pytest
+
+from tests.system.conftest import _link
 
 CONFIG = "[turns]\nstop_grace = 0.2\nresult_grace = 0.2\n"
 
@@ -129,6 +136,93 @@ def test_an_adopted_turn_too(house, until):
     house.start(agent=house.agent)
     house.ok("end", "anna")
     assert not house.sandboxed()
+
+
+def outermost(house):
+    """Bubblewrap's outer process: the one that isn't in the sandbox's pid namespace."""
+    own = os.readlink("/proc/self/ns/pid")
+    (found,) = [pid for pid in house.sandboxed() if _link(f"/proc/{pid}/ns/pid") == own]
+    return found
+
+
+@contextmanager
+def stopping_again_and_again(pid):
+    """Stop a process, and again whenever it goes on, until it is gone."""
+    script = "import os, sys\nwhile True: os.kill(int(sys.argv[1]), 19)"
+    os.kill(pid, signal.SIGSTOP)
+    storm = subprocess.Popen([sys.executable, "-I", "-S", "-c", script, str(pid)], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        storm.kill()
+        storm.wait()
+
+
+def stopped_once(pid):
+    os.kill(pid, signal.SIGSTOP)
+    return nullcontext()
+
+
+@pytest.mark.parametrize(
+    ("verb", "state", "adopted", "stopped"),
+    [
+        ("interrupt", "idle", False, stopped_once),
+        ("interrupt", "idle", True, stopping_again_and_again),
+        ("suspend", "suspended", True, stopped_once),
+        ("end", "ended", False, stopping_again_and_again),
+        ("end", "ended", True, stopped_once),
+    ],
+)
+def test_one_whose_outer_process_is_stopped(house, until, verb, state, adopted, stopped):
+    work = start(house, until)
+    until((work / "ready").exists, "the start")
+    if adopted:
+        house.kill()
+        house.start(agent=house.agent)
+    with stopped(outermost(house)):
+        house.ok(verb, "anna")
+        assert not house.sandboxed()
+    agent = house.show("anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
+
+
+@pytest.mark.parametrize("stopped", [stopped_once, stopping_again_and_again])
+@pytest.mark.parametrize("adopted", ["no", "stopped before", "ended before"])
+def test_one_that_ends_by_itself_while_its_outer_process_is_stopped(house, until, adopted, stopped):
+    house.start(agent=house.program("begin()\nmark('ready')\nwait_for('go')\nfinish()"), config=CONFIG)
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "x")
+    until((work / "ready").exists, "the start")
+    with stopped(outer := outermost(house)):
+        if adopted != "no":
+            house.kill()
+        if adopted == "ended before":
+            (work / "go").touch()
+            until(lambda: house.sandboxed() <= {outer}, "the end of its inner process")
+        if adopted != "no":
+            house.start(agent=house.agent)
+        (work / "go").touch()
+        assert house.wait("anna")["turn"]["outcome"] == "success"
+        assert not house.sandboxed()
+
+
+@pytest.mark.parametrize("stopped", [stopped_once, stopping_again_and_again])
+def test_a_command_of_exec_whose_outer_process_is_stopped(house, until, stopped):
+    work = house.start(config=CONFIG).workspace()
+    house.ok("spawn", "anna", "-w", work)
+    asked = house.follow("exec", "anna", "--", "sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3")
+    until((work / "ready").exists, "the command")
+    with stopped(outermost(house)):
+        (work / "go").touch()
+        assert asked.wait(20) in {3, 1}
+        until(lambda: not house.sandboxed(), "its end")
+    (work / "go").unlink()
+    (work / "ready").unlink()
+    asked = house.follow("exec", "anna", "--", "sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.02; done")
+    until((work / "ready").exists, "the command")
+    with stopped(outermost(house)):
+        asked.kill()
+        until(lambda: not house.sandboxed(), "its end")
 
 
 @pytest.mark.parametrize("first", ["suspend", "interrupt"])

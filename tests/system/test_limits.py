@@ -43,6 +43,7 @@ def test_a_turn_that_prints_is_not_silent(house):
     assert house.spawn("anna", house.workspace(), script)["turn"]["outcome"] == "success"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["silence_limit", "time_limit"])
 def test_the_time_without_a_daemon_counts(house, until, key):
     house.start(config=f"[turns]\n{key} = 2\n")
@@ -58,17 +59,19 @@ def test_the_time_without_a_daemon_counts(house, until, key):
     until(lambda: not house.sandboxed(), "the end of its processes")
 
 
+@pytest.mark.slow
 def test_frozen_time_does_not_count(house, until):
-    house.start(config="[turns]\nsilence_limit = 1.5\ntime_limit = 1.5\n")
+    house.start(config="[turns]\nsilence_limit = 5\ntime_limit = 5\n")
     work = house.workspace()
     house.held("anna", work)
     began = time.time()
     house.ok("suspend", "anna", "--freeze")
-    until(lambda: time.time() > began + 2, "time")
+    until(lambda: time.time() > began + 6, "time")
     (work / "go").touch()
     assert house.ok("resume", "anna", "--wait")[0]["turn"]["outcome"] == "success"
 
 
+@pytest.mark.slow
 def test_a_lost_turn_waits_for_a_person(daemon, until):
     work = daemon.workspace()
     daemon.held("anna", work)
@@ -92,6 +95,7 @@ def test_an_agent_that_restores_itself_goes_on_where_it_was_lost(daemon, until):
     assert "You were stopped in the middle of the task below" in prompt["text"]
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_lost_too_often_waits_for_a_person(house, until):
     house.start(config='[turns]\nrestores = 1\n[agent]\nrestore = "auto"\n')
     work = house.workspace()

@@ -133,6 +133,7 @@ def test_an_allowed_name_works(net, form):
     assert ("filtered (proxy" in net.ctl("show", "anna").out) == (form == "proxy")
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 def test_ipv6_and_ports(net, form):
     said = run(
@@ -172,6 +173,7 @@ REFUSED = {
 # fmt: on
 
 
+@pytest.mark.slow
 def test_what_is_refused(net, world):
     before = (world[1] / "hits").read_text()
     # The control: every place answers somebody who isn't in a sandbox.
@@ -237,7 +239,9 @@ SAID = {"git": "hello from git", "python3": "hello from pip", "npm": "hello from
 
 
 @BOTH_FORMS
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", ["curl", *(pytest.param(one, marks=pytest.mark.slow) for one in PROGRAMS if one != "curl")]
+)
 def test_programs_work_unmodified(net, world, program, form):
     """They reach an allowed name over TLS and HTTP/2, and learn of a refusal at once."""
     if shutil.which(program, path="/usr/bin") is None or (program == "curl" and shutil.which("node") is None):
@@ -380,6 +384,88 @@ def test_a_restarted_daemon_serves_it_again(net, until):
     assert any("evil.test" in text for text in told(net, "anna", "denied"))
 
 
+HANDSHAKE = r"""
+import os, socket, ssl, sys, time
+host, port = "www.allowed.test", 443
+def connect():
+    if "HTTPS_PROXY" not in os.environ:
+        return socket.create_connection((host, port), 10)
+    s = socket.create_connection(("127.0.0.1", 61280), 10)
+    s.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
+    assert b" 200 " in s.recv(999)
+    return s
+def shake(name, first=b"", step=1 << 16):
+    context = ssl.create_default_context(); context.check_hostname = False; context.verify_mode = ssl.CERT_NONE
+    came, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    end = context.wrap_bio(came, said, server_hostname=name)
+    with connect() as s:
+        try:
+            while True:
+                try:
+                    end.do_handshake()
+                    return "done"
+                except ssl.SSLWantReadError:
+                    data, first = first + said.read(), b""
+                    for at in range(0, len(data), step): s.sendall(data[at:at + step])
+                    if not (piece := s.recv(1 << 16)): return "closed"
+                    came.write(piece)
+        except OSError as problem:
+            return "closed" if isinstance(problem, ConnectionError) else type(problem).__name__
+warning = b"\x15\3\1\0\2\1\0"
+print(shake(host), shake("evil.test"), shake("evil.test", warning), shake(host, warning), shake("evil.test", warning, 60),
+      shake(host, b"PROXY UNKNOWN\r\n"))
+"""
+
+
+@BOTH_FORMS
+def test_nothing_stands_before_a_hello(net, until):
+    """In a fresh turn, in one that another daemon has taken over, and in a person's command."""
+    work = net.workspace()
+    (work / "shake.py").write_text(HANDSHAKE)
+    wait = "touch ready; while [ ! -e go ]; do sleep 0.02; done"
+    net.ok(
+        "spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-",
+        stdin=f"/shell python3 shake.py; {wait}; {CURL} --retry 20 --retry-delay 1 --retry-all-errors "
+        f"http://www.allowed.test/; python3 shake.py".encode(),
+    )  # fmt: skip
+    until((work / "ready").exists)
+    net.kill()
+    net.start()
+    (work / "go").touch()
+    assert net.wait("anna")["turn"]["outcome"] == "success"
+    expected = "done" + " closed" * 5
+    lines = [line for line in net.shell("anna").splitlines() if "closed" in line]
+    assert [line[line.index("done") :] for line in lines] == [expected, expected]
+    assert net.ctl("exec", "anna", "--", "python3", "shake.py").out.strip() == expected
+    denied = " ".join(told(net, "anna", "denied"))
+    assert "www.allowed.test:443: its TLS handshake can't be read" in denied
+    assert "www.allowed.test:443: its TLS handshake names evil.test instead" in denied
+
+
+@pytest.mark.slow
+def test_another_agent_has_none_of_its_listeners_and_keeps_no_daemon_from_entering_it(net, until):
+    """An agent without a network that is started while one with a filtered network runs, and outlives the daemon too."""
+    work, other = net.workspace(), net.workspace("other")
+    waiting = f"/shell touch ready; while [ ! -e go ]; do sleep 0.02; done; {CURL} --retry 20 --retry-delay 1 "
+    script = f"/shell {CURL} http://www.allowed.test/one\n{waiting}--retry-all-errors http://www.allowed.test/two"
+    net.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=script.encode())
+    until((work / "ready").exists)
+    looking = "/shell ls -l /proc/[0-9]*/fd; touch looked; while [ ! -e go ]; do sleep 0.02; done"
+    net.ok("spawn", "bert", "-w", other, "--network", "none", "--prompt-file", "-", stdin=looking.encode())
+    until((other / "looked").exists)
+    net.kill()
+    net.start()
+    (work / "go").touch()
+    assert net.wait("anna")["turn"]["outcome"] == "success"
+    assert net.shell("anna").count("hello from 9.9.9.9") == 2
+    assert "a network can't be entered" not in net.log
+    (other / "go").touch()
+    net.wait("bert")
+    assert "stdout" in net.shell("bert"), "the control: it saw descriptors"
+    assert "socket:" not in net.shell("bert")
+
+
+@pytest.mark.slow
 @BOTH_FORMS
 def test_nothing_is_left(net, until):
     descriptors = Path(f"/proc/{net.daemon.pid}/fd")

@@ -1,7 +1,9 @@
 """What agents ask the operator and want to be told later: answers and reminders start turns, also after a restart."""
 
+import contextlib
 import json
 import re
+import sqlite3
 import time
 
 
@@ -65,6 +67,22 @@ def test_a_message_can_be_answered_too(daemon):
     (message,) = daemon.ok("inbox")
     daemon.ok("answer", str(message["id"]), "--prompt-file", "-", stdin=b"/say thanks")
     assert "thanks" in daemon.wait("bert", "idle")["turn"]["result"]
+
+
+def test_what_is_settled_goes_with_its_agent(daemon):
+    """Else each question would leave a row for ever; an open one stays until it is dismissed."""
+    settled = ask(daemon, daemon.workspace())
+    daemon.ok("answer", str(settled["id"]), "yes")
+    daemon.wait("anna", "idle")
+    daemon.ok("send", "anna", '/tool ask_operator {"question": "and now?"}', "--wait")
+    (question,) = daemon.ok("inbox")
+    daemon.ok("end", "anna")
+    daemon.ok("rm", "anna")
+    assert daemon.ok("inbox") == [question]
+    daemon.ok("inbox", "--dismiss", str(question["id"]))
+    daemon.stop()
+    with contextlib.closing(sqlite3.connect(daemon.state / "substrat.db")) as database:
+        assert database.execute("SELECT id, text FROM items").fetchall() == []
 
 
 def test_an_agent_that_is_gone_gets_no_answer(daemon):

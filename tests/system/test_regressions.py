@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def test_a_child_that_ends_while_its_parent_is_being_ended_stops_nobody(house, until):
     house.start(config="[turns]\nstop_grace = 3.0\n")
@@ -35,11 +37,13 @@ def test_a_workspace_that_the_agent_locked_stops_nobody(house):
     work.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_flood_of_empty_lines_leaves_the_daemon_answering(house):
     house.start(agent=house.program("begin()\nsys.stdout.write('\\n' * 200_000)\nsys.stdout.flush()\nfinish()\n"))
     house.ok("spawn", "anna", "-w", house.workspace(), "x")
     assert house.ok("ls")[0]["name"] == "anna"
-    assert house.wait("anna")["turn"]["outcome"] == "success"
+    (ended,) = house.ok("wait", "anna", "--timeout", "35")
+    assert ended["turn"]["outcome"] == "success"
 
 
 def test_a_suspended_retry_is_not_told_twice(house, until):

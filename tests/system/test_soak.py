@@ -1,6 +1,7 @@
-"""The soak, very short: what it says of itself is true, and nothing is left of it."""
+"""The soak, very short: what it says of itself is true, it finds each kind of leak, and nothing is left of it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 @pytest.fixture
@@ -42,7 +43,45 @@ def test_a_short_soak_breaks_no_promise(soak):
     assert process.returncode == 0, said
     assert "BROKEN" not in said
     assert "all promises kept, nothing grew" in said
-    assert "memory, MiB" in said
+    for figure in ("memory, MiB", "descriptors", "rows in the database", "leftovers in workspaces"):
+        assert re.search(rf"(?m)^{re.escape(figure)} +\d", said), figure
+    assert re.search(r"(?m)^a person's git: \w+ \d", said)
+    assert re.search(r"(?m)^done to agents: .*send \d", said)
+
+
+LEAKS = {
+    "directory": r"descriptors grew \(directory /workspaces/[\w/-]+/\.git\)",
+    "pipe": r"descriptors grew \(pipe\)",
+    "watches": r"inotify watches grew",
+    "thread": r"threads grew \(python\w*\)",
+    "memory": r"memory, MiB grew",
+    "process": r"processes left \(sleep\)",
+    "file": r"files of state, but turns' grew \(left-\*\)",
+    "temporary": r"temporary files \(tmp\*\)",
+    "placeholders": r"leftovers in workspaces \(plain: \.envrc\)",
+    "rows": r"rows of what is under way grew \(mount_points\)",
+    "events": r"follower missed \d+ of \d+ events",
+}
+AS_ROOT = {
+    "namespace": r"network namespaces \(held by the daemon\)",
+    "mount": r"mounts \(/tmp/tmp\*\)",
+}
+
+
+def test_it_finds_and_names_each_kind_of_leak(soak):
+    leaks = {**LEAKS, **(AS_ROOT if os.geteuid() == 0 else {})}
+    process = soak("--agents", "8", "--seconds", "15", "--settle", "3", "--leak", ",".join(leaks))
+    said = process.communicate()[0]
+    assert process.returncode == 1, said
+    assert [leak for leak, named in leaks.items() if not re.search(f"BROKEN: .*{named}", said)] == [], said
+    assert said.splitlines()[-1] == "seed 1: broken"
+
+
+def test_it_ends_when_the_daemon_hangs(soak):
+    process = soak("--agents", "4", "--seconds", "600", "--patience", "3", "--leak", "hang")
+    said = process.communicate()[0]
+    assert process.returncode == 1, said
+    assert "BROKEN: the daemon hangs: it didn't answer `daemon.status` within 3 s" in said
 
 
 def test_ctrl_c_ends_a_soak_early_and_cleanly(soak):

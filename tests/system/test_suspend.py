@@ -129,7 +129,9 @@ while True:
 def test_suspend_of_an_idle_agent(daemon):
     agent = daemon.spawn("anna", daemon.workspace(), "one")
     (suspended,) = daemon.ok("suspend", "anna")
-    assert suspended == {**agent, "state": "suspended"}
+    turn = {**agent["turn"], "result": None, "usage": None}  # as in all lists
+    assert suspended == {**agent, "state": "suspended", "turn": turn, "attention": suspended["attention"]}
+    assert suspended["attention"]["kind"] == "suspended"
     done = daemon.ctl("suspend", "anna")
     assert done.code in {0, 1}
     assert daemon.show("anna")["state"] == "suspended"

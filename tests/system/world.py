@@ -1,7 +1,9 @@
-"""A small internet in a network namespace of its own: run in one, it gives `lo` addresses and answers at them.
+"""A small internet: a network namespace for the machine that is tested, and one behind it for all others.
 
-Its argument is a directory: there it finds `cert.pem` and a `site` of files to give out, writes who connected to `hits`,
-and makes `ready` when it listens. Where there is a node, it also speaks HTTP/2, as `h2.allowed.test`.
+Run in a new network namespace, that of the machine, it gives `lo` the machine's own addresses, answers at them, and starts
+itself again for the others, in a second one with a cable between. Its argument is a directory: there it finds `cert.pem`
+and a `site` of files to give out, writes who connected to `hits`, and makes `ready` when everything listens. Where there
+is a node, the others also speak HTTP/2, as `h2.allowed.test`.
 """
 
 import http.server
@@ -15,12 +17,17 @@ import sys
 import threading
 
 H2 = "9.9.9.11"
-PLACES = ("9.9.9.9", "2606:4700::9", "10.0.0.1", "127.0.0.1", "169.254.169.254", "::1")
+OTHERS = ("9.9.9.9", "2606:4700::9")
+OWN = ("9.9.9.77", "2606:4700::77", "10.0.0.1", "127.0.0.1", "169.254.169.254", "::1")
+"""The machine's own: the first two look like anybody's, as those of a server that is rented do."""
+CABLE = (("192.0.2.1/30", "fd77::1/64"), ("192.0.2.2/30", "fd77::2/64"))
 PORTS = (80, 443, 8443, 9000)
 HOSTS = """\
 9.9.9.9 www.allowed.test api.allowed.test allowed.test evil.test port.test
 9.9.9.11 h2.allowed.test
 2606:4700::9 six.allowed.test
+9.9.9.77 own.allowed.test
+2606:4700::77 own6.allowed.test
 10.0.0.1 inner.allowed.test
 127.0.0.1 loop.allowed.test localhost
 169.254.169.254 meta.allowed.test
@@ -77,27 +84,65 @@ def run(*command):
     subprocess.run(command, check=True)
 
 
-run("ip", "link", "set", "lo", "up")
-for place in PLACES:
-    if place not in {"127.0.0.1", "::1"}:
-        run("ip", "addr", "add", place + ("/128" if ":" in place else "/32"), "dev", "lo")
+def connect(name, addresses):
+    """Set up one end of the cable."""
+    run("ip", "link", "set", name, "up")
+    for address in addresses:
+        run("ip", "addr", "add", address, "dev", name, *(("nodad",) if ":" in address else ()))
+
+
+def serve(places):
+    """Give `lo` addresses and answer at them."""
+    run("ip", "link", "set", "lo", "up")
+    for place in places:
+        if place not in {"127.0.0.1", "::1"}:
+            run("ip", "addr", "add", place + ("/128" if ":" in place else "/32"), "dev", "lo")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "cert.pem")
+    for place in places:
+        for port in PORTS:
+            server = Server(place, port)
+            if port in {443, 8443}:
+                server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+
+
+def be_the_others():
+    """Serve all that isn't the machine's, until standard input ends."""
+    serve(OTHERS)
+    speaker = None
+    if node := shutil.which("node"):
+        run("ip", "addr", "add", f"{H2}/32", "dev", "lo")
+        speaker = subprocess.Popen([node, "-e", SPEAKER, directory / "cert.pem", H2], stdout=subprocess.PIPE)
+        assert speaker.stdout.readline() == b"ready\n"
+    print("listening", flush=True)
+    assert sys.stdin.readline() == "connected\n"
+    connect("far", CABLE[1])
+    print("ready", flush=True)
+    sys.stdin.read()
+    if speaker is not None:
+        speaker.kill()
+    os._exit(0)
+
+
+if sys.argv[2:] == ["others"]:
+    be_the_others()
 (directory / "hosts").write_text(HOSTS)
 run("mount", "--bind", str(directory / "hosts"), "/etc/hosts")
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain(directory / "cert.pem")
-for place in PLACES:
-    for port in PORTS:
-        server = Server(place, port)
-        if port in {443, 8443}:
-            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-speaker = None
-if node := shutil.which("node"):
-    run("ip", "addr", "add", f"{H2}/32", "dev", "lo")
-    speaker = subprocess.Popen([node, "-e", SPEAKER, directory / "cert.pem", H2], stdout=subprocess.PIPE)
-    assert speaker.stdout.readline() == b"ready\n"
+serve(OWN)
+others = subprocess.Popen(
+    ["unshare", "--net", sys.executable, __file__, directory, "others"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+)
+assert others.stdout.readline() == b"listening\n"
+run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", str(others.pid))
+connect("near", CABLE[0])
+others.stdin.write(b"connected\n")
+others.stdin.flush()
+assert others.stdout.readline() == b"ready\n"
+run("ip", "route", "add", "9.9.9.0/24", "via", "192.0.2.2")
+run("ip", "-6", "route", "add", "2606:4700::/64", "via", "fd77::2")
 (directory / "ready").touch()
 sys.stdin.read()
-if speaker is not None:
-    speaker.kill()
+others.stdin.close()
+others.wait()
 os._exit(0)

@@ -22,8 +22,9 @@ COMMAND = Command(
     ),
 )
 
-# Only what a name can be: bash would run what stands in `$(...)` in the words it completes from.
-_NAMES = f"{PROGRAM} ls --json 2>/dev/null | tr ',' '\\n' | sed -n 's/.*\"name\": *\"\\([A-Za-z0-9._-]*\\)\".*/\\1/p'"
+# Only what a name can be: bash would run what stands in `$(...)` in the words it completes from. A daemon that doesn't
+# answer must not keep a person waiting at Tab.
+_NAMES = f"timeout 2 {PROGRAM} ls -q 2>/dev/null | grep -x '[A-Za-z0-9._-]*'"
 
 
 def run(arguments: Arguments) -> int:

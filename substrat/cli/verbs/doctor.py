@@ -71,10 +71,9 @@ def _daemon() -> Finding:
         # The daemon may be confined where this command isn't, by its unit for instance.
         return Finding("daemon", BROKEN, f"{detail}; under it {what}", remedy or "look at its log")
     if damaged := status.get("damaged"):
-        remedy = f"their records are in the table 'damaged' of substrat.db in {status.get('state_dir')}, its log says more"
-        return Finding(
-            "daemon", WEAKER, f"{detail}; {damaged} more were set aside, because their records are damaged", remedy
-        )
+        where = status.get("state_dir")
+        remedy = f"the daemon's log names them; damaged records are in the table 'damaged' of substrat.db in {where}"
+        return Finding("daemon", WEAKER, f"{detail}; {damaged} more were set aside or have no records", remedy)
     if reason := status.get("waiting_for"):
         return Finding("daemon", WEAKER, f"{detail}; no turn starts: {reason}", "make room on the disk")
     return Finding("daemon", GOOD, detail)

@@ -33,4 +33,5 @@ def run(arguments: Arguments) -> int:
     # Before there is a socket: it would get the number of one that is closed, and be read or written.
     lending.complete_descriptors()
     with Connection() as connection:
+        connection.greet()  # tells of a daemon that doesn't answer, which nothing does later
         return lending.run(connection, name, command or [_SHELL])

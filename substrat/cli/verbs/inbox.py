@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from substrat import errors
 from substrat.cli import output
-from substrat.cli.connection import Connection
+from substrat.cli.connection import Connection, as_list, as_object
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMAND = Command(
     "inbox",
@@ -21,16 +26,42 @@ def run(arguments: Arguments) -> int:
     with Connection() as connection:
         for number in numbers:
             connection.call("inbox.dismiss", id=number)
-        items = connection.call_list("inbox.list") if not numbers or arguments.json else []
-    if arguments.json:
-        output.put_json(items)
-        return 0
-    for item in items:
-        head = "  ".join(output.text_of(item.get(key)) for key in ("id", "time", "from"))
-        kind = "  asks" if item.get("kind") == "question" else ""
-        text = output.neutralise(str(item.get("text", ""))).rstrip()
-        print(head + kind + "\n  " + text.replace("\n", "\n  "))
+        if arguments.json:
+            output.put_json_list(_items(connection))
+        elif not numbers:
+            for item in _items(connection):
+                _print(item)
     return 0
+
+
+def _print(item: dict[str, object]) -> None:
+    head = "  ".join(output.text_of(item.get(key)) for key in ("id", "time", "from"))
+    kind = "  asks" if item.get("kind") == "question" else ""
+    text = output.neutralise(str(item.get("text", ""))).rstrip()
+    print(head + kind + "\n  " + text.replace("\n", "\n  "))
+
+
+def _items(connection: Connection) -> Iterator[dict[str, object]]:
+    """Walk through what waits, page by page, each item with its whole text.
+
+    One that is answered or dismissed meanwhile is left out.
+    """
+    after: object = 0
+    while True:
+        page = connection.call_object("inbox.list", after=after)
+        items = as_list("inbox.list", page.get("items"))
+        long = [item["id"] for item in items if item.get("cut")]
+        whole = dict(zip(long, connection.each(("inbox.show", {"id": number}) for number in long), strict=True))
+        for item in items:
+            found = whole.get(item["id"], item)
+            if isinstance(found, errors.NotFound | errors.Refused):
+                continue
+            if isinstance(found, errors.SubstratError):
+                raise found
+            yield {key: value for key, value in as_object("inbox.show", found).items() if key != "cut"}
+        if not page.get("more"):
+            return
+        after = page.get("after")
 
 
 def number_of(arguments: Arguments, text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli import many, output, turns
+from substrat.cli import many, outage, output, turns
 from substrat.cli.connection import Connection
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 from substrat.cli.table import VERBS
@@ -37,9 +37,18 @@ def run(arguments: Arguments) -> int:
     """Resume the agents, report each, wait for their turns if asked to, and return the exit status."""
     _check(arguments)
     timeout = turns.check_wait(arguments)
-    with Connection() as connection:
+    unknown = "which agents were resumed isn't known: look with 'substratctl ls'"
+    results: list[object] = []
+    status = errors.DONE
+
+    def ask() -> None:
+        nonlocal status
+        found, status = many.ask_each(connection, "agent.resume", names, prompt=prompt)
+        results.extend(found)
+
+    with Connection(timeout=timeout) as connection:
         names, prompt = _who_and_what(arguments, connection)
-        results, status = many.ask_each(connection, "agent.resume", names, prompt=prompt)
+        outage.ask_once(connection, unknown, ask)
         resumed = [turns.agent_and_message("agent.resume", result) for result in results]
         if arguments.flag("wait"):
             agents, verdict = _wait(connection, resumed, timeout, json=arguments.json, named=len(names) > 1)
@@ -96,8 +105,8 @@ def _wait(
 ) -> tuple[list[Agent], int]:
     """Wait for all the turns at once; an agent with nothing left to do has none."""
     waited = [(agent, message) for agent, message in resumed if message is not None]
-    outcomes = connection.each(
-        ("agent.wait_message", {"agent": agent["id"], "message": message, "timeout": timeout}) for agent, message in waited
+    outcomes = outage.wait_for_all(
+        connection, [("agent.wait_message", {"agent": agent["id"], "message": message}) for agent, message in waited]
     )
     after: dict[object, Agent] = {agent["id"]: agent for agent, _ in resumed}
     status = errors.DONE

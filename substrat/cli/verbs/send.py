@@ -29,8 +29,8 @@ def run(arguments: Arguments) -> int:
     timeout = turns.check_wait(arguments)
     if prompt is None:
         raise COMMAND.wrong("the PROMPT is missing; give it, or --prompt-file")
-    with Connection() as connection:
-        answer = connection.call("agent.send", agent=name, prompt=prompt)
+    with Connection(timeout=timeout) as connection:
+        answer = turns.ask_once(connection, name, "agent.send", agent=name, prompt=prompt)
         agent, message = turns.agent_and_message("agent.send", answer)
         turns.announce_waiting(agent)
         if arguments.flag("wait"):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMMAND = Command("show", VERBS["show"], "NAME", least=1, most=1)
 _RESULT_LENGTH = 400
+_DIFFERENCE_LINES = 40
+"""Of each finding; `--json` gives all of it."""
 _PROXY = "filtered (proxy: only for programs that heed HTTPS_PROXY; `substratctl doctor` says why)"
 _HOST = "host (shares this machine's network; `--network filtered` does not)"
 
@@ -58,11 +60,11 @@ def describe(
         if key == "parent" and parent:
             value = parent
         yield key.removesuffix("_id").removesuffix("_at"), value
+        if key == "state":
+            yield from _attention(agent)
         if key == "network" and network:
             yield from _network(network)
-    binds = agent.get("binds")
-    for bind in binds if isinstance(binds, list) else ():
-        yield "bind", f"{output.text_of(bind['path'])} ({'read-write' if bind['writable'] else 'read-only'})"
+    yield from _places(agent)
     turn = output.turn_of(agent)
     if turn is None:
         yield "turn", "none yet"
@@ -80,6 +82,26 @@ def describe(
         yield "  error", output.one_line(str(turn["error"]))
     if turn.get("result"):
         yield "  result", output.one_line(str(turn["result"]), _RESULT_LENGTH)
+
+
+def _places(agent: Agent) -> Iterator[tuple[str, str]]:
+    """Give the lines about further places that it sees, and about those that it shares with others."""
+    binds, shares = agent.get("binds"), agent.get("shares")
+    for bind in binds if isinstance(binds, list) else ():
+        yield "bind", f"{output.text_of(bind['path'])} ({'read-write' if bind['writable'] else 'read-only'})"
+    for share in shares if isinstance(shares, list) else ():
+        with_whom = f"{output.text_of(share['agent'])} (network {output.text_of(share['network'])})"
+        yield "shares", f"{output.text_of(share['path'])} with {with_whom}"
+
+
+def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
+    """Give the lines about why an agent needs a person, and what was found in its workspace."""
+    yield "attention", output.attention_of(agent)
+    findings = agent.get("findings")
+    for finding in findings if isinstance(findings, list) else ():
+        yield f"  finding {output.text_of(finding.get('number'))}", output.text_of(finding.get("text"))
+        for line in str(finding.get("difference") or "").splitlines()[:_DIFFERENCE_LINES]:
+            yield "", "  " + output.one_line(line)
 
 
 def _use(use: dict[str, object]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from substrat.cli import output, turns
-from substrat.cli.connection import Connection
+from substrat.cli import outage, output, turns
+from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 from substrat.cli.table import VERBS
 
@@ -45,23 +45,28 @@ def run(arguments: Arguments) -> int:
     workspace = arguments.value("workspace")
     if workspace is None:
         raise COMMAND.wrong("-w DIR is missing: the directory the agent works in, '-w .' for this one")
-    with Connection() as connection:
-        agent = connection.call_object(
-            "agent.spawn",
+    unknown = "whether the agent was created isn't known: look with 'substratctl ls' before you spawn it again"
+    with Connection(timeout=timeout) as connection:
+        ask: dict[str, object] = {
             # Not resolved: the agent sees its workspace under the path it was given.
-            workspace=os.path.abspath(workspace),
-            name=name,
-            model=arguments.value("model"),
-            network=arguments.value("network"),
-            allow=arguments.values("allow") or None,
-            bind=arguments.values("bind") or None,
-            bind_ro=arguments.values("bind-ro") or None,
-            prompt=prompt,
-            session=arguments.value("adopt"),
-            restore=arguments.value("restore"),
-        )
+            "workspace": os.path.abspath(workspace),
+            "name": name,
+            "model": arguments.value("model"),
+            "network": arguments.value("network"),
+            "allow": arguments.values("allow") or None,
+            "bind": arguments.values("bind") or None,
+            "bind_ro": arguments.values("bind-ro") or None,
+            "prompt": prompt,
+            "session": arguments.value("adopt"),
+            "restore": arguments.value("restore"),
+        }
+        created = outage.ask_once(connection, unknown, lambda: connection.call("agent.spawn", **ask))
+        agent = as_object("agent.spawn", created)
+        message, notes = agent.pop("message", None), agent.get("notes")
+        if isinstance(notes, list) and notes:
+            output.note(f"{output.text_of(agent['name'])} {'; '.join(map(str, notes))}")
         if arguments.flag("wait"):
-            return turns.wait_for_verdict(connection, agent, None, timeout, json=arguments.json)
+            return turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
     if arguments.json:
         output.put_json(agent)
     else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli import output
-from substrat.cli.connection import Connection
+from substrat.cli import outage, output
+from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 from substrat.wire import methods
@@ -27,10 +27,10 @@ def run(arguments: Arguments) -> int:
     """Wait, print the agents and return the exit status."""
     until = _states(arguments)
     timeout = arguments.seconds("timeout")
-    with Connection() as connection:
-        params = {"agents": list(dict.fromkeys(arguments.words)), "until": until, "timeout": timeout}
+    names = list(dict.fromkeys(arguments.words))
+    with Connection(timeout=timeout) as connection:
         try:
-            agents = connection.call_list("agent.wait", **params)
+            agents = as_list("agent.wait", outage.wait_for_one(connection, "agent.wait", agents=names, until=until))
         except errors.WaitTimedOut:
             wanted = " or ".join(until) if until else "neither queued nor running"
             raise errors.WaitTimedOut(

@@ -1,0 +1,277 @@
+"""What is measured of the daemon and its surroundings while nothing runs, and what of it may grow by how much."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import socket
+import sqlite3
+import stat
+from collections import Counter
+from contextlib import suppress
+from fcntl import ioctl
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness import rss_mib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from soaking.place import Place
+
+SIOCGSKNS = 0x894C
+"""Gives a descriptor of the network namespace that a socket is in (linux/sockios.h)."""
+SYS_PIDFD_GETFD = 438
+"""The same number on every architecture (pidfd_getfd(2)); Python has no function for it."""
+PASSING = frozenset({"mount_points", "reminders", "dropped_turns", "removed_agents", "damaged"})
+"""Tables whose rows stand for something that is under way or wrong. The others keep what happened until `rm`."""
+
+Figures = dict[str, "Counter[str]"]
+"""What was measured: for each key of `RULES` how many there are of each kind."""
+
+
+class Rule(NamedTuple):
+    """What may grow by how much.
+
+    Args:
+        key: what is measured.
+        title: how the report calls it.
+        slack: by how much each kind may be larger than before.
+        reason: why by so much.
+        factor: what the earlier figure is multiplied with before.
+        empty: whether there must be none at all, also before.
+    """
+
+    key: str
+    title: str
+    slack: float
+    reason: str
+    factor: float = 1.0
+    empty: bool = False
+
+
+IDLE = (
+    Rule("memory", "memory, MiB", 12.0, "the newest events are kept, up to 8 MiB; a tenth for the allocator", 1.1),
+    Rule("descriptors", "descriptors", 0, "no turn runs, and the same clients are connected"),
+    Rule("threads", "threads", 0, "those of Trio's that wait for work aren't counted: they end after 10 s"),
+    Rule("watches", "inotify watches", 0, "a watch lasts as long as a turn"),
+    Rule("namespaces", "network namespaces", 0, "a turn's ends with it; held ones would be those of its sockets", empty=True),
+    Rule("mounts", "mounts", 0, "the daemon mounts nothing in its own namespace, which is the host's", empty=True),
+    Rule("cgroups", "cgroups of sandboxes", 0, "a sandbox's goes with it", empty=True),
+    Rule("processes", "processes left", 0, "no turn runs, and an idle agent has none", empty=True),
+    Rule("leftovers", "leftovers in workspaces", 0, "placeholders go with their sandbox", empty=True),
+    Rule("temporary", "temporary files", 0, "the daemon's TMPDIR is its own here", empty=True),
+    Rule("runtime", "files in the runtime directory", 0, "sockets of turns and of `exec` go with them"),
+    Rule("state", "files of state, but turns'", 0, "nothing is kept beside agents and turns"),
+    Rule("turn", "files a turn", 0.5, "not every turn came as far as to have them all"),
+    Rule("agent", "files an agent, but turns'", 3, "its program's transcript of each chat: agents that were replaced have fewer"),
+    Rule("passing", "rows of what is under way", 0, "nothing is under way"),
+)  # fmt: skip
+"""With all agents idle, as many after as before."""
+
+REMOVED = (
+    Rule("descriptors", "descriptors", 0, "the same clients are connected"),
+    Rule("watches", "inotify watches", 0, "no turn is there"),
+    Rule("runtime", "files in the runtime directory", 0, "the operator socket stays"),
+    Rule("state", "files of state, but turns'", 0, "nothing is kept beside agents and turns"),
+    Rule("files", "files of agents and turns", 0, "`rm` removes them", empty=True),
+    Rule("rows", "rows in the database", 0, "`rm` deletes them, and questions were answered", empty=True),
+    Rule("used", "database in use, KiB", 64, "empty tables and indexes keep pages: some 20 of 4 KiB"),
+)
+"""With all agents removed."""
+
+
+def measure(place: Place) -> Figures:
+    """Measure everything; no turn may run."""
+    pid = place.pid
+    state = files(place.state)
+    turns = max(1, state.pop("turns"))
+    agents = max(1, state.pop("agents"))
+    of_turns = Counter({path: count for path, count in state.items() if path.startswith("agents/*/turns/")})
+    of_agents = Counter({path: count for path, count in state.items() if path.startswith("agents/")}) - of_turns
+    tables, used = database(f"{place.state}/substrat.db")
+    return {
+        "memory": Counter({"": round(rss_mib(pid), 1)}),
+        "descriptors": descriptors(pid, place.root),
+        "threads": threads(pid),
+        "watches": watches(pid),
+        "namespaces": namespaces(pid),
+        "mounts": mounts(pid, place.root),
+        "cgroups": _cgroups(place.service),
+        "processes": Counter(place.processes().values()),
+        "leftovers": Counter(left for workspace in place.workspaces for left in workspace.leftovers()),
+        "temporary": Counter(map(starred, set(_entries(place.temporary)) - {f"runtime-{os.getuid()}"})),
+        "runtime": _without_counts(files(place.run)),
+        "state": state - of_turns - of_agents,
+        "turn": Counter({"": round(of_turns.total() / turns, 2)}),
+        "agent": Counter({"": round(of_agents.total() / agents, 2)}),
+        "files": of_turns + of_agents,
+        "passing": Counter({name: count for name, count in tables.items() if name in PASSING}),
+        "rows": tables,
+        "used": Counter({"": used / 1024}),
+    }
+
+
+def descriptors(pid: int, root: str) -> Counter[str]:
+    """Count a process's descriptors by kind: what each leads to, without numbers and ids."""
+    found: Counter[str] = Counter()
+    for number in _entries(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            path = f"/proc/{pid}/fd/{number}"
+            target = os.readlink(path)
+            kind = target.partition(":")[0] if re.match(r"(socket|pipe|net|mnt|user|pid):\[", target) else target
+            if target.startswith("/"):
+                sort = "directory" if stat.S_ISDIR(os.stat(path).st_mode) else "file"
+                kind = f"{sort} {starred(target.replace(root, '', 1))}"
+            found[kind] += 1
+    return found
+
+
+def threads(pid: int) -> Counter[str]:
+    """Count a process's threads by name, without those of Trio's that wait for work."""
+    found: Counter[str] = Counter()
+    for number in _entries(f"/proc/{pid}/task"):
+        with suppress(OSError), open(f"/proc/{pid}/task/{number}/comm", encoding="utf-8", errors="replace") as file:
+            name = file.read().strip()
+            if not re.fullmatch(r"Trio thread \d*", name):
+                found[name] += 1
+    return found
+
+
+def watches(pid: int) -> Counter[str]:
+    """Count a process's inotify watches (proc(5), fdinfo)."""
+    count = 0
+    for number in _entries(f"/proc/{pid}/fdinfo"):
+        with suppress(OSError), open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii", errors="replace") as file:
+            count += sum(line.startswith("inotify wd:") for line in file)
+    return Counter({"": count})
+
+
+def namespaces(pid: int) -> Counter[str]:
+    """Count the network namespaces, other than this process's, that a process's sockets and descriptors keep alive."""
+    own = os.stat("/proc/self/ns/net").st_ino
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = set()
+    pidfd = os.pidfd_open(pid)
+    try:
+        for number in _entries(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{number}")
+                if target.startswith("net:["):
+                    found.add(int(target[5:-1]))
+                if target.startswith("socket:["):
+                    descriptor = libc.syscall(SYS_PIDFD_GETFD, pidfd, int(number), 0)
+                    if descriptor >= 0:
+                        with socket.socket(fileno=descriptor) as copy:
+                            # Refused with EPERM where the namespace is the machine's and we aren't root.
+                            held = ioctl(copy.fileno(), SIOCGSKNS)
+                        found.add(os.fstat(held).st_ino)
+                        os.close(held)
+    finally:
+        os.close(pidfd)
+    found.discard(own)
+    return Counter({"held by the daemon": len(found)} if found else ())
+
+
+def mounts(pid: int, root: str) -> Counter[str]:
+    """Count the mounts that name the soak's directory, in the daemon's namespace and in this process's."""
+    found: Counter[str] = Counter()
+    by_namespace = {os.readlink(f"/proc/{who}/ns/mnt"): who for who in ("self", pid)}
+    for who in by_namespace.values():
+        with open(f"/proc/{who}/mountinfo", encoding="utf-8", errors="replace") as file:
+            found.update(starred(line.split()[4].replace(root, "", 1)) for line in file if root in line)
+    return found
+
+
+def files(path: str) -> Counter[str]:
+    """Count files by where they are below a directory, and as `turns` and `agents` those directories.
+
+    The database's own files are left out: they come and go with connections.
+    """
+    found: Counter[str] = Counter({"turns": 0, "agents": 0})
+    for top, directories, names in os.walk(path):
+        below = os.path.relpath(top, path)
+        kind = re.sub(r"^agents/[^/]+/turns/[^/]+", "agents/*/turns/*", starred(below))
+        found["turns"] += kind == "agents/*/turns/*"
+        found["agents"] += kind == "agents/*"
+        names += [name for name in directories if os.path.islink(os.path.join(top, name))]
+        kinds = (os.path.normpath(f"{kind}/{starred(name)}") for name in names if not name.startswith("substrat.db"))
+        found.update("trash/*" if path.startswith("trash/") else path for path in kinds)
+    return found
+
+
+def database(path: str) -> tuple[Counter[str], int]:
+    """Return how many rows each table has, and how many bytes of the database are in use."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        size, pages, free = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+        )
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        rows = {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for (name,) in tables.fetchall()}
+    finally:
+        connection.close()
+    return Counter({name: count for name, count in rows.items() if count}), size * (pages - free)
+
+
+def _cgroups(service: str | None) -> Counter[str]:
+    """Count the cgroups of sandboxes, which are named after turns and commands."""
+    if service is None:
+        return Counter()
+    names = _entries(f"{service}/agents")
+    return Counter(starred(name) for name in names if os.path.isdir(f"{service}/agents/{name}"))
+
+
+def starred(name: str) -> str:
+    """Put a star for what differs from one turn, chat or attempt to the next: ids, numbers, random names."""
+    name = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{12,}", "*", name)
+    name = re.sub(r"(left-|tmp|exec-)[A-Za-z0-9_-]+", r"\1*", name)
+    return re.sub(r"\d+", "*", name)
+
+
+def _without_counts(found: Counter[str]) -> Counter[str]:
+    return Counter({path: count for path, count in found.items() if path not in {"turns", "agents"}})
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def unsettled(figures: Figures) -> bool:
+    """Say whether the daemon still deletes what was removed, which it does in its own time."""
+    return figures["state"]["trash/*"] > 0 or figures["passing"]["removed_agents"] > 0
+
+
+def grown(rules: Iterable[Rule], when: str, before: Figures, after: Figures) -> list[str]:
+    """Say what grew by more than it may, kind by kind, or is there though it must not be.
+
+    Args:
+        rules: what may grow by how much.
+        when: what both were measured with.
+        before: the earlier figures.
+        after: the later ones.
+    """
+    found = []
+    for rule in rules:
+        for kind in sorted(before[rule.key] | after[rule.key]):
+            old, new = before[rule.key][kind], after[rule.key][kind]
+            of = f" ({kind})" if kind else ""
+            if rule.empty and max(old, new) > 0:
+                found.append(f"{rule.title}{of}: {max(old, new):g}, {when}: {rule.reason}")
+            elif new > old * rule.factor + rule.slack:
+                found.append(f"{rule.title} grew{of} from {old:g} to {new:g}, {when}: {rule.reason}")
+    return found
+
+
+def table(titles: tuple[str, ...], rules: tuple[Rule, ...], *measured: Figures) -> str:
+    """Return figures as a table, with what each may grow by."""
+    rows = [("", *titles, "may grow by")]
+    for rule in rules:
+        share = f" and {rule.factor - 1:.0%}" if rule.factor > 1 else ""
+        totals = (f"{figures[rule.key].total():g}" for figures in measured)
+        rows.append((rule.title, *totals, "must be none" if rule.empty else f"{rule.slack:g}{share}"))
+    return "\n".join(f"{row[0]:32}" + "".join(f"{cell:>16}" for cell in row[1:]) for row in rows)

@@ -1,0 +1,196 @@
+"""Runs substratd with leaks put in on purpose, so that tests can see the soak find them.
+
+Its arguments are the kinds, separated by commas, and then substratd's own. Each kind is a function below; most leak once for
+each sandbox that is started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from substrat.daemon import main as daemon
+from substrat.daemon import nofollow, process, standins, watch
+from substrat.daemon.cgroups import Group
+from substrat.daemon.journal import Journal
+from substrat.daemon.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HANGS_AT = 20
+"""Sandboxes that are started before the daemon hangs."""
+kept: list[object] = []
+
+
+def at_each_start(leak: Callable[[], object]) -> None:
+    """Leak whenever a sandbox is started."""
+    start = process.start
+
+    def leaking(*given: object, **named: object) -> object:
+        kept.append(leak())
+        return start(*given, **named)  # type: ignore[arg-type]
+
+    process.start = leaking  # type: ignore[assignment]
+
+
+def directory() -> None:
+    """The descriptor of `.git` stays open when that is a directory and not a file."""
+
+    def read_small(path: str, most: int, beneath: int | None = None) -> bytes | None:
+        head, _, name = path.rpartition("/")
+        with suppress(OSError), nofollow.opened(head or ("/" if beneath is None else "."), beneath) as opened:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
+            with open(descriptor, "rb") as file:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    data = file.read(most + 1)
+                    return data if len(data) <= most else None
+        return None
+
+    nofollow.read_small = read_small
+
+
+_IN_CREATE = 0x100  # linux/inotify.h
+
+
+def watches() -> None:
+    """Instead of each inotify watch that is taken back there is another one, of a directory that stays."""
+    made = watch.Watcher.__init__
+    staying = (directory for directory, _, _ in os.walk("/usr"))
+
+    def without_removing(self: watch.Watcher) -> None:
+        made(self)
+
+        class Kept:
+            inotify_init1 = self._libc.inotify_init1
+            inotify_add_watch = self._libc.inotify_add_watch
+
+            @staticmethod
+            def inotify_rm_watch(descriptor: int, _number: int) -> int:
+                return int(Kept.inotify_add_watch(descriptor, os.fsencode(next(staying)), _IN_CREATE))
+
+        self._libc = Kept()  # type: ignore[assignment]
+
+    watch.Watcher.__init__ = without_removing  # type: ignore[method-assign]
+
+
+def placeholders() -> None:
+    """The placeholder for a missing `.envrc` stays in the workspace."""
+    remove = standins.remove
+
+    def but_one(path: str) -> None:
+        if not path.endswith("/.envrc"):
+            remove(path)
+
+    standins.remove = but_one
+
+
+def cgroups() -> None:
+    """The cgroups of sandboxes stay, where there are any."""
+    Group.remove = lambda _: None  # type: ignore[method-assign]
+
+
+def rows() -> None:
+    """A row is added for each placeholder and never deleted."""
+    add, forget = Store.add_mount_point, Store.forget_mount_point
+    numbers = itertools.count()
+
+    def add_two(self: Store, path: str) -> None:
+        add(self, path)
+        add(self, f"/nonexistent/{next(numbers)}")
+
+    def keep(self: Store, path: str) -> None:
+        if not path.startswith("/nonexistent/"):
+            forget(self, path)
+
+    Store.add_mount_point, Store.forget_mount_point = add_two, keep  # type: ignore[method-assign]
+
+
+def events() -> None:
+    """Each event with a cursor that 97 divides is left out of the first page that would hold it."""
+    page = Journal.page
+    dropped: set[int] = set()
+
+    def without(self: Journal, *given: object, **named: object) -> list:
+        found = page(self, *given, **named)  # type: ignore[arg-type]
+        left = [event for event in found if event.cursor % 97 or event.cursor in dropped]
+        dropped.update(event.cursor for event in found)
+        return left
+
+    Journal.page = without  # type: ignore[method-assign,assignment]
+
+
+def thread() -> None:
+    """Start a thread that never ends."""
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def namespace() -> socket.socket:
+    """Keep a socket of a network namespace that no process is in (as root only)."""
+    made: list[socket.socket] = []
+
+    def make() -> None:
+        assert ctypes.CDLL(None, use_errno=True).unshare(0x40000000) == 0  # CLONE_NEWNET, of this thread
+        made.append(socket.socket())
+
+    worker = threading.Thread(target=make)
+    worker.start()
+    worker.join()
+    return made[0]
+
+
+def mount() -> None:
+    """Leave a bind mount behind (as root only)."""
+    path = os.fsencode(tempfile.mkdtemp())
+    assert ctypes.CDLL(None, use_errno=True).mount(path, path, None, 4096, None) == 0  # MS_BIND
+
+
+def file() -> None:
+    """Leave a file in the state directory."""
+    where = sys.argv[sys.argv.index("--state-dir") + 1]
+    os.close(tempfile.mkstemp(prefix="left-", dir=where)[0])
+
+
+def hang() -> None:
+    """Hang once some sandboxes were started."""
+    if len(kept) == HANGS_AT:
+        time.sleep(1e6)
+
+
+ONCE = {"directory": directory, "watches": watches, "placeholders": placeholders, "rows": rows, "events": events,
+        "cgroups": cgroups}  # fmt: skip
+EACH = {
+    "pipe": os.pipe,
+    "memory": lambda: bytearray(os.urandom(1 << 20)),
+    "process": lambda: subprocess.Popen(["sleep", "1000000"], start_new_session=True),
+    "temporary": tempfile.mkdtemp,
+    "thread": thread,
+    "namespace": namespace,
+    "mount": mount,
+    "file": file,
+    "hang": hang,
+}
+
+
+def main() -> int | None:
+    kinds = sys.argv.pop(1).split(",")
+    for kind in kinds:
+        if kind in ONCE:
+            ONCE[kind]()
+        else:
+            at_each_start(EACH[kind])
+    return daemon.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

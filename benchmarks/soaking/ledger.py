@@ -1,0 +1,133 @@
+"""Records what the daemon accepted and what it told, and compares the two."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+QUOTED = "You were stopped in the middle"
+"""How a prompt begins that repeats the one of a stopped turn (`substrat.core.prompts.continuation`)."""
+UNTOLD = "accepted and never told"
+
+
+def tokens(name: str, text: str) -> list[str]:
+    """Return the tokens for an agent in a text, without those in tool calls, which are for the addressee."""
+    return re.findall(rf"\btok\d+@{re.escape(name)}\b", re.sub(r"(?m)^(> )*/tool .*$", "", text))
+
+
+class Follower:
+    """A subscriber to all events: where it is, and which events it was sent since the last audit.
+
+    Args:
+        name: how a report calls it.
+        broken: where broken promises are noted.
+        pause: seconds it waits after each event, so that the daemon has to wait for it.
+    """
+
+    def __init__(self, name: str, broken: list[str], pause: float = 0.0) -> None:
+        self.name = name
+        self.broken = broken
+        self.pause = pause
+        self.cursor = 0
+        self.events = 0
+        self.seen: set[int] = set()
+
+    def take(self, event: dict) -> None:
+        """Note an event that it was sent."""
+        if event["cursor"] <= self.cursor:
+            self.broken.append(f"event {event['cursor']} was sent to {self.name} after {self.cursor}")
+        self.cursor = event["cursor"]
+        self.seen.add(event["cursor"])
+        self.events += 1
+
+    def audit(self, stored: list[dict]) -> None:
+        """Compare with all events that are stored since the last audit; the follower has reached the last of them."""
+        missed = [event for event in stored if event["cursor"] not in self.seen]
+        if missed:
+            first = missed[0]
+            self.broken.append(
+                f"{self.name} missed {len(missed)} of {len(stored)} events, the first of them {first['kind']} "
+                f"with the cursor {first['cursor']}"
+            )
+        self.seen.clear()
+
+
+class Ledger(Follower):
+    """The follower that keeps account: each token that was accepted has to be told to its agent, once.
+
+    Args:
+        broken: where broken promises are noted.
+    """
+
+    def __init__(self, broken: list[str]) -> None:
+        super().__init__("the first follower", broken)
+        self.names: dict[str, str] = {}
+        self.accepted: dict[str, set[str]] = {}
+        self.told: Counter[str] = Counter()
+        self.retold: Counter[str] = Counter()
+        self.excused: set[str] = set()
+        self.running: dict[str, str] = {}
+        self.children: dict[str, str] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+
+    def accept(self, name: str, token: str) -> None:
+        """Note that a token was accepted for an agent."""
+        self.accepted.setdefault(name, set()).add(token)
+
+    def expect_child(self, name: str, token: str) -> None:
+        """Note the token in the first prompt of a child that an agent may spawn; it counts once the child exists."""
+        self.children[name] = token
+
+    def excuse(self, found: Collection[str]) -> None:
+        """Note tokens in the prompt of a turn that a person interrupted, maybe before it was told."""
+        self.excused.update(found)
+
+    def forget(self, name: str) -> None:
+        """Forget an agent that was removed with what still waited for it."""
+        self.accepted.pop(name, None)
+
+    def take(self, event: dict) -> None:
+        """Note an event that was sent."""
+        super().take(event)
+        agent, text = event["agent"], str(event["text"])
+        match event["kind"]:
+            case "agent:spawned":
+                name = self.names[agent] = text.partition(" ")[0]
+                if name in self.children:
+                    self.accept(name, self.children[name])
+            case "message:received":
+                for token in re.findall(rf"\btok\d+@{re.escape(self.names[agent])}\b", text):
+                    self.accept(self.names[agent], token)
+            case "turn:started":
+                if agent in self.running:
+                    self.broken.append(f"{self.names[agent]} began a turn beside another")
+                self.running[agent] = event["turn"]
+            case "turn:ended":
+                if self.running.pop(agent, event["turn"]) != event["turn"]:
+                    self.broken.append(f"{self.names[agent]} ended another turn than it began")
+                self.outcomes[text.split()[2]] += 1
+                if (reason := text.partition(": ")[2]) and text.split()[2] != "success":
+                    self.reasons[re.sub(r"\d+", "*", reason)[:120]] += 1
+            case "user":
+                self._take_prompt(self.names[agent], text)
+
+    def _take_prompt(self, name: str, text: str) -> None:
+        own = tokens(name, text)
+        if text.startswith(QUOTED):
+            self.retold.update(own)
+            return
+        self.told.update(own)
+        self.broken += [f"{token} was told {self.told[token]} times" for token in own if self.told[token] > 1]
+
+    def untold(self, name: str) -> list[str]:
+        """Return what was accepted for an agent and not told to it."""
+        return sorted(
+            token
+            for token in self.accepted.get(name, ())
+            if not self.told[token] + self.retold[token] and token not in self.excused
+        )

@@ -1,0 +1,123 @@
+"""Finds the nested repositories that a git index names: the entries with mode 160000 (gitformat-index(5)). Pure.
+
+An agent may have written the index, so a name here says nothing of what is there, and nothing is too odd for a file. It is
+read as git reads it (read-cache.c, `create_from_disk`), which looks at the mode's kind alone and trusts the lengths.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+_HEADER = struct.Struct(">4sII")
+_EXTENSION = struct.Struct(">4sI")
+_STAT = 40
+"""Bytes of times, device, inode, mode, owner and size; the object's name follows."""
+_KIND = 26
+"""Where in an entry the half byte is that says what kind of file it is."""
+_GITLINK = 0xE0
+_NAME_LENGTH, _EXTENDED = 0xFFF, 0x4000
+_LONGEST_NAME = 4096
+"""Bytes (limits.h, PATH_MAX): git can't open what has a longer name."""
+
+
+class Gitlinks(NamedTuple):
+    """What an index says.
+
+    Args:
+        paths: where the nested repositories are, from the worktree's top, in the index's order.
+        base: the name of the index that this one only changes (git-update-index(1), "Split index"), in hexadecimal digits.
+        is_all: whether no more were left out than those of `base`, and those in a file that git refuses to read.
+    """
+
+    paths: tuple[bytes, ...] = ()
+    base: str | None = None
+    is_all: bool = True
+
+
+def gitlinks(data: bytes, most: int, digest: int = 20) -> Gitlinks:
+    """Return which nested repositories an index names.
+
+    Args:
+        data: the file's content.
+        most: how many are returned.
+        digest: bytes of an object's name: 20, or 32 in a repository with `extensions.objectFormat = sha256`.
+    """
+    if len(data) < _HEADER.size:
+        return Gitlinks()
+    signature, version, count = _HEADER.unpack_from(data)
+    if signature != b"DIRC" or version not in {2, 3, 4}:
+        return Gitlinks()
+    walk = _prefixed if version == 4 else _padded
+    paths: list[bytes] = []
+    is_all, at = walk(data, count, digest, paths, most)
+    base = _base(data, at, digest)
+    # In a split index a name may be left out that stands in the other file.
+    return Gitlinks(tuple(path for path in paths if path), base, is_all and b"" not in paths)
+
+
+def _padded(data: bytes, count: int, digest: int, paths: list[bytes], most: int) -> tuple[bool, int]:
+    """Read the entries of versions 2 and 3; returns whether none was left out, and where they end."""
+    at, fixed = _HEADER.size, _STAT + digest + 2
+    for _ in range(count):
+        start = at + fixed
+        if start > len(data):
+            break
+        flags = data[start - 2] << 8 | data[start - 1]
+        if flags & _EXTENDED:
+            start += 2
+        length = flags & _NAME_LENGTH
+        if length == _NAME_LENGTH:
+            end = data.find(b"\0", start)
+            length = (end if end >= 0 else len(data)) - start
+        if data[at + _KIND] & 0xF0 == _GITLINK:
+            if len(paths) >= most:
+                return False, at
+            paths.append(data[start : start + min(length, _LONGEST_NAME)].partition(b"\0")[0])
+        at += (start - at + length + 8) & ~7
+    return True, at
+
+
+def _prefixed(data: bytes, count: int, digest: int, paths: list[bytes], most: int) -> tuple[bool, int]:
+    """Read the entries of version 4, whose names begin as the one before."""
+    at, fixed = _HEADER.size, _STAT + digest + 2
+    name = b""
+    for _ in range(count):
+        start = at + fixed
+        if start > len(data):
+            break
+        if data[start - 2] & _EXTENDED >> 8:
+            start += 2
+        stripped, start = _varint(data, start)
+        end = data.find(b"\0", start)
+        if end < 0 or stripped > len(name) or end - start > _LONGEST_NAME:
+            break
+        name = (name[: len(name) - stripped] + data[start:end])[:_LONGEST_NAME]
+        if data[at + _KIND] & 0xF0 == _GITLINK:
+            if len(paths) >= most:
+                return False, at
+            paths.append(name)
+        at = end + 1
+    return True, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number as version 4 writes it (varint.c); one that is cut off or too large is larger than any name."""
+    value = -1
+    for at in range(at, min(at + 9, len(data))):  # noqa: B020, PLR1704 - the place moves on
+        value = (value + 1) << 7 | data[at] & 0x7F
+        if not data[at] & 0x80:
+            return value, at + 1
+    return 1 << 62, len(data)
+
+
+def _base(data: bytes, at: int, digest: int) -> str | None:
+    """Return the name of the index that this one changes, from its extension `link`."""
+    while at + _EXTENSION.size <= len(data) - digest:
+        signature, length = _EXTENSION.unpack_from(data, at)
+        at += _EXTENSION.size
+        if signature == b"link":
+            name = data[at : at + digest]
+            return name.hex() if len(name) == digest and any(name) else None
+        at += length
+    return None

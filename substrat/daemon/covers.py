@@ -1,0 +1,123 @@
+"""Which parts of the operating system each sandbox covers: what not everybody may read (`sandbox.unreadable`).
+
+The list is made by a program beside the daemon and noted. It is made anew, and sandboxes wait for it, when packages have
+come or gone or the daemon was started, unless another daemon of the user's has made it within the last seconds; when a
+sandbox is started and the list is older than `FRESH`, it is made anew meanwhile, for the next one. Where it can't be made
+no sandbox starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from sandbox import host, unreadable
+from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from sandbox.spec import Mount
+
+log = structlog.get_logger("substrat.covers")
+
+FRESH = 30.0
+"""For how long a list is believed without another look, in seconds: a look takes a tenth of a second of processor time."""
+MOST = 256
+"""How many paths are covered: each costs a sandbox's start some 0.1 ms, and a usual system has fewer than 20."""
+BELIEVED = 86_400.0
+"""For how long a sandbox that waits believes what is remembered of directories that haven't changed, in seconds."""
+LOOKED_THROUGH = 600.0
+"""For how long that is believed where nothing waits, in seconds: then each file is looked at again."""
+_YOUNG = 5.0
+"""For how long a new daemon takes over what another of the user's daemons has found, in seconds."""
+_PATIENCE = 2 * unreadable.MOST_SECONDS
+
+
+class SystemCovers:
+    """Knows what is covered in one daemon's sandboxes.
+
+    Args:
+        note: the file in which the walks note what they have found.
+    """
+
+    def __init__(self, note: str) -> None:
+        self._note = note
+        self._paths: tuple[str, ...] | None = None
+        self._signature: tuple[tuple[str, int, int], ...] = ()
+        self._looked_at = 0.0
+        self._looking = trio.Lock()
+        self.proc: tuple[Mount, ...] = ()
+        """What hides the machine's own facts in `/proc`; there is as much of it as at the last look."""
+        self._wanted = trio.Event()
+
+    async def paths(self) -> tuple[str, ...]:
+        """Return what is covered; waits while that isn't known.
+
+        Raises:
+            SandboxFailed: it can't be found out, or is too much.
+        """
+        signature = host.system_signature()
+        if self._paths is None or signature != self._signature:
+            async with self._looking:
+                if self._paths is None or signature != self._signature:
+                    await self._look(BELIEVED)
+        elif trio.current_time() - self._looked_at > FRESH:
+            self._wanted.set()
+        assert self._paths is not None
+        return self._paths
+
+    async def keep(self) -> None:
+        """Find out what is covered, now and whenever that is asked for, until cancelled."""
+        look: Callable[[], Awaitable[object]] = self.paths
+        while True:
+            try:
+                await look()
+            except SandboxFailed as problem:
+                self._paths = None  # the next sandbox tries again, and is refused
+                log.warning("what sandboxes cover isn't known", reason=problem.message)
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            look = partial(self._look, LOOKED_THROUGH)
+
+    async def _look(self, believed: float) -> None:
+        signature = host.system_signature()
+        roots, self.proc = await trio.to_thread.run_sync(lambda: (host.system_roots(), host.proc_covers()))
+        key = hashlib.sha256(repr(signature).encode()).hexdigest()[:32]
+        found: Sequence[str] | None = None
+        if self._paths is None:
+            found = await trio.to_thread.run_sync(unreadable.young_answer, self._note, key, roots, _YOUNG)
+        if found is None:
+            found = await self._walk(believed, key, roots)
+        if len(found) > MOST:
+            raise SandboxFailed(
+                f"others can't read {len(found)} files and directories of the system ({', '.join(found[:3])}, …), and a "
+                f"sandbox covers {MOST} at most: `chmod -R o+rX` what is no secret, or move it out of /usr"
+            )
+        self._paths, self._signature, self._looked_at = tuple(found), signature, trio.current_time()
+
+    async def _walk(self, believed: float, key: str, roots: Sequence[str]) -> list[str]:
+        """Have the program look."""
+        program = os.path.realpath(unreadable.__file__)
+        command = (sys.executable, "-I", "-S", program, self._note, str(believed), key, *roots)
+        run = partial(trio.run_process, command, capture_stdout=True, capture_stderr=True, check=False, env={})
+        where = f"below {', '.join(roots[:2])}"
+        try:
+            with trio.fail_after(_PATIENCE):
+                done = await run()
+        except (OSError, trio.TooSlowError) as problem:
+            raise SandboxFailed(f"what others can't read {where} can't be listed: {problem!r}") from None
+        if done.returncode == unreadable.TOO_MUCH:
+            raise SandboxFailed(
+                f"there is too much {where} to look for files that others can't read: move what isn't the system's out"
+            )
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise SandboxFailed(f"what others can't read {where} can't be listed: {said}; run it again")
+        return [os.fsdecode(path) for path in done.stdout.split(b"\0") if path]

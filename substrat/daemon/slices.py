@@ -1,0 +1,45 @@
+"""Long answers, made in slices: between two of them other requests are answered."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+T = TypeVar("T")
+
+OBJECTS = 16
+"""How many objects a slice has: as many agents, with what is looked up about them, take a few milliseconds."""
+
+
+def sliced(objects: Sequence[T], size: int = OBJECTS) -> Iterator[Sequence[T]]:
+    """Cut a sequence into slices."""
+    for start in range(0, len(objects), size):
+        yield objects[start : start + size]
+
+
+def encoded(value: object) -> bytes:
+    """Return a value as the JSON text that stands in answers."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+async def encode_list(slices: Iterable[Iterable[object]]) -> list[bytes]:
+    """Encode an array slice by slice, with a checkpoint after each.
+
+    Args:
+        slices: the array's members; those of a slice are made when the one before has been encoded.
+
+    Returns:
+        The array's JSON text, in pieces.
+    """
+    pieces = [b"["]
+    for members in slices:
+        if len(pieces) > 1:
+            pieces.append(b",")
+            await trio.lowlevel.checkpoint()
+        pieces.append(b",".join(map(encoded, members)))
+    return [*pieces, b"]"]

@@ -1,0 +1,286 @@
+"""Daemons that go away, stop or never answer: what the verbs that wait, and those that don't, make of it."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+
+from substrat import errors
+from substrat.cli import connection as connection_module
+from substrat.cli import outage
+from substrat.cli.connection import Connection
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """Seconds would make these tests long; the sentences name the constants."""
+    monkeypatch.setattr(connection_module, "SILENCE_S", 0.05)
+    monkeypatch.setattr(connection_module, "_GRACE_S", 0.05)
+
+
+class Restarting:
+    """A script for a daemon that closes the first connections after a request was read."""
+
+    def __init__(self, losses, answer):
+        self.asked = []
+        self._losses = losses
+        self._answer = answer
+
+    def __call__(self, peer):
+        peer.greet()
+        while (request := peer.read()) is not None:
+            self.asked.append((request["method"], request["params"]))
+            if request["method"].startswith("agent.wait"):
+                if self._losses:
+                    self._losses -= 1
+                    return
+                peer.answer(request, self._answer)
+            else:
+                peer.answer(request, {"agent": self.agent, "message": 7})
+
+
+@pytest.fixture
+def restarting(fake, agent):
+    def start(losses, answer):
+        script = Restarting(losses, answer)
+        script.agent = agent()
+        fake(script)
+        return script
+
+    return start
+
+
+def test_wait_goes_on_across_restarts_with_the_time_that_is_left(ctl, restarting, agent):
+    script = restarting(2, [agent()])
+    done = ctl("wait", "anna", "--until", "idle", "--timeout", "100")
+    assert (done.code, done.out) == (0, "anna  idle\n")
+    assert done.err.count("waiting up to 30 s for it to come back") == 2
+    times = [params.pop("timeout") for _, params in script.asked]
+    assert script.asked == [("agent.wait", {"agents": ["anna"], "until": ["idle"]})] * 3
+    assert 100 >= times[0] > times[1] > times[2]
+
+
+@pytest.mark.parametrize("verb", ["send", "resume"])
+def test_a_turn_is_waited_for_across_a_restart_and_its_prompt_sent_once(ctl, restarting, agent, verb):
+    script = restarting(1, agent(turn={"result": "all done"}))
+    words = {"send": ("send", "anna", "hi", "--wait"), "resume": ("resume", "anna", "--prompt", "hi", "--wait")}
+    done = ctl(*words[verb])
+    assert (done.code, done.out) == (0, "all done\n")
+    waits = {"agent": agent()["id"], "message": 7}
+    asked = [(f"agent.{verb}", {"agent": "anna", "prompt": "hi"}), ("agent.wait_message", waits)]
+    assert script.asked == [*asked, asked[1]]
+
+
+def test_a_spawned_agents_first_prompt_is_waited_for_by_its_number(ctl, fake, agent, tmp_path):
+    waits = []
+
+    def serve(peer):
+        peer.greet()
+        while (request := peer.read()) is not None:
+            if request["method"] == "agent.spawn":
+                peer.answer(request, {**agent(), "message": 12})
+                continue
+            waits.append(request["params"])
+            if len(waits) == 1:
+                return
+            peer.answer(request, agent(turn={}))
+
+    fake(serve)
+    done = ctl("spawn", "anna", "hi", "-w", tmp_path, "--wait")
+    assert (done.code, done.out) == (0, "all done\n")
+    assert waits == [{"agent": agent()["id"], "message": 12}] * 2
+
+
+def test_a_spawned_agent_is_printed_without_its_prompts_number(ctl, fake, agent, tmp_path):
+    fake({"agent.spawn": {**agent(), "message": 12}})
+    assert ctl("spawn", "anna", "hi", "-w", tmp_path, "--json").json == agent()
+
+
+def test_answers_that_came_before_the_loss_are_not_asked_for_again(fake):
+    asked = []
+
+    def serve(peer):
+        peer.greet()
+        while (request := peer.read()) is not None:
+            asked.append(request["params"]["agent"])
+            if len(asked) == 3:
+                return
+            peer.answer(request, request["params"]["agent"])
+
+    fake(serve)
+    with Connection() as connection:
+        calls = [("agent.wait_message", {"agent": name}) for name in "abcd"]
+        assert outage.wait_for_all(connection, calls) == list("abcd")
+    assert asked[:3] == list("abc")
+    assert sorted(asked[3:]) == ["c", "d"]
+
+
+def test_a_daemon_that_stays_away_ends_the_wait(ctl, fake, monkeypatch, tmp_path):
+    monkeypatch.setattr(outage, "_PATIENCE_S", 0.2)
+
+    def serve(peer):
+        peer.greet()
+        peer.read()
+        (tmp_path / "daemon.sock").unlink()
+
+    fake(serve)
+    done = ctl("wait", "anna")
+    assert (done.code, done.out) == (3, "")
+    assert "no daemon came back within 0.2 s" in done.err
+
+
+def test_the_time_of_a_wait_counts_while_no_daemon_is_there(ctl, fake, tmp_path):
+    def serve(peer):
+        peer.greet()
+        peer.read()
+        (tmp_path / "daemon.sock").unlink()
+
+    fake(serve)
+    done = ctl("wait", "anna", "--timeout", "0.3")
+    assert (done.code, done.out) == (124, "")
+
+
+@pytest.mark.parametrize("greets", [True, False])
+@pytest.mark.parametrize("words", [("wait", "anna"), ("send", "anna", "hi", "--wait"), ("resume", "anna", "--wait")])
+def test_a_timeout_is_the_clients_too(ctl, fake, words, greets):
+    fake(lambda peer: (greets and peer.greet(), *(peer.read() for _ in range(9))))
+    done = ctl(*words, "--timeout", "0.2")
+    assert (done.code, done.out) == (124, "")
+    *told, last = done.err.splitlines()
+    if not (words[0] == "wait" and greets):
+        assert ["has not answered for 0.05 s; still waiting" in line for line in told] == [True]
+    assert ("isn't known" in last) == (words[0] != "wait")
+
+
+ANYTHING = {
+    "drips": lambda peer: (peer.write(b" "), time.sleep(0.01)),
+    "floods": lambda peer: peer.write(b'{"jsonrpc":"2.0","method":"event","params":{}}\n' * 100),
+}
+
+
+def without_an_answer(kind, seconds):
+    """A script for a daemon that greets, and then sends something else than answers for a time."""
+
+    def serve(peer):
+        peer.greet()
+        end = time.monotonic() + seconds
+        with contextlib.suppress(OSError):
+            while time.monotonic() < end:
+                ANYTHING[kind](peer)
+
+    return serve
+
+
+@pytest.mark.parametrize("kind", ANYTHING)
+def test_a_timeout_holds_for_a_daemon_that_sends_anything_but_answers(ctl, fake, kind):
+    fake(without_an_answer(kind, 5))
+    began = time.monotonic()
+    done = ctl("wait", "anna", "--timeout", "0.2")
+    assert (done.code, done.out) == (124, "")
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("kind", ANYTHING)
+@pytest.mark.parametrize("words", [("ls",), ("logs", "-f", "anna")])
+def test_a_daemon_that_sends_anything_but_answers_is_told_of(ctl, fake, monkeypatch, words, kind):
+    monkeypatch.setattr(outage, "_PATIENCE_S", 0.0)
+    fake(without_an_answer(kind, 0.5))
+    assert "has not answered for 0.05 s; still waiting" in ctl(*words).err
+
+
+def full_queue(path):
+    """A socket that listens, with as many connections waiting as it takes."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(0)
+    others = []
+    while True:
+        others.append(socket.socket(socket.AF_UNIX))
+        others[-1].setblocking(False)
+        if others[-1].connect_ex(str(path)) != 0:
+            return [listener, *others]
+
+
+@pytest.mark.parametrize("words", [("wait", "anna"), ("send", "anna", "hi", "--wait")])
+def test_a_daemon_whose_queue_is_full_costs_no_more_than_the_timeout(ctl, tmp_path, words):
+    sockets = full_queue(tmp_path / "daemon.sock")
+    try:
+        done = ctl(*words, "--timeout", "0.2")
+    finally:
+        for held in sockets:
+            held.close()
+    assert (done.code, done.out) == (124, "")
+    assert done.err.splitlines()[0].endswith("has not answered for 0.05 s; still waiting")
+
+
+def test_a_connection_is_made_as_soon_as_the_queue_has_room(tmp_path, capsys):
+    listener, *others = full_queue(tmp_path / "daemon.sock")
+
+    def make_room():
+        while "still waiting" not in "".join(said):
+            said.append(capsys.readouterr().err)
+            time.sleep(0.01)
+        listener.accept()[0].close()
+
+    said = []
+    helper = threading.Thread(target=make_room)
+    helper.start()
+    try:
+        Connection().__exit__()
+        helper.join()
+    finally:
+        for held in (listener, *others):
+            held.close()
+
+
+@pytest.mark.parametrize("words", [("ls",), ("show", "anna"), ("send", "anna", "hi"), ("tree",), ("logs", "anna")])
+def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words):
+    def late(answer):
+        def serve(_params):
+            time.sleep(0.2)
+            return answer
+
+        return serve
+
+    answers = {"agent.list": [agent()], "agent.show": agent(), "events.read": {"events": [], "cursor": 0}}
+    fake({method: late(answer) for method, answer in {**answers, "agent.send": {"agent": agent(), "message": 1}}.items()})
+    done = ctl(*words)
+    assert done.code == 0
+    assert done.error.endswith("daemon.sock has not answered for 0.05 s; still waiting")
+
+
+@pytest.mark.parametrize("words", [("wait", "anna"), ("suspend", "anna"), ("interrupt", "anna"), ("end", "anna")])
+def test_what_may_take_long_is_no_reason_to_say_anything(ctl, fake, agent, words, monkeypatch):
+    monkeypatch.setattr(connection_module, "SILENCE_S", 0.5)  # the greeting has to come within it
+
+    def serve(peer):
+        peer.greet()
+        request = peer.read()
+        time.sleep(0.8)
+        peer.answer(request, [agent()] if words[0] == "wait" else agent())
+        while (request := peer.read()) is not None:
+            peer.answer(request, agent())
+
+    fake(serve)
+    done = ctl(*words)
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown"),
+    [
+        (("send", "anna", "hi"), "whether it took the prompt isn't known: look with 'substratctl show anna'"),
+        (("send", "anna", "hi", "--wait"), "whether it took the prompt isn't known"),
+        (("spawn", "anna", "hi", "-w", "/"), "whether the agent was created isn't known: look with 'substratctl ls'"),
+        (("resume", "anna"), "which agents were resumed isn't known"),
+    ],
+)
+def test_what_is_lost_with_its_answer_is_said_and_not_repeated(ctl, fake, words, unknown):
+    asked = []
+    fake(lambda peer: (peer.greet(), asked.append(peer.read())))
+    done = ctl(*words)
+    assert (done.code, done.out) == (errors.NO_DAEMON, "")
+    assert unknown in done.error
+    assert [request["method"] for request in asked] == [f"agent.{words[0]}"]

@@ -1,0 +1,68 @@
+"""A daemon whose log is on a full disk, has lost its reader, or isn't read: it starts, serves and ends as any other."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from substrat.errors import DONE
+from tests.system.conftest import PATIENCE, PROGRAMS, wait_until
+
+
+@pytest.fixture
+def logging(house):
+    """Start a daemon that logs to a descriptor, which is closed here."""
+
+    def start(descriptor):
+        house.daemon = subprocess.Popen(
+            [PROGRAMS / "substratd", "--state-dir", house.state, "--runtime-dir", house.runtime],
+            env=house.environment(SUBSTRAT_AGENT_BINARY=str(house.agent)),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=descriptor,
+        )  # fmt: skip
+        os.close(descriptor)
+        house.daemon.log = house.directory / "nothing.log"
+        house.daemon.log.write_text("")
+        house._started.append(house.daemon)
+        house.ready()
+        return house.daemon
+
+    return start
+
+
+def log_much(house, daemon):
+    """Have the daemon write more lines than a pipe holds: each reload makes one."""
+    for _ in range(1500):
+        daemon.send_signal(signal.SIGHUP)
+        with house.wire() as wire:
+            wire.call("daemon.status")
+
+
+def check_well(house, daemon):
+    assert house.ctl("spawn", "anna", "/say hi", "-w", house.workspace(), "--wait").out.endswith("hi\n")
+    daemon.terminate()
+    assert daemon.wait(PATIENCE) == DONE
+
+
+def test_a_log_on_a_full_disk(house, logging):
+    check_well(house, logging(os.open("/dev/full", os.O_WRONLY)))
+
+
+def test_a_log_whose_reader_has_gone(house, logging):
+    reading, writing = os.pipe()
+    daemon = logging(writing)
+    os.close(reading)
+    check_well(house, daemon)
+
+
+def test_a_log_that_nobody_reads(house, logging):
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe:
+        daemon = logging(writing)
+        log_much(house, daemon)
+        found = os.read(reading, 1 << 20).decode()
+        daemon.send_signal(signal.SIGHUP)
+        os.set_blocking(reading, False)
+        wait_until(lambda: b"lines of the log were lost" in (pipe.read() or b""), "the number of lost lines")
+        assert found.endswith("\n")
+        check_well(house, daemon)

@@ -1,0 +1,138 @@
+"""Turns whose records a lost log takes back, of agents that stay: told, ended and set aside; the next one is a new one."""
+
+import os
+import sqlite3
+import uuid
+from pathlib import Path
+
+import pytest
+
+from substrat.daemon import points
+
+PAGE = 4096 + 24
+
+
+def log_gone(state):
+    (state / "substrat.db-wal").unlink()
+
+
+def log_and_index_gone(state):
+    log_gone(state)
+    (state / "substrat.db-shm").unlink()
+
+
+def log_cut_at_a_commit(state):
+    (state / "substrat.db-shm").unlink()
+    os.truncate(state / "substrat.db-wal", 32 + PAGE)
+
+
+def lose(house, until, prompt, *options, lost=log_and_index_gone):
+    """Let an agent have a turn that is recorded and one whose records are lost; returns its workspace."""
+    house.start()
+    work = house.workspace()
+    house.spawn("anna", work, "/say first")
+    house.stop()
+    house.start()
+    house.ok("send", "anna", prompt, *options)
+    if not options:
+        until((work / "ready").exists, "the turn")
+    house.kill()
+    lost(house.state)
+    return work
+
+
+def kept(house):
+    return [path for path in (house.state / "damaged").iterdir() if "turns" in path.name]
+
+
+@pytest.mark.parametrize("lost", [log_gone, log_and_index_gone, log_cut_at_a_commit])
+def test_a_turn_that_was_taken_back_is_told_and_its_result_is_nobodys(house, until, lost):
+    work = lose(house, until, "/say an old answer", "--wait", lost=lost)
+    house.start()
+    assert house.show("anna")["turn"]["number"] == 1
+    (event,) = house.events("anna", "state:damaged")
+    assert "turn 2" in event["text"]
+    assert "send its prompt again" in event["text"]
+    (directory,) = kept(house)
+    assert str(directory) in event["text"]
+    assert (directory / "prompt").read_text() == "/say an old answer"
+    done = house.ctl("send", "anna", "/shell echo new >> effect\n/say new", "--wait")
+    assert (done.code, done.out.strip()) == (0, "new")
+    assert (work / "effect").read_text() == "new\n"
+    assert "an old answer" not in house.ctl("logs", "anna").out
+    house.stop()
+    house.start()
+    assert len(house.events("anna", "state:damaged")) == 1, "told once"
+
+
+def test_a_turn_that_was_taken_back_and_still_runs_is_killed(house, until):
+    work = lose(house, until, "/shell touch ready; while [ ! -e go ]; do sleep 0.05; done; echo old >> effect")
+    assert house.sandboxed()
+    house.start()
+    assert not house.sandboxed()
+    (event,) = house.events("anna", "state:damaged")
+    assert "was still running and was killed" in event["text"]
+    (work / "go").touch()
+    done = house.ctl("send", "anna", "/say new", "--wait")
+    assert (done.code, done.out.strip()) == (0, "new")
+    assert not (work / "effect").exists()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_daemon_that_is_killed_while_it_tells_of_a_lost_turn_tells_it_later(house, until, when):
+    lose(house, until, "/say an old answer", "--wait")
+    killed = house.launch(environment={points.KILL_AT: f"{when} commit: {points.LOST}"})
+    until(lambda: killed.poll() is not None, "the kill")
+    house.start()
+    assert house.events("anna", "state:damaged")
+    assert len(kept(house)) == 1
+    assert house.ctl("send", "anna", "/say new", "--wait").out.strip() == "new"
+
+
+def test_a_sandbox_of_an_agent_without_records_is_killed(house, until):
+    house.start()
+    house.spawn("bert", house.workspace("other"), "/say hello")
+    house.held("anna", house.workspace())
+    house.kill()
+    db = sqlite3.connect(house.state / "substrat.db")
+    db.execute("DELETE FROM agents WHERE name = 'anna'")
+    db.commit()
+    db.close()
+    assert house.sandboxed()
+    house.start()
+    assert [agent["name"] for agent in house.ok("ls")] == ["bert"]
+    assert "agent without records" in house.log
+    until(lambda: not house.sandboxed(), "the end of its sandbox")
+
+
+def test_a_running_turn_whose_directory_was_made_by_a_version_without_ids_is_taken_over(house, until):
+    house.start()
+    work = house.workspace()
+    house.held("anna", work)
+    house.kill()
+    directory = next((house.state / "agents").glob("*/turns/1"))
+    assert uuid.UUID((directory / "id").read_text())
+    (directory / "id").unlink()
+    house.start()
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["result"] == "freed"
+    assert not house.events("anna", "state:damaged")
+
+
+def test_a_running_turns_directory_that_another_turn_has_is_set_aside(house, until):
+    """As after a backup of another history is put back: neither history's turn is taken for the other's."""
+    house.start()
+    work = house.workspace()
+    house.held("anna", work)
+    house.kill()
+    directory = next((house.state / "agents").glob("*/turns/1"))
+    (directory / "id").write_text(str(uuid.uuid4()))
+    house.start()
+    until(lambda: not house.sandboxed(), "the end of the sandbox")
+    (work / "go").touch()
+    agent = house.wait("anna")
+    assert agent["turn"]["outcome"] in {"error", "lost"}
+    assert any("turn 1 that isn't in the records" in event["text"] for event in house.events("anna", "state:damaged"))
+    assert len(kept(house)) == 1
+    assert Path(kept(house)[0], "prompt").exists()
+    assert house.ctl("send", "anna", "/say new", "--wait").out.strip() == "new"

@@ -1,0 +1,86 @@
+"""Clients of a real daemon that is killed, restarted or stopped while they wait."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+
+import pytest
+
+from tests.system.conftest import PATIENCE
+
+
+def test_waits_go_on_with_the_next_daemon(daemon, until):
+    workspace = daemon.workspace()
+    agent = daemon.held("anna", workspace)
+    waits = [daemon.follow("wait", "anna", "--timeout", "60"), daemon.follow("send", "anna", "/say second", "--wait")]
+    spawned = daemon.workspace("other")
+    script = "/shell while [ ! -e go ]; do sleep 0.02; done\n/say mine"
+    waits.append(daemon.follow("spawn", "bert", "-w", spawned, script, "--wait"))
+    until(lambda: [found["name"] for found in daemon.ok("ls")] == ["anna", "bert"], "bert")
+    until(lambda: daemon.show("anna")["unread"] == 1, "the prompt")
+    daemon.kill()
+    daemon.start()
+    # A newer prompt is not the one that `spawn --wait` waits for.
+    daemon.ok("send", "bert", "/say newer")
+    (workspace / "go").touch()
+    (spawned / "go").touch()
+    results = [(process.wait(40), process.stdout.read().decode(), process.stderr.read().decode()) for process in waits]
+    assert [code for code, _, _ in results] == [0, 0, 0], results
+    assert [out for _, out, _ in results] == ["anna  idle\n", "second\n", "mine\n"]
+    prompts = [event["text"] for event in daemon.events("anna", "user")]
+    assert prompts.count("/say second") == 1
+    assert agent["id"] == daemon.show("anna")["id"]
+
+
+@pytest.mark.slow
+def test_a_stopped_daemon_keeps_no_wait_beyond_its_time(daemon):
+    daemon.held("anna", (workspace := daemon.workspace()))
+    os.kill(daemon.daemon.pid, signal.SIGSTOP)
+    try:
+        done = daemon.ctl("wait", "anna", "--timeout", "3")
+        assert (done.code, done.out) == (124, "")
+        assert "has not answered for 2 s; still waiting" in done.err
+        process = daemon.follow("send", "anna", "/say later")
+        assert b"has not answered for 2 s; still waiting" in process.stderr.readline()
+    finally:
+        os.kill(daemon.daemon.pid, signal.SIGCONT)
+    assert process.wait(20) == 0
+    (workspace / "go").touch()
+    assert daemon.wait("anna", "idle")["state"] == "idle"
+
+
+GREETING = b'{"jsonrpc":"2.0","id":0,"result":{"protocol":1,"server":"x"}}\n'
+ANYTHING = {
+    "nothing": None,
+    "drops": b" ",
+    "a flood": b'{"jsonrpc":"2.0","method":"event","params":{}}\n' * 100,
+}
+
+
+@pytest.mark.parametrize("what", ANYTHING)
+def test_exec_tells_of_a_daemon_that_greets_and_does_not_answer(house, what):
+    """Its answer may take long, but the daemon comes for the command's descriptors at once."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(house.socket))
+        listener.listen()
+        process = house.follow("exec", "anna", "--", "true")
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(GREETING)
+            over = threading.Event()
+            helper = threading.Thread(target=keep_sending, args=(connection, ANYTHING[what], over))
+            helper.start()
+            assert b"has not answered for 2 s; still waiting" in process.stderr.readline()
+            process.kill()
+            process.communicate(timeout=PATIENCE)
+            over.set()
+            helper.join()
+
+
+def keep_sending(connection, data, over):
+    with contextlib.suppress(OSError):
+        while data is not None and not over.wait(0.01):
+            connection.sendall(data)

@@ -1,0 +1,286 @@
+"""The daemon's own files of a wrong kind, gone, or cut: refused or told with a sentence, never with a traceback."""
+
+import contextlib
+import os
+import shutil
+import socket
+import sqlite3
+import stat
+
+import pytest
+
+
+def directory(path):
+    (path / "inside").mkdir(parents=True)
+
+
+def link_to_directory(path):
+    os.symlink(os.path.dirname(os.path.dirname(path)), path)
+
+
+def bound_socket(path):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+
+
+KINDS = {
+    "directory": directory,
+    "file": lambda path: path.write_bytes(b"x"),
+    "fifo": os.mkfifo,
+    "link to a directory": link_to_directory,
+    "link to nothing": lambda path: os.symlink("/nonexistent/nothing", path),
+    "socket": bound_socket,
+    "device": lambda path: os.symlink("/dev/zero", path),
+    "forbidden": lambda path: (path.mkdir(), path.chmod(0)),
+}
+NAMES = [
+    *(f"state/{name}" for name in ("agents", "trash", "damaged", "visits", "lock")),
+    *(f"state/substrat.db{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
+    *(f"run/{name}" for name in ("lock", "agents", "daemon.sock")),
+]
+
+
+@pytest.mark.timeout(240)  # a daemon for each kind, one after the other
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_kind_of_file_is_refused_with_a_sentence_or_replaced(house, until, name):
+    """Whatever is there: the daemon starts and works, or says in one line which file is in its way."""
+    house.start()
+    house.spawn("anna", house.workspace(), "/say hello")
+    house.stop()
+    parent = {"state": house.state, "run": house.runtime}[name.split("/")[0]]
+    path = parent / name.split("/")[1]
+    aside = parent / "kept-by-the-test"
+    was_there = os.path.lexists(path)
+    if was_there:
+        os.rename(path, aside)
+    refused = 0
+    for what, make in KINDS.items():
+        make(path)
+        process = house.daemon = house.launch()
+        until(lambda process=process: process.poll() is not None or answers(house), f"an answer or the end with a {what}")
+        if process.poll() is None:
+            assert [agent["name"] for agent in house.ok("ls")] == ["anna"], what
+            house.stop()
+        else:
+            refused += 1
+            said = process.log.read_text()
+            assert process.returncode == 1, (what, said)
+            assert len(said.splitlines()) == 1, (what, said)
+            assert path.name in said, (what, said)
+        remove(path)
+    assert refused or name.endswith("daemon.sock")
+    if was_there:
+        os.rename(aside, path)
+    house.start()
+    assert house.show("anna")["turn"]["outcome"] == "success"
+
+
+DOORS = {
+    "file": lambda door: door.write_text("x"),
+    "link": lambda door: door.symlink_to("/etc"),
+    "directory for the socket": lambda door: (door / "agent.sock" / "x").mkdir(parents=True),
+    "pipe for the socket": lambda door: (door.mkdir(), os.mkfifo(door / "agent.sock")),
+}
+
+
+@pytest.mark.parametrize("kind", DOORS)
+def test_what_is_in_the_place_of_an_agents_socket_is_named_or_replaced(house, kind):
+    house.start()
+    door = house.runtime / "agents" / house.spawn("anna", house.workspace(), "/say hi")["id"]
+    shutil.rmtree(door, ignore_errors=True)
+    DOORS[kind](door)
+    done = house.ctl("send", "anna", "/say again", "--wait")
+    assert not os.path.lexists("/etc/agent.sock")
+    assert "exception" not in house.log
+    if done.code:
+        assert str(door) in done.err
+        assert "move" in done.err
+        remove(door)
+        assert house.ctl("send", "anna", "/say again", "--wait").out == "again\n"
+    assert (done.code == 0) == (kind == "pipe for the socket")
+
+
+def answers(house):
+    with contextlib.suppress(OSError), house.wire() as wire:
+        return wire.call("daemon.status")
+    return None
+
+
+def remove(path):
+    if os.path.islink(path) or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        path.chmod(0o700)
+        shutil.rmtree(path)
+
+
+def killed(house):
+    """A daemon that was killed with one agent in the database and three in the log only; returns those three's names."""
+    house.start()
+    work = house.workspace()
+    house.spawn("early", work, "/say I am early")
+    house.stop()
+    house.start()
+    for name in ("anna", "bert", "carl"):
+        house.spawn(name, work, f"/say I am {name}")
+    house.kill()
+    return ["anna", "bert", "carl"]
+
+
+def flip(path, where):
+    with open(path, "r+b") as file:
+        file.seek(where)
+        byte = file.read(1)
+        file.seek(where)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def frames(path):
+    return (path.stat().st_size - 32) // (4096 + 24)
+
+
+def missing(path):
+    path.unlink()
+
+
+def damaged_at_the_beginning(path):
+    flip(path, 32 + 24 + 100)
+
+
+def damaged_in_the_middle(path):
+    flip(path, 32 + (frames(path) // 2) * (4096 + 24) + 24 + 100)
+
+
+def damaged_in_the_last_page(path):
+    flip(path, 32 + (frames(path) - 1) * (4096 + 24) + 24 + 100)
+
+
+def damaged_salt(path):
+    flip(path, 32 + (frames(path) // 2) * (4096 + 24) + 9)
+
+
+def cut_in_half(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def cut_by_a_page(path):
+    os.truncate(path, 32 + (frames(path) - 1) * (4096 + 24))
+
+
+def emptied(path):
+    os.truncate(path, 0)
+
+
+LOGS = [
+    missing, emptied, cut_in_half, cut_by_a_page, damaged_at_the_beginning, damaged_in_the_middle, damaged_in_the_last_page,
+    damaged_salt,
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_index", [True, False])
+@pytest.mark.parametrize("harm", LOGS)
+def test_agents_that_a_damaged_log_takes_back_are_told(house, harm, with_index):
+    names = killed(house)
+    log = house.state / "substrat.db-wal"
+    assert frames(log) > 10
+    before = log.read_bytes()
+    harm(log)
+    if not with_index:
+        (house.state / "substrat.db-shm").unlink()
+    house.start()
+    left = {agent["name"] for agent in house.ok("ls")}
+    told = house.log
+    assert "early" in left
+    for name in set(names) - left:
+        assert name in told
+        assert "agent without records" in told
+        assert "--adopt" in told
+    with house.wire() as wire:
+        assert wire.call("daemon.status")["damaged"] == len(set(names) - left)
+    definite = with_index or harm in {damaged_at_the_beginning, damaged_in_the_middle}
+    if definite:
+        assert "the last changes are lost" in told
+    if "the last changes are lost" in told and harm not in {missing, emptied}:
+        kept = [entry for entry in (house.state / "damaged").iterdir() if "wal" in entry.name]
+        assert kept
+        assert stat.S_IMODE(kept[0].stat().st_mode) == 0o600
+        assert len(kept[0].read_bytes()) <= len(before)
+
+
+@pytest.mark.parametrize("harm", [missing, emptied, damaged_at_the_beginning])
+def test_a_log_that_held_everything_is_refused_as_a_database_that_is_gone(house, harm):
+    house.start()
+    house.spawn("anna", house.workspace(), "/say hello")
+    house.kill()
+    harm(house.state / "substrat.db-wal")
+    code, said = house.refused()
+    assert code == 1
+    assert "--set-aside-damaged-state" in said.splitlines()[-1]
+    assert "Traceback" not in said
+
+
+def test_a_killed_daemons_log_is_no_damage(house):
+    killed(house)
+    for _ in range(3):
+        house.start()
+        assert len(house.ok("ls")) == 4
+        assert "lost" not in house.log
+        assert "without records" not in house.log
+        house.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", ["agents", "log", "both"])
+@pytest.mark.parametrize("how", ["missing", "empty", "without a table"])
+def test_a_database_that_is_gone_is_refused_until_a_person_says_so(house, how, beside):
+    killed(house)
+    path = house.state / "substrat.db"
+    path.unlink()
+    if how == "empty":
+        path.touch()
+    elif how == "without a table":
+        sqlite3.connect(path).execute("PRAGMA journal_mode=WAL").connection.close()
+        if beside == "log":
+            return  # a log of another database is none of this one's
+    if beside == "log":
+        shutil.move(house.state / "agents", house.state.parent / "elsewhere")
+    if beside == "agents":
+        for suffix in ("-wal", "-shm"):
+            (house.state / f"substrat.db{suffix}").unlink(missing_ok=True)
+    before = sorted(entry.name for entry in house.state.iterdir())
+    code, said = house.refused()
+    assert code == 1
+    assert "Traceback" not in said
+    assert "--set-aside-damaged-state" in said
+    if how != "without a table":
+        assert sorted(entry.name for entry in house.state.iterdir()) == before
+    house.start(arguments=["--set-aside-damaged-state"])
+    assert house.ok("ls") == []
+    if beside != "log":
+        for name in ("anna", "bert", "carl"):
+            assert name in house.log
+    house.kill()
+    house.start()
+    assert house.ok("ls") == []
+
+
+def test_each_agent_without_records_is_told_with_the_command_that_adopts_its_chat(house):
+    house.start()
+    work = house.workspace()
+    session = house.spawn("anna", work, "/say remember me")["session_id"]
+    for name in ("bert", "gone"):
+        house.spawn(name, work, "/say hello")
+    house.ok("end", "gone")
+    house.ok("rm", "gone")
+    house.stop()
+    db = sqlite3.connect(house.state / "substrat.db")
+    db.execute("DELETE FROM agents WHERE name = 'anna'")
+    db.commit()
+    db.close()
+    house.start()
+    assert [agent["name"] for agent in house.ok("ls")] == ["bert"]
+    assert house.log.count("agent without records") == 1
+    assert f"substratctl spawn anna -w {work} --adopt {session}" in house.log
+    house.ok("spawn", "anna", "-w", work, "--adopt", session)
+    assert "remember me" in house.ctl("send", "anna", "/recall", "--wait", "--json").out

@@ -1,0 +1,146 @@
+"""File descriptors: none is lost however many turns run, and a shortage is said and leaves the operator in command."""
+
+import os
+import re
+import resource
+
+import pytest
+
+from tests.system.conftest import Wire
+
+# Holds as many connections to the agent's own socket as it gets, until the workspace has the file `go`.
+GREEDY = """
+import json, socket
+begin()
+servers = json.load(open(".cursor/mcp.json"))["mcpServers"]
+place, kept = servers["substrat"]["env"]["SUBSTRAT_SOCKET"], []
+mark("ready")
+while not os.path.exists("go"):
+    if len(kept) < 60:
+        one = socket.socket(socket.AF_UNIX)
+        one.settimeout(1)
+        one.connect(place)
+        kept.append(one)
+        continue
+    mark("greedy")
+    time.sleep(0.01)
+finish()
+"""
+
+
+def opened(house):
+    """What the daemon has open, without what only says which of its kind it is."""
+    place = f"/proc/{house.daemon.pid}/fd"
+    return sorted(re.sub(r"\d+", "N", os.readlink(f"{place}/{name}")) for name in os.listdir(place))
+
+
+def settled(house, until, wanted):
+    """Whether the daemon has open what it had, once what is being closed is closed."""
+    until(lambda: opened(house) == wanted, f"the closing of {set(opened(house)) - set(wanted)}")
+
+
+def test_turns_and_commands_in_a_git_workspace_cost_no_descriptor(daemon, until):
+    work = daemon.workspace(git=True)
+    daemon.git(work, "init", "-q", "nested")
+    linked = daemon.directory / "linked"
+    daemon.git(work, "worktree", "add", "-q", linked)
+    for name, place, network in (("anna", work, "filtered"), ("bert", linked, "none")):
+        daemon.spawn(name, place, "/say hi", "--network", network)
+        assert daemon.ctl("exec", name, "--", "true").code == 0
+    daemon.ok("sessions", "-w", work)
+    before = opened(daemon)
+    for _ in range(2):
+        for name in ("anna", "bert"):
+            daemon.ok("send", name, "/say hi", "--wait")
+            assert daemon.ctl("exec", name, "--", "true").code == 0
+    daemon.ok("sessions", "-w", work)
+    settled(daemon, until, before)
+
+
+def test_turns_that_cannot_be_started_cost_no_descriptor(house, until):
+    """A link where a file is protected, a directory in the place of the program."""
+    work = house.start().workspace(git=True)
+    house.spawn("anna", work, "/say hi")
+    before = opened(house)
+    (work / ".git" / "hooks").rename(work / ".git" / "elsewhere")
+    (work / ".git" / "hooks").symlink_to("elsewhere")
+    for _ in range(5):
+        done = house.ctl("send", "anna", "/say hi", "--wait")
+        assert done.code == 5, done
+        assert house.ctl("exec", "anna", "--", "true").code == 1
+    settled(house, until, before)
+
+
+LIMIT = 96
+
+
+def limited(number):
+    return ("prlimit", f"--nofile={number}:{number}", "--")
+
+
+def test_a_shortage_holds_turns_back_and_says_which_limit_to_raise(house, until):
+    house.start(prefix=limited(LIMIT))
+    work = house.workspace(git=True)
+    house.ok("spawn", "anna", "-w", work, "--network", "none")
+    wires = []
+    try:
+        while len(os.listdir(f"/proc/{house.daemon.pid}/fd")) < LIMIT - LIMIT // 4 + 2:
+            wires.append(Wire(house.socket))
+        house.ok("send", "anna", "/say hi")
+        (event,) = until(lambda: house.events("anna", "turn:waiting"), "the reason")
+        assert f"substratd's limit of open files ({LIMIT}) is used up" in event["text"]
+        assert "LimitNOFILE" in event["text"]
+        assert house.show("anna")["state"] == "queued"
+        refused = house.ctl("exec", "anna", "--", "true")
+        assert refused.code in {0, 1}
+        if refused.code:
+            assert "LimitNOFILE" in refused.error
+        house.ok("suspend", "anna")
+        house.ok("resume", "anna")
+    finally:
+        for wire in wires:
+            wire.socket.close()
+    assert house.wait("anna", "idle")["turn"]["outcome"] == "success"
+
+
+def test_an_agent_that_uses_descriptors_up_leaves_the_operator_some(house, until):
+    house.start(agent=house.program(GREEDY), prefix=limited(LIMIT))
+    work, other = house.workspace(), house.workspace("other")
+    for name, place in (("anna", work), ("bert", other)):
+        house.ok("spawn", name, "-w", place, "go", "--network", "none")
+        until((place / "greedy").exists, "the greed")
+    house.ok("spawn", "carl", "-w", house.workspace("third"), "hello")
+    for _ in range(3):
+        assert [agent["name"] for agent in house.ok("ls")] == ["anna", "bert", "carl"]
+    house.ok("interrupt", "anna")
+    house.ok("end", "bert")
+    assert house.show("anna")["state"] == "idle"
+    house.ctl("end", "carl")
+    assert not house.sandboxed()
+    assert "internal error" not in house.log
+
+
+@pytest.mark.parametrize("room", [8, 14, 18, 22, 30])
+def test_a_turn_that_finds_no_descriptor_says_so_wherever_it_is(house, until, room):
+    """The limit is lowered to just above what is in use, below what is held in reserve, and raised again."""
+    house.start(config="[disk]\nfree = 0\n")
+    work = house.workspace(git=True)
+    house.spawn("anna", work, "/say hi")
+    before = opened(house)
+    limits = resource.prlimit(house.daemon.pid, resource.RLIMIT_NOFILE)
+    with Wire(house.socket) as wire:
+        highest = max(map(int, os.listdir(f"/proc/{house.daemon.pid}/fd")))
+        resource.prlimit(house.daemon.pid, resource.RLIMIT_NOFILE, (highest + room, limits[1]))
+        wire.call("agent.send", agent="anna", prompt="/say hello")
+        events = until(lambda: told(house, wire), "what is said")
+        resource.prlimit(house.daemon.pid, resource.RLIMIT_NOFILE, limits)
+    assert events == [] or all("limit of open files" in text for text in events), events
+    assert house.wait("anna", "idle")["turn"]["result"] == "hello"
+    assert "internal error" not in house.log
+    settled(house, until, before)
+
+
+def told(house, wire):
+    events = wire.call("events.read", agent="anna", since=0)["events"]
+    texts = [event["text"] for event in events if event["kind"] in {"turn:waiting", "turn:ended"}]
+    return texts[1:]
