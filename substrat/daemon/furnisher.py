@@ -193,7 +193,7 @@ class Furnisher:
             self._registry.note_git(directory, found[0])
 
     async def find_all_git(self) -> None:
-        """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves the rest to the turns' starts."""
+        """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""
         closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
         directories = {claim.workspace for claim in self._registry.claims()}
         found: dict[str, tuple[str, ...]] = {}

@@ -57,8 +57,11 @@ such a flood and just after it within some tenths of a second."""
 _STOP_SECONDS = 2.0
 """How long all of a sandbox may take to be stopped in memory; one that makes processes faster is killed."""
 _MOUNT_SECONDS = 10.0
-_TRIES = 5
-"""How often a path is mounted again that is replaced on the host meanwhile: `git remote add` writes its file twice."""
+_REPLACED_SECONDS = 30.0
+"""How long paths may be replaced on the host faster than they are mounted again, say by a script that calls `git config` in
+a loop; the sandboxes that show them are stopped in memory meanwhile."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
+"""Between two tries, each pause twice the one before: the person's program gets the processor."""
 _SET_UP_PAUSE = 0.005
 """The kernel tells nobody when bubblewrap has mounted everything; it takes some 10 ms."""
 _TOLD = 5
@@ -119,6 +122,20 @@ class _Judged(NamedTuple):
     before: Copy
     now: Copy
     verdict: Verdict
+
+
+class _Look(NamedTuple):
+    """What one look has found.
+
+    Args:
+        concerned: the sandboxes that show something which has lost its protection, by name.
+        held: what lets each of them go on, for they are stopped in memory.
+        mounted: the paths that were mounted again, by the sandbox's name; the values say nothing.
+    """
+
+    concerned: dict[str, Guarded]
+    held: dict[str, ExitStack]
+    mounted: dict[str, dict[str, None]]
 
 
 class Protection:
@@ -248,36 +265,63 @@ class Protection:
 
     async def _look(self) -> None:
         """Look at the sandboxes in which something changed; those that can't be looked at are ended."""
+        look = _Look({}, {}, {})
         names, self._dirty = self._dirty, set()
-        with ExitStack() as held:
-            try:
-                await self._look_at([self._sandboxes[name] for name in names if name in self._sandboxes], held)
-            except Exception:
-                # One workspace's oddity must not end the protection of the others, nor leave its own agent without.
-                log.exception("protection broke")
-                left = [self._sandboxes[name] for name in names if name in self._sandboxes]
-                await self._stop(left, "its protection broke: substratd's log says how", [])
+        try:
+            await self._look_at(look, names)
+        except Exception:
+            # One workspace's oddity must not end the protection of the others, nor leave its own agent without.
+            log.exception("protection broke")
+            left = [self._sandboxes[name] for name in names | look.concerned.keys() if name in self._sandboxes]
+            await self._stop(left, "its protection broke: substratd's log says how", [])
+        finally:
+            for held in look.held.values():
+                held.close()
 
-    async def _look_at(self, changed: list[Guarded], held: ExitStack) -> None:
-        """Do what has to be done about sandboxes in which something changed."""
+    async def _look_at(self, look: _Look, names: set[str]) -> None:
+        """Do what has to be done about sandboxes in which something changed, or changes meanwhile."""
+        deadline, pause = trio.current_time() + _REPLACED_SECONDS, _FIRST_PAUSE
+        await self._concern(look, names)
+        while look.concerned:
+            unfinished = await self._mend(look)
+            if unfinished and trio.current_time() > deadline:
+                reason = "protected files can't be protected again, or are replaced on the host again and again"
+                await self._stop([look.concerned[name] for name in unfinished], reason, [])
+                unfinished = set()
+            for name in look.concerned.keys() - unfinished:
+                await self._let_go(look, name)
+            if unfinished:
+                await trio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            self._take(self._watcher.changes(self._names))
+            names, self._dirty = self._dirty, set()
+            await self._concern(look, names)
+
+    async def _concern(self, look: _Look, names: set[str]) -> None:
+        """Find out which sandboxes show something that has lost its protection, and stop those in memory."""
         gone: set[str] = set()
+        changed = [self._sandboxes[name] for name in names if name in self._sandboxes]
         for sandbox in changed:
             gone.update(await self._gone_in(sandbox))
-            if sandbox.mark is not None and os.path.exists(sandbox.mark):
-                # A daemon that was killed has held it.
-                held.callback(sandbox.holder.release)
-                held.callback(_unlink, sandbox.mark)
-        if not gone:
-            return
-        concerned = {one.name: one for one in self._sandboxes.values() if not gone.isdisjoint(one.guard.mounts)}
-        for sandbox in concerned.values():
-            await self._hold(sandbox, held)
-        for _ in range(_TRIES):
-            self._take(self._watcher.changes(self._names))
-            if await self._mend(concerned):
-                return
-        reason = "protected files can't be protected again, or are replaced on the host again and again"
-        await self._stop(list(concerned.values()), reason, [])
+        for sandbox in list(self._sandboxes.values()):
+            if sandbox.name not in look.concerned and not gone.isdisjoint(sandbox.guard.mounts):
+                look.concerned[sandbox.name] = sandbox
+                look.held[sandbox.name] = ExitStack()
+                await self._hold(sandbox, look.held[sandbox.name])
+        for sandbox in changed:
+            if sandbox.mark is not None and sandbox.name not in look.held and os.path.exists(sandbox.mark):
+                # A daemon that was killed has held it, and it has lost nothing.
+                _unlink(sandbox.mark)
+                sandbox.holder.release()
+
+    async def _let_go(self, look: _Look, name: str) -> None:
+        """Let a sandbox go on in which all is protected, and tell which paths were without."""
+        sandbox = look.concerned.pop(name)
+        look.held.pop(name).close()
+        mounted = look.mounted.pop(name, {})
+        if mounted and name not in self._ended:
+            text = f"changed on the host, and protected again: {_some(list(mounted))}"
+            await stored(partial(self._tell, sandbox, "workspace:protected-again", text))
 
     async def _gone_in(self, sandbox: Guarded) -> list[str]:
         """Return the protected paths that aren't mounted in a sandbox, once it is set up."""
@@ -307,8 +351,9 @@ class Protection:
             reason = "protected files lost their protection, and its processes couldn't be stopped for a look at them"
             await self._stop([sandbox], reason, [])
 
-    async def _mend(self, concerned: dict[str, Guarded]) -> bool:
-        """Judge the paths that aren't mounted and do what was decided; says whether that was all."""
+    async def _mend(self, look: _Look) -> set[str]:
+        """Judge the paths that aren't mounted and do what was decided; returns the sandboxes to look at again."""
+        concerned = look.concerned
         gone = {name: await self._gone_in(sandbox) for name, sandbox in concerned.items()}
         paths = sorted({path for lost in gone.values() for path in lost}, key=_depth)
         sandboxes = list(concerned.values())
@@ -316,21 +361,21 @@ class Protection:
         judged = await trio.to_thread.run_sync(self._judge_all, paths, sandboxes, before)
         reached = [one for one in judged if one.verdict is Verdict.REACHED]
         if reached:
-            guilty = [concerned[name] for name, lost in gone.items() if any(one.path in lost for one in reached)]
-            await self._put_back(guilty, reached)
-            return True
+            guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
+            await self._put_back([concerned[name] for name in guilty], reached)
+            return {name for name, lost in gone.items() if lost and name not in guilty}
         self._registry.points.before("protected again")
         try:
             await self._renew(judged)
         except OSError as problem:
             where = problem.filename or "the workspace"
             await self._stop(list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", [])
-            return True
+            return set()
         # The directories may be new ones; a change before they are watched shows in the look at the mounts below.
         self._watch_all(strict=False)
-        is_done = all([await self._cover(concerned[name], lost) for name, lost in gone.items() if lost])
+        unfinished = {name for name, lost in gone.items() if lost and not await self._cover(look, concerned[name], lost)}
         self._registry.points.after("protected again")
-        return is_done
+        return unfinished
 
     # Judging
 
@@ -381,7 +426,7 @@ class Protection:
                     sandbox.renewed[one.path] = inode
                     sandbox.kept[one.path] = ABSENT if one.verdict is Verdict.PLACEHOLDER else one.now
 
-    async def _cover(self, sandbox: Guarded, lost: list[str]) -> bool:
+    async def _cover(self, look: _Look, sandbox: Guarded, lost: list[str]) -> bool:
         """Mount a sandbox's paths again; says whether all of them are mounted then."""
         first = sandbox.holder.first_process()
         if first is None:
@@ -389,6 +434,7 @@ class Protection:
         wanted = [path for path in sorted(lost, key=_depth) if os.path.lexists(path)]
         writable = {*sandbox.guard.kept, *sandbox.guard.own}
         problem = await self._remount(first, "".join("w" if path in writable else "r" for path in wanted), wanted)
+        look.mounted.setdefault(sandbox.name, {}).update(dict.fromkeys(wanted))
         still_lost = _unprotected(sandbox, first)
         if not still_lost:
             # A process that the kernel woke meanwhile, say by a timer, may have written to it or hold it open for that.
@@ -396,12 +442,9 @@ class Protection:
             sandbox.renewed.update(dict.fromkeys(still_lost, _UNJUDGED))
         if sandbox.keep is not None:
             await trio.to_thread.run_sync(sandbox.keep, dict(sandbox.kept), dict(sandbox.renewed))
-        if not still_lost:
-            text = f"changed on the host, and protected again: {_some(wanted)}"
-            await stored(partial(self._tell, sandbox, "workspace:protected-again", text))
-            return True
-        log.info("not protected yet", path=still_lost[0], reason=problem or "replaced again on the host")
-        return False
+        if still_lost:
+            log.info("not protected yet", path=still_lost[0], reason=problem or "replaced again on the host")
+        return not still_lost
 
     async def _remount(self, first: int, modes: str, paths: list[str]) -> str | None:
         """Run the program that mounts; returns why it couldn't."""

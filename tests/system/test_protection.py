@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from functools import partial
 from pathlib import Path
@@ -221,6 +222,32 @@ def test_ordinary_git_on_the_host_leaves_the_configuration_protected(agent, comm
     agent.finish()
     assert agent.told("workspace:unprotected") == []
     assert agent.attention["kind"] == "idle"
+
+
+def test_a_script_that_replaces_the_configuration_in_a_loop_ends_no_turn_and_leaves_no_other_unprotected(agent):
+    """Faster than a look takes, and for longer than a few looks; another workspace changes meanwhile."""
+    house = agent.house
+    other = house.workspace("other", git=True)
+    house.ok("spawn", "other", "-w", other, "go")
+    wait_until((other / "ready").exists, "the start of the other turn")
+    agent.start()
+    loop = 'i=0; while [ ! -e ../enough ]; do i=$((i+1)); git config user.name "N$i"; done'
+    script = subprocess.Popen(["sh", "-c", loop], cwd=agent.work, env=house.environment())
+    try:
+        wait_until(lambda: house.log.count("not protected yet") >= 8, "many looks that came too early")
+        house.git(other, "config", "user.name", "Other")
+        patient = Agent(house, "other")
+        patient.work = other
+        wait_until(
+            lambda: patient.tries((".git/config", "x")) == ["OSError Read-only file system"], "the protection beside it"
+        )
+    finally:
+        (house.directory / "enough").touch()
+        script.wait()
+    assert "Read-only" in wait_until(lambda: agent.tries((".git/config", "x")), "an answer")[0]
+    assert any(".git/config" in text for text in agent.told("workspace:protected-again"))
+    agent.finish()
+    assert agent.told("workspace:touched") == patient.told("workspace:touched") == []
 
 
 def test_a_checkout_of_protected_files_leaves_them_there_and_protected(agent):
