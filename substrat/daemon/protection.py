@@ -318,8 +318,11 @@ class Protection:
         """Let a sandbox go on in which all is protected, and tell which paths were without."""
         sandbox = look.concerned.pop(name)
         look.held.pop(name).close()
-        mounted = look.mounted.pop(name, {})
-        if mounted and name not in self._ended:
+        await self._tell_mounted(look, sandbox)
+
+    async def _tell_mounted(self, look: _Look, sandbox: Guarded) -> None:
+        mounted = look.mounted.pop(sandbox.name, {})
+        if mounted and sandbox.name not in self._ended:
             text = f"changed on the host, and protected again: {_some(list(mounted))}"
             await stored(partial(self._tell, sandbox, "workspace:protected-again", text))
 
@@ -444,7 +447,9 @@ class Protection:
             await trio.to_thread.run_sync(sandbox.keep, dict(sandbox.kept), dict(sandbox.renewed))
         if still_lost:
             log.info("not protected yet", path=still_lost[0], reason=problem or "replaced again on the host")
-        return not still_lost
+            return False
+        await self._tell_mounted(look, sandbox)
+        return True
 
     async def _remount(self, first: int, modes: str, paths: list[str]) -> str | None:
         """Run the program that mounts; returns why it couldn't."""
