@@ -166,7 +166,7 @@ def refused_forks(found: RanOut) -> str | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.strip().isdecimal() else None
+    return int(text.strip()) if text.strip().isdecimal() else None
 
 
 def _unescaped(field: str) -> str:

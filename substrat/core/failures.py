@@ -95,11 +95,13 @@ _ANOTHER_ERROR = re.compile(r"\s*(?:Uncaught |Unhandled )?(?:[A-Z]\w*)?(?:Error|
 # The first that matches counts, so what is more exact stands first.
 _TABLE = (
     _known(
-        "bad-api-key", r"API key is invalid", "the API key is refused: correct CURSOR_API_KEY in the daemon's environment"
+        "bad-api-key", r"API key is invalid|\[unauthenticated\][^\n]*API key",
+        "the API key is refused: correct CURSOR_API_KEY in the daemon's environment",
     ),
     _known(
         "not-logged-in",
-        r"Authentication required|run '(?:cursor-)?agent login'|^(?:Error: )?(?:You are )?not logged in\b(?! to)",
+        r"Authentication required|run '(?:cursor-)?agent login'|^(?:Error: )?(?:You are )?not logged in\b(?! to)|"
+        r"\[unauthenticated\]|\b(?:session|login|token) (?:has |is )?expired|\b401 Unauthorized",
         "cursor-agent isn't logged in: run `cursor-agent login`, or set CURSOR_API_KEY in the daemon's environment",
     ),
     _known(
@@ -107,11 +109,17 @@ _TABLE = (
         "there is no model {what!r} for this account: `cursor-agent models` lists those there are",
     ),
     _known(
+        "model-not-found", r"\bmodel [\w./: -]*\b(?:not found|not available|unavailable|not supported)\b",
+        "Cursor has no such model for this account: `cursor-agent models` lists those there are ({said})",
+    ),
+    _known(
         "model-not-in-plan", r"Named models unavailable|Free plans can only use Auto",
         "this account's plan doesn't have the model: use --model auto, or upgrade the plan",
     ),
     _known(
-        "usage-limit", r"out of usage|spend limit|usage limit|ActionRequiredError",
+        "usage-limit",
+        r"out of usage|spend(?:ing)? limit|usage limit|(?<!disk )quota (?:was |is )?(?:exceeded|reached|exhausted)|"
+        r"exceeded your [\w ]*quota|\b402 Payment Required|ActionRequiredError",
         "the account has used up what it may: wait for the next period, or raise its limit ({said})",
     ),
     _known(
@@ -136,9 +144,30 @@ _TABLE = (
         "this cursor-agent doesn't know the option {what}: install a version from 2026.02 on",
     ),
     _known(
+        "rate-limited",
+        r"\[resource_exhausted\]|\b429\b|Too Many Requests|\brate[- ]?limit|ENHANCE_YOUR_CALM|\boverloaded\b",
+        "Cursor takes no more for now, because of too many requests or too few machines: {said}", passes=True, last=True,
+    ),
+    _known(
+        "certificate-refused",
+        r"unable to (?:get (?:local )?issuer certificate|verify the first certificate)|self[- ]signed certificate|"
+        r"certificate has expired|CERT_(?:HAS_EXPIRED|UNTRUSTED|REJECTED)|SELF_SIGNED_CERT|UNABLE_TO_(?:GET_ISSUER|VERIFY)|"
+        r"ERR_TLS_CERT_ALTNAME_INVALID|does not match certificate's altnames",
+        "the certificate that Cursor's server shows isn't trusted: where a company's proxy opens TLS connections, name its "
+        "authority with sandbox.ca ({said})", last=True,
+    ),
+    _known(
+        "service-unavailable",
+        r"\b50[0234] (?:Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out)|"
+        r"HTTP(?: status)? 50[0234]\b|\[(?:internal|data_loss)\]|No response from model",
+        "Cursor's service failed: {said}", passes=True, last=True,
+    ),
+    _known(
         "connection-lost",
-        r"\b(?:RetriableError|Connection lost|Connection failed repeatedly|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|"
-        r"PING timed out)\b",
+        r"\b(?:RetriableError|Connection (?:lost|failed repeatedly|stalled)|ECONN(?:RESET|REFUSED|ABORTED)|"
+        r"ENOTFOUND|ETIMEDOUT|EAI_AGAIN|EPIPE|EHOSTUNREACH|ENETUNREACH|PING timed out|socket hang up|fetch failed|"
+        r"(?:HTTP/2 )?stream closed with error code|before secure TLS connection was established)\b|"
+        r"\[(?:unavailable|aborted|canceled|deadline_exceeded)\]",
         "the connection to Cursor was lost: {said}", passes=True, last=True,
     ),
     _known(
@@ -180,18 +209,6 @@ def _last_match(text: re.Pattern[str], errors: str) -> re.Match[str] | None:
         if _ANOTHER_ERROR.match(line):
             return None
     return None
-
-
-_TRANSPORT_ERROR = re.compile(r"\s*RetriableError: \[\w+\] [^\n]*\s*")
-
-
-def shown_as_answer(result: str) -> Failure | None:
-    """Name the failure that is all a result says: cursor-agent was seen to end well with an error in the answer's place.
-
-    Args:
-        result: the result's whole text.
-    """
-    return recognise(result) if _TRANSPORT_ERROR.fullmatch(result) else None
 
 
 def without_codes(text: str) -> str:

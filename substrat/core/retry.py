@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 DELAYS = (2.0, 5.0, 15.0, 45.0, 120.0)
 """Seconds before each further try; after the last of them the agent has failed."""
-
+_DELAYS_OF = {"rate-limited": (30.0, 60.0, 120.0, 300.0, 600.0, 900.0)}
+"""The same for failures that take longer to pass: Cursor was reported to refuse one account's requests for half an hour."""
 
 RESTORE_DELAYS = (1.0, 10.0, 60.0)
 """Seconds before each restoration within the window; the last counts for all further ones."""
@@ -44,6 +45,7 @@ def delay(failure: Failure | None, attempts: int, *, acted: bool) -> float | Non
     Returns:
         The seconds, or None when it isn't tried again.
     """
-    if failure is None or not failure.passes or acted or attempts >= len(DELAYS):
+    if failure is None or not failure.passes or acted:
         return None
-    return DELAYS[attempts]
+    delays = _DELAYS_OF.get(failure.name, DELAYS)
+    return delays[attempts] if attempts < len(delays) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core import cgroups, failures
+from substrat.core import answers, cgroups, failures
 from substrat.core.cgroups import RanOut
 from substrat.core.records import Outcome
 
@@ -87,6 +87,7 @@ class Seen(NamedTuple):
         damage: what was wrong with its files, if anything was.
         ran_out: what it hadn't enough of.
         disk_full: whether there was no room at its end where its output goes.
+        last_passage: what the agent said last, after its last tool call.
     """
 
     result: Result | None
@@ -97,6 +98,7 @@ class Seen(NamedTuple):
     damage: str | None = None
     ran_out: RanOut = RanOut()
     disk_full: bool = False
+    last_passage: str = ""
 
 
 _KILLED = 128 + 9
@@ -132,7 +134,7 @@ def judge(seen: Seen) -> Verdict:
     if seen.result is not None:
         if seen.result.is_error:
             return Verdict(Outcome.ERROR, seen.result.text or "the agent reported an error without a text")
-        if (failure := failures.shown_as_answer(seen.result.text)) is not None:
+        if (failure := answers.failure_shown(seen.result.text, seen.last_passage)) is not None:
             return Verdict(Outcome.ERROR, failure.sentence, failure)
         return Verdict(Outcome.SUCCESS, None)
     if seen.stop is not None:

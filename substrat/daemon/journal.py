@@ -218,14 +218,17 @@ class Journal:
 
     def said(self, agent: str, turn: str) -> str:
         """Return what an agent said in a turn, segment after segment: in some dialects the result doesn't repeat it."""
-        texts: list[str] = []
         with self._reader() as reader:
-            for row in self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS):
-                data = reader.line_of(row)
-                if data is not None:
-                    line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
-                    texts.append(stream.decode(line).text or "")
-        return "".join(texts)
+            rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
+            return "".join(_text_of(reader, row) for row in rows)
+
+    def last_passage(self, agent: str, turn: str) -> str:
+        """Return what an agent said last in a turn, empty when it said nothing."""
+        row = self._store.last_event_of_turn(agent, turn, "assistant")
+        if row is None:
+            return ""
+        with self._reader() as reader:
+            return _text_of(reader, row)
 
     def line_of(self, row: EventRow) -> bytes | None:
         """Read one event's line from the turn's output, as `LineReader.line_of` does."""
@@ -384,3 +387,11 @@ def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Enc
         "raw": raw,
     }
     return Encoded(row.cursor, row.agent, msgspec.json.encode(body), row)
+
+
+def _text_of(reader: LineReader, row: EventRow) -> str:
+    """Return the text of an event of an agent program's, empty when its line is gone."""
+    data = reader.line_of(row)
+    if data is None:
+        return ""
+    return stream.decode(Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))).text or ""

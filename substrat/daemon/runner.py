@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from sandbox.spec import Network
-from substrat.core import cgroups, cursor, failures, overlap
+from substrat.core import answers, cgroups, cursor, failures, overlap
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
@@ -288,6 +288,8 @@ class TurnRunner:
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
             self._kill_remains(agent, turn)
             return NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
+        if seen.result is not None and answers.needs_last_passage(seen.result.text):
+            seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
         return seen, judge(seen)
 
     async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:

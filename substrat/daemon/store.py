@@ -334,6 +334,11 @@ class Store(Database):
         )
         return [readable_event(row) for row in found]
 
+    def last_event_of_turn(self, agent_id: str, turn_id: str, kind: str) -> EventRow | None:
+        """Load the last event of a kind that a turn's agent program made, if it made any."""
+        row = self._db.execute(_LAST_EVENT_OF_TURN, (agent_id, turn_id, kind, turn_id)).fetchone()
+        return readable_event(row) if row is not None else None
+
     def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
         """Say whether a turn's agent program has made an event of a kind."""
         return bool(self.events_of_turn(agent_id, turn_id, kind, 1))
@@ -465,10 +470,12 @@ _NEWEST_TURNS = (
 
 
 # What came before the turn is of no interest: it may be millions.
-_EVENTS_OF_TURN = (
+_OF_TURN = (
     f"{EVENTS.select} INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "  # noqa: S608
-    "coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0) ORDER BY cursor LIMIT ?"
+    "coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0) ORDER BY cursor"
 )
+_EVENTS_OF_TURN = f"{_OF_TURN} LIMIT ?"
+_LAST_EVENT_OF_TURN = f"{_OF_TURN} DESC LIMIT 1"
 
 
 def _agent(row: rows.AgentRow, turn: Turn | None, waiting: int, findings: tuple[Finding, ...]) -> Agent:

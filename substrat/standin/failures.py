@@ -63,6 +63,19 @@ def _say_the_error(turn: Turn) -> None:
     turn.stream.speak("RetriableError: [aborted] read ECONNRESET")
 
 
+def _say_the_rate(turn: Turn) -> None:
+    turn.stream.speak("\nError: RetriableError: [resource_exhausted] Error")
+
+
+def _be_refused(words: str) -> Callable[[Turn], None]:
+    """The server refuses after the session has begun, with the same words each time."""
+
+    def refuse(_turn: Turn) -> None:
+        raise RefusalError(words)
+
+    return refuse
+
+
 def _end_without_result(_turn: Turn) -> None:
     raise LeaveError(0)
 
@@ -103,6 +116,12 @@ DURING: dict[str, Callable[[Turn], None]] = {
     "system-prompt": lambda turn: _reject_option(turn, "--system-prompt"),
     "exclude-workspace-context": lambda turn: _reject_option(turn, "--exclude-workspace-context"),
     "transport": _say_the_error,
+    "rate": _be_refused("RetriableError: [resource_exhausted] Error"),
+    "rate-answer": _say_the_rate,
+    "model-gone": _be_refused("ConnectError: [not_found] AI Model Not Found"),
+    "login-expired": _be_refused("Error: ConnectError: [unauthenticated] Error"),
+    "certificate": _be_refused("RetriableError: [unavailable] self-signed certificate in certificate chain"),
+    "bad-gateway": _be_refused("ConnectError: [unknown] HTTP 502"),
     "no-result": _end_without_result,
     "hang": _hang_without_result,
     "crash": _crash,

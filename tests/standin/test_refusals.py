@@ -160,6 +160,11 @@ WITHIN = {
     "network-reset": (1, "\nRetriableError: [aborted] read ECONNRESET\n"),
     "system-prompt": (1, "RetriableError: [invalid_argument] unknown option '--system-prompt'\n"),
     "exclude-workspace-context": (1, "unknown option '--exclude-workspace-context'\n"),
+    "rate": (1, "RetriableError: [resource_exhausted] Error\n"),
+    "model-gone": (1, "AI Model Not Found\n"),
+    "login-expired": (1, "Error: ConnectError: [unauthenticated] Error\n"),
+    "certificate": (1, "self-signed certificate in certificate chain\n"),
+    "bad-gateway": (1, "HTTP 502\n"),
     "no-result": (0, ""),
     "crash": (1, "TypeError"),
     "cut": (1, ""),
@@ -171,7 +176,7 @@ WITHIN = {
 
 def test_every_failure_is_tested():
     assert set(BEFORE) == set(refusals.BEFORE)
-    assert {*WITHIN, "transport", "hang"} == set(failures.DURING)
+    assert {*WITHIN, "transport", "rate-answer", "hang"} == set(failures.DURING)
 
 
 @pytest.mark.parametrize("name", WITHIN)

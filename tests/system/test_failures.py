@@ -19,6 +19,9 @@ FINAL = {
     "chat-id": (1, "isn't a UUID"),
     "in-use": (1, "in use"),
     "system-prompt": (1, "--system-prompt"),
+    "model-gone": (1, "cursor-agent models"),
+    "login-expired": (1, "cursor-agent login"),
+    "certificate": (1, "sandbox.ca"),
     "memory": (134, "memory"),
     "silent": (0, "status 0 without a result"),
     "no-result": (0, "status 0 without a result"),
@@ -55,6 +58,9 @@ PASSING = {
     "network-reset": "ECONNRESET",
     "settings": "wrote their settings at once",
     "transport": "the connection to Cursor was lost",
+    "rate": "Cursor takes no more for now",
+    "rate-answer": "Cursor takes no more for now",
+    "bad-gateway": "Cursor's service failed",
 }
 
 
@@ -124,6 +130,19 @@ def test_an_answer_that_tells_of_a_transport_error_is_an_answer(shared):
     agent = shared.spawn("anna", shared.workspace(), "/say I saw this:\n/fail transport")
     assert agent["turn"]["outcome"] == "success"
     assert "RetriableError: [aborted] read ECONNRESET" in agent["turn"]["result"]
+
+
+def test_an_error_said_after_a_tool_call_fails_the_turn(shared):
+    agent = shared.spawn("anna", shared.workspace(), "I look\n/shell true\n/fail transport")
+    assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["result"]) == ("failed", "error", None)
+    assert "ECONNRESET" in agent["turn"]["error"]
+
+
+def test_a_rate_limit_is_waited_for_longer_than_a_lost_connection(shared, until):
+    shared.ok("spawn", "anna", "-w", shared.workspace(), "/fail rate")
+    (event,) = until(lambda: shared.events("anna", "turn:retry"), "the second try")
+    assert "trying again in 30 s" in event["text"]
+    shared.ok("end", "anna")
 
 
 def test_what_was_said_before_a_failure_is_kept(shared):
