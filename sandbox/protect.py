@@ -133,8 +133,9 @@ GIT = (
     GitEntry("config.worktree", "the same, with extensions.worktreeConfig", b""),
     GitEntry("info/attributes", "chooses among the filters that the person's own configuration names", b""),
     GitEntry("worktrees", "a linked worktree's config.worktree is configuration too", None),
-    # An empty one would stop git altogether; this one says what is true without it (gitrepository-layout(5)).
-    GitEntry("commondir", "names the directory that the configuration and the hooks are taken from instead", b".\n"),
+    # An empty one would stop git altogether; this one says what is true without it (gitrepository-layout(5)). libgit2,
+    # which cargo and many editors are made with, finds no repository with `.` alone.
+    GitEntry("commondir", "names the directory that the configuration and the hooks are taken from instead", b"./\n"),
 )
 """In a git directory: a repository's `.git`, a bare repository, and those of submodules in `modules`."""
 
@@ -167,6 +168,8 @@ def is_protected(name: str) -> bool:
     return folded in _FOLDED or folded.endswith(SUFFIXES)
 
 
+_FORMER_STAND_INS = {"commondir": b".\n"}
+"""What earlier versions put there; a turn that began with one goes on, and its file is removed with the others."""
 _STAND_INS = {entry.name.rpartition("/")[2]: entry.stand_in for entry in GIT}
 
 
@@ -179,3 +182,14 @@ def stand_in(path: str) -> bytes | None:
         path: where something is missing.
     """
     return _STAND_INS.get(path.rpartition("/")[2])
+
+
+def is_stand_in(path: str, content: bytes) -> bool:
+    """Say whether a file at a path is a stand-in by what it holds.
+
+    Args:
+        path: where it is.
+        content: all that it holds.
+    """
+    name = path.rpartition("/")[2]
+    return content in {_STAND_INS.get(name), _FORMER_STAND_INS.get(name)}

@@ -141,8 +141,10 @@ def remove(path: str) -> None:
         with nofollow.opened(head) as directory:
             if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
                 os.rmdir(name, dir_fd=directory)
-            elif content is not None and nofollow.read_small(name, len(content), directory) == content:
-                os.unlink(name, dir_fd=directory)
+            elif content is not None:
+                found = nofollow.read_small(name, len(content), directory)
+                if found is not None and protect.is_stand_in(path, found):
+                    os.unlink(name, dir_fd=directory)
     except OSError as problem:
         if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP}:
             # An agent may have taken the right away; its workspace is no reason to stop.
