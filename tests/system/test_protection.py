@@ -510,9 +510,9 @@ def test_agents_that_share_a_workspace_are_protected_again_together(agent):
 def test_a_daemon_killed_while_it_holds_a_sandbox_is_followed_by_one_that_lets_it_go(house):
     prepare(house)
     program = house.program(OBEDIENT)
-    for point in ("after: sandbox held", "before: protected again", "after: protected again"):
+    for number, point in enumerate(("after: sandbox held", "before: protected again", "after: protected again")):
         house.start(agent=program, environment={"SUBSTRAT_KILL_AT": point})
-        agent = Agent(house, f"a{abs(hash(point)) % 1000}")
+        agent = Agent(house, f"agent-{number}")
         for left in [*agent.work.glob("go-*"), *agent.work.glob("result-*"), agent.work / "ready"]:
             left.unlink(missing_ok=True)
         agent.start()
