@@ -20,7 +20,7 @@ from substrat import __version__, errors, paths
 from substrat.wire import framing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 Object = dict[str, object]
 
@@ -226,6 +226,8 @@ class Client:
         bind_ro: Sequence[str] | None = None,
         prompt: str | None = None,
         session: str | None = None,
+        env: Mapping[str, str] | None = None,
+        ssh_agent: str | None = None,
     ) -> Object:
         """Create an agent; with a prompt its first turn starts, with a session it takes that chat over.
 
@@ -235,7 +237,8 @@ class Client:
         hosts, shown, read = (list(given) if given is not None else None for given in (allow, bind, bind_ro))
         found = await self.call(
             "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, bind=shown,
-            bind_ro=read, prompt=prompt, session=session,
+            bind_ro=read, prompt=prompt, session=session, ssh_agent=ssh_agent,
+            env=[f"{key}={value}" for key, value in env.items()] if env is not None else None,
         )  # fmt: skip
         return cast("Object", found)
 

@@ -17,7 +17,8 @@ _V4 = tuple(
     for network, what in (
         ("0.0.0.0/8", "an address of this network"),
         ("10.0.0.0/8", "a private address"),
-        ("100.64.0.0/10", "a provider's private address"),  # RFC 6598; 100.100.100.200 is Alibaba's metadata
+        ("100.100.100.200/32", "a metadata address"),  # Alibaba's
+        ("100.64.0.0/10", "a provider's private address"),  # RFC 6598
         ("127.0.0.0/8", "a loopback address"),
         ("168.63.129.16/32", "a metadata address"),  # Azure's, the one that looks public
         ("169.254.0.0/16", "a link-local or metadata address"),
@@ -37,7 +38,8 @@ _V6 = tuple(
     (ipaddress.IPv6Network(network), what)
     for network, what in (
         ("::1/128", "a loopback address"),
-        ("fc00::/7", "a private address"),  # fd00:ec2::254 is Amazon's metadata
+        ("fd00:ec2::/32", "a metadata address"),  # Amazon's: its instances' metadata, clock and name server
+        ("fc00::/7", "a private address"),
         ("fe80::/10", "a link-local address"),
         ("fec0::/10", "a private address"),  # site-local, RFC 3879
         ("ff00::/8", "a multicast address"),
@@ -51,7 +53,10 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: who translates it, and to what, nobody can say
 
 
-def refusal(address: str, local: Collection[str] = ()) -> str | None:
+_PRIVATE = frozenset({"a private address", "a provider's private address"})
+
+
+def refusal(address: str, local: Collection[str] = (), *, may_be_private: bool = False) -> str | None:
     """Say why an address may not be dialled, or None when it may.
 
     An IPv6 address that stands for an IPv4 one (mapped, NAT64, 6to4) is judged as that one.
@@ -59,12 +64,16 @@ def refusal(address: str, local: Collection[str] = ()) -> str | None:
     Args:
         address: as a resolver wrote it.
         local: those of the addresses that `leads_to` gives which lead to this machine, as the kernel says.
+        may_be_private: whether private addresses may be dialled.
     """
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return "no address"
-    return _special(parsed) or ("an address of this machine" if any(one in local for one in leads_to(address)) else None)
+    special = _special(parsed)
+    if special is not None and not (may_be_private and special in _PRIVATE):
+        return special
+    return "an address of this machine" if any(one in local for one in leads_to(address)) else None
 
 
 def leads_to(address: str) -> tuple[str, ...]:
@@ -120,4 +129,4 @@ def _refusal_v6(address: ipaddress.IPv6Address) -> str | None:
     known = next((what for network, what in _V6 if address in network), None)
     if known is not None or address in _GLOBAL_UNICAST:
         return known
-    return "a private address" if address in _NAT64_LOCAL else "a reserved address"
+    return "a translated private address" if address in _NAT64_LOCAL else "a reserved address"

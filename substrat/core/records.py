@@ -12,6 +12,7 @@ from substrat.core.names import AllowList
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from substrat.core.environment import Variables
     from substrat.core.lifecycle import Phase
 
 OPERATOR = "operator"
@@ -275,6 +276,8 @@ class Agent:
         since: when it came into its phase, in seconds since the epoch.
         accepted_turn: the failed turn that a person has accepted, by its id.
         findings: what a person hasn't accepted yet, oldest first.
+        environment: variables of its own.
+        ssh_agent: the socket of an ssh-agent that it may ask for signatures, if there is one.
     """
 
     id: str
@@ -296,3 +299,5 @@ class Agent:
     since: float = 0.0
     accepted_turn: str | None = None
     findings: tuple[Finding, ...] = ()
+    environment: Variables = field(default=(), repr=False)
+    ssh_agent: str | None = None

@@ -9,11 +9,19 @@ from sandbox.netrelay import PORT
 from sandbox.spec import Bind, Devices, Directory, Form, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.cursor import chats_folder
 from substrat.core.names import AllowList
-from substrat.daemon.places import COMPANION_IN_SANDBOX, DOOR_IN_SANDBOX, OWN_MCP_IN_SANDBOX, RELAY_IN_SANDBOX
+from substrat.daemon import authorities
+from substrat.daemon.places import (
+    COMPANION_IN_SANDBOX,
+    DOOR_IN_SANDBOX,
+    OWN_MCP_IN_SANDBOX,
+    RELAY_IN_SANDBOX,
+    SSH_AGENT_IN_SANDBOX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from substrat.core.environment import Variables
     from substrat.core.records import Agent
     from substrat.daemon.guard import Guard
     from substrat.daemon.places import AgentPlace
@@ -57,6 +65,10 @@ class Surroundings(NamedTuple):
         environ: the daemon's own environment.
         resolv_conf: the host's real resolver configuration.
         limits: what each process may use.
+        path: directories that stand on PATH before the system's, from the configuration.
+        variables: what every agent's environment has besides, from the configuration.
+        authorities: the file of all certificate authorities, if there are any besides the system's.
+        bundles: the system's files in whose place it is shown.
     """
 
     user: User
@@ -72,6 +84,15 @@ class Surroundings(NamedTuple):
     limits: tuple[tuple[str, int], ...] = ()
     python: str = ""
     relay: str = ""
+    path: tuple[str, ...] = ()
+    variables: Variables = ()
+    authorities: str = ""
+    bundles: tuple[str, ...] = ()
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """What every agent sees of the host read-only besides the system."""
+        return (*self.program.visible, *self.companion_needs, *self.bind_ro, *self.path)
 
 
 def spec(
@@ -99,9 +120,11 @@ def spec(
         *around.system,
         *_machine(around),
         *_home(agent, place, around, chat),
-        *(Bind(path, path) for path in (*around.program.visible, *around.companion_needs, *around.bind_ro)),
+        *(Bind(path, path) for path in dict.fromkeys(around.visible)),
         *(Tmpfs(path, mode=0o700) for path in _exposed(agent, around)),
         *_etc(agent, place, around, has_names=not is_proxied),
+        *_trusted(around),
+        *_ssh(agent, around),
         Bind(around.companion, COMPANION_IN_SANDBOX),
         Bind(place.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(place.door, DOOR_IN_SANDBOX),
@@ -121,18 +144,23 @@ def spec(
 def environment(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
     """Return everything an agent's environment holds."""
     user = around.user
-    built = {
+    built = dict(authorities.VARIABLES) if around.authorities else {}
+    built |= {
         "HOME": user.home,
         "USER": user.name,
         "LOGNAME": user.name,
         "SHELL": "/bin/sh",
-        "PATH": _PATH,
+        "PATH": ":".join((*around.path, _PATH)),
         "TERM": "dumb",
         "LANG": "C.UTF-8",
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
         "SUBSTRAT_AGENT": agent.name,
     }
     built.update({name: around.environ[name] for name in _PASSED_ON if around.environ.get(name)})
+    built.update(around.variables)
+    built.update(agent.environment)
+    if agent.ssh_agent is not None:
+        built["SSH_AUTH_SOCK"] = SSH_AGENT_IN_SANDBOX
     if is_proxied:
         built.update(_PROXY)
     return tuple(sorted(built.items()))
@@ -229,10 +257,25 @@ def _etc(agent: Agent, place: AgentPlace, around: Surroundings, *, has_names: bo
     return (*own, *names)
 
 
+def _trusted(around: Surroundings) -> Iterator[Mount]:
+    """Show the authorities that agents trust, also in the place of the system's."""
+    if around.authorities:
+        for path in (authorities.IN_SANDBOX, *around.bundles):
+            yield Bind(around.authorities, path)
+
+
+def _ssh(agent: Agent, around: Surroundings) -> Iterator[Mount]:
+    """Show an ssh-agent's socket, and which hosts' keys the person knows already."""
+    if agent.ssh_agent is not None:
+        known = f"{around.user.home}/.ssh/known_hosts"
+        yield Bind(agent.ssh_agent, SSH_AGENT_IN_SANDBOX, optional=True)
+        yield Bind(known, known, optional=True)
+
+
 def _exposed(agent: Agent, around: Surroundings) -> list[str]:
     """List the hidden directories that lie below something visible; the workspace was checked not to contain any."""
     system = (mount.source for mount in around.system if isinstance(mount, Bind))
-    shown = (*system, *around.program.visible, *around.companion_needs, *around.bind_ro)
+    shown = (*system, *around.visible)
     return [
         hidden
         for hidden in around.hidden

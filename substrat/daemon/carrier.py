@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from substrat.core import addresses, tls
-from substrat.core.names import NoName, canonical
+from substrat.core import addresses, tls, upstream
+from substrat.core.names import NoName, canonical, remedy
 from substrat.daemon import descriptors, routes
 from substrat.daemon.pace import Pace
 from substrat.daemon.pipes import Pipes, splice
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from substrat.core.names import AllowList
+    from substrat.core.upstream import Upstream
     from substrat.daemon.teller import Decision
 
 log = structlog.get_logger("substrat.carrier")
@@ -43,6 +44,9 @@ _MAX_LOOKUPS = 4  # at once, so that one turn with a slow resolver doesn't take 
 _MAX_ADDRESSES = 8
 _LOOKUP_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
+_UPSTREAM_SECONDS = 30.0
+"""How long an upstream proxy may take to reach a host."""
+_LOCALHOST = "localhost"
 _IDLE_SECONDS = 1800.0
 BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -96,6 +100,7 @@ class Carrier:
         allow: what may be reached.
         tell: writes a decision down.
         resolve: finds a name's addresses, outside the sandbox.
+        upstream: the proxy that connections to names go through, but for private ones; None: they go there directly.
     """
 
     def __init__(
@@ -103,8 +108,10 @@ class Carrier:
         allow: AllowList,
         tell: Callable[[Decision], None],
         resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        upstream: Upstream | None = None,
     ) -> None:
         self.allowed = allow
+        self._upstream = upstream
         self.teller = Teller(tell)
         self._resolve = resolve
         self._pipes = Pipes()
@@ -248,25 +255,57 @@ class Carrier:
         name, port, what = target.host, target.port, str(target)
         if not self.allowed.allows(name, port):
             mentioned = self.allowed.mentions(name)
-            raise self._denied(what, "the name isn't allowed at this port" if mentioned else "it isn't on the allow-list")
-        try:
-            with trio.fail_after(_LOOKUP_SECONDS):
-                async with self._lookups:
-                    found = list(dict.fromkeys(addresses.plain(address) for address in await self._resolve(name, port)))
-        except (OSError, UnicodeError, trio.TooSlowError) as problem:
-            reason = getattr(problem, "strerror", None) or "no answer in time"
-            raise self._denied(what, f"the name can't be looked up: {reason}", is_decided=False) from None
-        refused = await self._refusals(found, port)
-        refusals = [self._denied(what, f"it leads to {address}, {why}") for address, why in refused.items()]
+            why = "the name isn't allowed at this port" if mentioned else "it isn't on the allow-list"
+            raise self._denied(what, why, remedy=remedy(name, port))
+        is_private = self.allowed.may_be_private(name, port)
+        if self._upstream is not None and not is_private and name != _LOCALHOST:
+            self.teller.allowed(name, port, "on the allow-list, through the upstream proxy")
+            return await self._dial_through(self._upstream, target)
+        found = await self._look_up(name, port, what)
+        refused = await self._refusals(found, port, may_be_private=is_private)
+        refusals = [
+            self._denied(what, f"it leads to {address}, {why}", remedy=_private_remedy(target, address))
+            for address, why in refused.items()
+        ]
         usable = [address for address in found if address not in refused][:_MAX_ADDRESSES]
         if not usable:
             raise refusals[0] if refusals else NotCarried("the name has no address", is_decided=False)
         self.teller.allowed(name, port, "on the allow-list")
+        return await self._connect_judged(what, usable, port, may_be_private=is_private)
+
+    async def _look_up(self, name: str, port: int, what: str) -> list[str]:
+        """Find a name's addresses as the host does; raises `NotCarried`."""
+        try:
+            with trio.fail_after(_LOOKUP_SECONDS):
+                async with self._lookups:
+                    return list(dict.fromkeys(addresses.plain(address) for address in await self._resolve(name, port)))
+        except (OSError, UnicodeError, trio.TooSlowError) as problem:
+            reason = getattr(problem, "strerror", None) or "no answer in time"
+            raise self._denied(what, f"the name can't be looked up: {reason}", is_decided=False) from None
+
+    async def _dial_address(self, target: Target) -> trio.socket.SocketType:
+        address, port, what = target.host, target.port, str(target)
+        if not self.allowed.allows_address(address, port):
+            may_be_named = addresses.refusal(address, may_be_private=True) is None
+            known = remedy(address, port) if may_be_named else None
+            raise self._denied(what, "no allowed name has this address", remedy=known)
+        if self.allowed.names_address(address, port):
+            self.teller.allowed(address, port, "the address is on the allow-list")
+            return await self._connect(what, [address], port)
+        if (why := (await self._refusals([address], port)).get(address)) is not None:
+            raise self._denied(what, f"it is {why}")
+        self.teller.allowed(address, port, "its network is on the allow-list")
+        return await self._connect_judged(what, [address], port)
+
+    async def _connect_judged(
+        self, what: str, usable: list[str], port: int, *, may_be_private: bool = False
+    ) -> trio.socket.SocketType:
+        """Connect to the first address that takes it, if it still may be dialled then."""
         outside = await self._connect(what, usable, port)
         try:
             # This machine may have been given the address since it was judged.
             address = addresses.plain(outside.getpeername()[0])
-            why = (await self._refusals([address], port)).get(address)
+            why = (await self._refusals([address], port, may_be_private=may_be_private)).get(address)
         except BaseException:
             outside.close()
             raise
@@ -275,20 +314,35 @@ class Carrier:
         outside.close()
         raise self._denied(what, f"it leads to {address}, {why}")
 
-    async def _dial_address(self, target: Target) -> trio.socket.SocketType:
-        if not self.allowed.allows_address(target.host, target.port):
-            raise self._denied(str(target), "no allowed name has this address")
-        self.teller.allowed(target.host, target.port, "the address is on the allow-list")
-        return await self._connect(str(target), [target.host], target.port)
+    async def _dial_through(self, proxy: Upstream, target: Target) -> trio.socket.SocketType:
+        """Ask the upstream proxy for a connection; it looks the name up, and decides for itself what it lets through."""
+        what = str(target)
+        where = f"the upstream proxy {proxy.host}:{proxy.port}"
+        found = await self._look_up(proxy.host, proxy.port, f"{what}: {where}")
+        outside = await self._connect(what, found[:_MAX_ADDRESSES], proxy.port)
+        refusal: str | None = "no answer in time"
+        try:
+            with trio.move_on_after(_UPSTREAM_SECONDS):
+                await trio.SocketStream(outside).send_all(upstream.request(proxy, target.host, target.port))
+                refusal = await _read_answer(outside)
+        except BROKEN as problem:
+            refusal = f"it ended the connection: {problem}"
+        except BaseException:
+            outside.close()
+            raise
+        if refusal is None:
+            return outside
+        outside.close()
+        raise self._denied(what, f"{where} doesn't lead there: {refusal}", is_decided=False)
 
-    def _denied(self, what: str, why: str, *, is_decided: bool = True) -> NotCarried:
+    def _denied(self, what: str, why: str, *, is_decided: bool = True, remedy: str | None = None) -> NotCarried:
         """Tell of a refusal, and return it."""
-        self.teller.denied(what, why)
+        self.teller.denied(what, why, remedy)
         return NotCarried(why, is_decided=is_decided)
 
-    async def _refusals(self, found: list[str], port: int) -> dict[str, str]:
+    async def _refusals(self, found: list[str], port: int, *, may_be_private: bool = False) -> dict[str, str]:
         """Return those of some addresses that may not be dialled, each with the reason."""
-        judged = [address for address in found if not self.allowed.allows_address(address, port)]
+        judged = [address for address in found if not self.allowed.names_address(address, port)]
         asked = tuple(dict.fromkeys(chain.from_iterable(map(addresses.leads_to, judged))))
         try:
             # In a thread, because the kernel lets a question about routes wait while routes are changed.
@@ -296,7 +350,12 @@ class Carrier:
         except OSError as problem:
             log.error("the kernel doesn't say which addresses are this machine's", reason=str(problem))  # noqa: TRY400
             return dict.fromkeys(judged, "which may be this machine's: the kernel doesn't say")
-        return {address: why for address in judged if (why := addresses.refusal(address, local)) is not None}
+        refused = {}
+        for address in judged:
+            is_listed = may_be_private or self.allowed.allows_address(address, port)
+            if (why := addresses.refusal(address, local, may_be_private=is_listed)) is not None:
+                refused[address] = why
+        return refused
 
     async def _connect(self, what: str, usable: list[str], port: int) -> trio.socket.SocketType:
         """Connect to the first address that takes it; exactly the ones that were judged, nothing is looked up again."""
@@ -457,6 +516,26 @@ async def _pass_answer(outside: trio.socket.SocketType, inside: trio.socket.Sock
             await trio.SocketStream(inside).send_all(piece)
     finally:
         answer.is_known.set()
+
+
+async def _read_answer(outside: trio.socket.SocketType) -> str | None:
+    """Read an upstream proxy's answer and nothing behind it; returns why there is no connection, None when there is one."""
+    data = b""
+    while True:
+        piece = await outside.recv(upstream.LONGEST_ANSWER, socket.MSG_PEEK)
+        if not piece:
+            return "it ended the connection"
+        found = upstream.answer(data + piece)
+        await outside.recv(len(piece) if found is None else max(0, found.length - len(data)))
+        if found is not None:
+            return found.refusal
+        data += piece
+
+
+def _private_remedy(target: Target, address: str) -> str | None:
+    """Return what would let a name lead to a private address, if that is all that is in the way."""
+    is_private = addresses.refusal(address) is not None and addresses.refusal(address, may_be_private=True) is None
+    return f"{remedy(target.host, target.port, preset=False)}=private" if is_private else None
 
 
 async def _read(source: trio.socket.SocketType, seconds: float) -> bytes:

@@ -14,8 +14,11 @@ import msgspec
 from msgspec import Meta
 
 from sandbox.spec import Network
+from substrat.core import environment, upstream
+from substrat.core.environment import BadVariable
 from substrat.core.names import AllowList, NoName
 from substrat.core.records import Restore
+from substrat.core.upstream import NoUpstream
 from substrat.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -33,6 +36,13 @@ class AgentKeys(msgspec.Struct, frozen=True):
         Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")
     ] = Restore.HOLD
     bind_ro: Annotated[tuple[str, ...], Meta(description="further absolute paths that every sandbox sees read-only")] = ()
+    path: Annotated[
+        tuple[str, ...],
+        Meta(description="absolute directories that every sandbox sees read-only and has on its PATH before the system's"),
+    ] = ()
+    env: Annotated[
+        dict[str, str], Meta(description="variables that every agent gets; their values are shown nowhere else")
+    ] = msgspec.field(default_factory=dict)
 
 
 class SandboxKeys(msgspec.Struct, frozen=True):
@@ -43,8 +53,19 @@ class SandboxKeys(msgspec.Struct, frozen=True):
         Network.FILTERED
     )
     allow: Annotated[
-        tuple[str, ...], Meta(description="what `filtered` lets every agent reach: `HOST[:PORT]`, `*.HOST` for subdomains")
+        tuple[str, ...],
+        Meta(description="what `filtered` lets every agent reach: `HOST[:PORT][=private]`, `*.HOST`, a network, `@PRESET`"),
     ] = ("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com")
+    upstream_proxy: Annotated[
+        str,
+        Meta(
+            description="a company's proxy, `http://[USER:PASSWORD@]HOST:PORT`, through which `filtered` reaches the names "
+            "that are allowed, but for those that are `=private`; empty: directly"
+        ),
+    ] = ""
+    ca: Annotated[
+        str, Meta(description="a file of certificates (PEM) that agents trust besides the system's; empty: none")
+    ] = ""
     filtered: Annotated[
         str,
         Meta(
@@ -269,6 +290,19 @@ def _checked(config: Config, path: str) -> Config:
         AllowList.of(config.sandbox.allow)
     except NoName as problem:
         raise ConfigInvalid(f"{path}: sandbox.allow: {problem}") from None
-    if odd := [entry for entry in config.agent.bind_ro if not os.path.isabs(entry)]:
-        raise ConfigInvalid(f"{path}: agent.bind_ro: {odd[0]!r} isn't an absolute path")
+    for key, entries in (("bind_ro", config.agent.bind_ro), ("path", config.agent.path)):
+        if odd := [entry for entry in entries if not os.path.isabs(entry)]:
+            raise ConfigInvalid(f"{path}: agent.{key}: {odd[0]!r} isn't an absolute path")
+    if odd := [entry for entry in config.agent.path if ":" in entry]:
+        raise ConfigInvalid(f"{path}: agent.path: {odd[0]!r} has a colon, which separates directories on a PATH")
+    if config.sandbox.ca and not os.path.isabs(config.sandbox.ca):
+        raise ConfigInvalid(f"{path}: sandbox.ca: {config.sandbox.ca!r} isn't an absolute path")
+    try:
+        environment.checked(config.agent.env)
+    except BadVariable as problem:
+        raise ConfigInvalid(f"{path}: agent.env: {problem}") from None
+    try:
+        upstream.read(config.sandbox.upstream_proxy)
+    except NoUpstream as problem:
+        raise ConfigInvalid(f"{path}: sandbox.upstream_proxy: {problem}") from None
     return config

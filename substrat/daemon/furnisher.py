@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -15,9 +17,9 @@ import mcp_server.relay
 from sandbox import bwrap, host, launch, netrelay
 from sandbox.spec import Form, Network
 from substrat import paths
-from substrat.core import cursor, gitunderway, overlap
+from substrat.core import cursor, environment, gitunderway, overlap
 from substrat.core.cgroups import Limits
-from substrat.daemon import binds, blueprint, copies, guard, program, sources, workspace
+from substrat.daemon import authorities, binds, blueprint, copies, guard, program, sources, workspace
 from substrat.daemon.covers import SystemCovers
 from substrat.daemon.findings import Found
 from substrat.daemon.git import Git
@@ -26,6 +28,7 @@ from substrat.daemon.sessions import shared_chat
 from substrat.daemon.standins import StandIns
 from substrat.errors import (
     BubblewrapMissing,
+    InvalidParams,
     NamespacesForbidden,
     SandboxFailed,
     StateUnusable,
@@ -122,6 +125,7 @@ class Furnisher:
         self._git = Git(environ)
         self._bubblewrap: host.Bubblewrap | None = None
         self._form: tuple[tuple[str, ...], Form] | None = None
+        self._bundles: tuple[str, ...] = ()
         self._left_out: dict[program.Program, frozenset[str]] = {}
 
     @property
@@ -163,6 +167,12 @@ class Furnisher:
             )
         await self.find_bubblewrap()
         program.find(self._config.agent.binary)
+        await self._write_authorities()
+
+    async def _write_authorities(self) -> None:
+        if self._config.sandbox.ca:
+            write = partial(authorities.write, self._config.sandbox.ca, self._places.authorities)
+            self._bundles = await trio.to_thread.run_sync(write)
 
     async def obstacle(self) -> str | None:
         """Say why no agent can run under this daemon, None when agents can."""
@@ -184,6 +194,20 @@ class Furnisher:
             os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
         )
         return binds.check(writable, read_only, directory, self._user, own)
+
+    def check_ssh_agent(self, path: str) -> str:
+        """Check that an ssh-agent's socket is one and return its physical path; raises `InvalidParams`."""
+        place = os.path.realpath(path)
+        own = (self._places.state, self._places.runtime)
+        try:
+            is_socket = stat.S_ISSOCK(os.stat(place).st_mode)
+        except (OSError, ValueError):
+            is_socket = False
+        if not os.path.isabs(path) or not is_socket or any(paths.is_within(place, os.path.realpath(root)) for root in own):
+            raise InvalidParams(
+                f"{path!r} isn't an ssh-agent's socket: start one (`ssh-agent`), its SSH_AUTH_SOCK names it"
+            )
+        return place
 
     async def find_git(self, directory: str) -> None:
         """Note which git directory elsewhere a workspace's repository is in, without waiting long for a slow disk."""
@@ -220,7 +244,8 @@ class Furnisher:
         spec = self._spec(Furnished(agent, place, bubblewrap, found, (), (), {}, form, chat, covered))
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
-        hidden = {name: "…" if name.startswith("CURSOR_") else value for name, value in spec.environment}
+        given = {*self._config.agent.env, *dict(agent.environment)}
+        hidden = {name: "…" if name in given or name.startswith("CURSOR_") else value for name, value in spec.environment}
         return Explanation(command, hidden, program.find(self._config.agent.binary).path)
 
     async def find_bubblewrap(self) -> host.Bubblewrap:
@@ -294,6 +319,7 @@ class Furnisher:
         form = await self._form_for(agent, bubblewrap)
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+        await self._write_authorities()
         identity_of = await trio.to_thread.run_sync(workspace.identify, agent.workspace)
         await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
         found, unprotected, kept = await self._protect(agent, holder)
@@ -368,6 +394,10 @@ class Furnisher:
             companion_needs=python_needs,
             system=(*host.system_mounts(furnished.covered), *self.covers.proc),
             bind_ro=self._config.agent.bind_ro,
+            path=self._config.agent.path,
+            variables=environment.checked(self._config.agent.env),
+            authorities=self._places.authorities if self._config.sandbox.ca else "",
+            bundles=self._bundles,
             hidden=(self._places.state, self._places.runtime),
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,

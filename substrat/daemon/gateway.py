@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from substrat.core import dns
-from substrat.core.names import NoName, canonical, listed
+from substrat.core.names import NoName, canonical, listed, remedy
 from substrat.daemon import nofollow
 from substrat.daemon.carrier import (
     BURST,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from substrat.core.names import AllowList
+    from substrat.core.upstream import Upstream
     from substrat.daemon.teller import Decision
 
 POOL_V4 = ipaddress.IPv4Address("198.18.0.2")
@@ -45,6 +46,8 @@ POOL_V4 = ipaddress.IPv4Address("198.18.0.2")
 POOL_V6 = ipaddress.IPv6Address("fd53:7562:7374::2")
 
 _DNS_PORT = 53
+_WEB_PORT = 443
+"""Where a name that is looked up is taken to be wanted; a question doesn't say."""
 _MAX_NAMES = 4096
 _NAMES_BYTES = _MAX_NAMES * 254
 """A name has 253 characters at most."""
@@ -105,6 +108,7 @@ class Gateway:
         names: the names' addresses.
         tell: writes a decision down.
         resolve: finds a name's addresses, outside the sandbox.
+        upstream: the proxy that connections to names go through, if they do.
     """
 
     def __init__(
@@ -113,9 +117,10 @@ class Gateway:
         names: Names,
         tell: Callable[[Decision], None],
         resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        upstream: Upstream | None = None,
     ) -> None:
         self._names = names
-        self._carrier = Carrier(allow, tell, resolve)
+        self._carrier = Carrier(allow, tell, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
         self._dns_connections = trio.Semaphore(_MAX_DNS_CONNECTIONS)
 
@@ -189,7 +194,8 @@ class Gateway:
             self._carrier.teller.denied(f"{shown(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
             return dns.answer(query, dns.NO_SUCH_NAME)
         if not self._carrier.allowed.mentions(name) or query.cls != dns.IN:
-            self._carrier.teller.denied(f"{name}:{_DNS_PORT}", "the name isn't looked up: it isn't on the allow-list")
+            why = "the name isn't looked up: it isn't on the allow-list"
+            self._carrier.teller.denied(f"{name}:{_DNS_PORT}", why, remedy(name, _WEB_PORT))
             return dns.answer(query, dns.NO_SUCH_NAME)
         if query.type not in {dns.A, dns.AAAA}:
             return dns.answer(query, dns.NO_ERROR)

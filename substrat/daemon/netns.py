@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from substrat.core.records import Process
+    from substrat.core.upstream import Upstream
     from substrat.daemon.places import TurnPlace
     from substrat.daemon.watch import Watcher
 
@@ -46,6 +47,7 @@ class TurnNetwork:
         socket_path: where the proxy form is served.
         watcher: inotify.
         tell: writes a decision down.
+        upstream: the proxy that connections to names go through, if they do.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class TurnNetwork:
         socket_path: str,
         watcher: Watcher,
         tell: Callable[[Decision], None],
+        upstream: Upstream | None = None,
     ) -> None:
+        self._upstream = upstream
         self._allow = AllowList.of(allow)
         self._changed = trio.Event()
         self._place = place
@@ -125,7 +129,7 @@ class TurnNetwork:
             log.error("a network can't be served again", reason=str(problem))  # noqa: TRY400
 
     async def _serve_proxy(self, listener: trio.SocketListener) -> None:
-        proxy = Proxy(self._allow, self._tell)
+        proxy = Proxy(self._allow, self._tell, upstream=self._upstream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(proxy.serve, listener)
             while True:
@@ -143,7 +147,7 @@ class TurnNetwork:
         if not listeners:
             return
         # The launch has made the turn's directory by now, which is where the names are kept.
-        gateway = Gateway(allow, Names(self._place.names), self._tell)
+        gateway = Gateway(allow, Names(self._place.names), self._tell, upstream=self._upstream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(gateway.serve, listeners)
             ports = set(allow.ports)
@@ -222,16 +226,18 @@ class Networks:
             network.allow(allow)
 
 
-def telling(note: Callable[[str, str], None]) -> Callable[[Decision], None]:
-    """Return what writes decisions down as events.
+def telling(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision], None]:
+    """Return what writes decisions down as events, each refusal with the command that would let it through.
 
     Args:
+        agent: the agent's name.
         note: takes an event's kind and text; raises `StorageFailed` when it can't be written.
     """
 
     def tell(decision: Decision) -> None:
+        remedy = f"; substratctl allow {agent} {decision.remedy}" if decision.remedy is not None else ""
         try:
-            note("network:allowed" if decision.allowed else "network:denied", decision.text)
+            note("network:allowed" if decision.allowed else "network:denied", decision.text + remedy)
         except StorageFailed as problem:
             # The decision stands; a full disk must not take the network away.
             log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400

@@ -13,8 +13,9 @@ import trio
 
 from sandbox.spec import Network
 from substrat import __version__
-from substrat.core import overlap
+from substrat.core import environment, overlap
 from substrat.core.cursor import is_session_id
+from substrat.core.environment import BadVariable
 from substrat.core.lifecycle import LIVE_PHASES, RUNNING_PHASES, STATE_OF, Phase
 from substrat.core.prompts import timestamp
 from substrat.core.records import Restore
@@ -29,6 +30,7 @@ from substrat.wire import methods
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
+    from substrat.core.environment import Variables
     from substrat.core.records import Agent, Item, Turn
     from substrat.daemon.allowance import Allowances
     from substrat.daemon.cgroups import Cgroups
@@ -279,6 +281,8 @@ class OperatorDoor:
             workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
             session, _restore(params), _strings(params, "allow"),
             self._furnisher.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace),
+            _variables(params),
+            self._furnisher.check_ssh_agent(given) if (given := _optional(params, "ssh_agent")) is not None else None,
         )  # fmt: skip
         await self._furnisher.find_git(workspace)
         agent = self._supervisor.spawn(wish)
@@ -314,6 +318,8 @@ class OperatorDoor:
             **self._whole_object(agent),
             **({"shares": shares} if shares else {}),
             **({"binds": binds} if binds else {}),
+            **({"environment": [name for name, _ in agent.environment]} if agent.environment else {}),
+            **({"ssh_agent": agent.ssh_agent} if agent.ssh_agent is not None else {}),
             **({"use": use._asdict()} if use is not None else {}),
         })  # fmt: skip
         if not agent.findings:
@@ -592,6 +598,13 @@ def _network(params: Params) -> Network | None:
     except ValueError:
         raise InvalidParams(f"agent.spawn: {name!r} is no network; the networks are none, filtered, host") from None
     return network
+
+
+def _variables(params: Params) -> Variables:
+    try:
+        return environment.read(_strings(params, "env"))
+    except BadVariable as problem:
+        raise InvalidParams(str(problem)) from None
 
 
 def _restore(params: Params) -> Restore | None:

@@ -28,6 +28,7 @@ DOOR_IN_SANDBOX = "/run/substrat/door"
 SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
 RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
+SSH_AGENT_IN_SANDBOX = "/run/substrat/ssh-agent.sock"
 
 
 _LEAST_ROOM = 64 * 1024
@@ -65,6 +66,11 @@ class Places(NamedTuple):
     def aside(self) -> str:
         """Where files are kept that were moved out of workspaces because an agent may have changed them."""
         return os.path.join(self.state, "aside")
+
+    @property
+    def authorities(self) -> str:
+        """The certificate authorities that agents trust, where a company has its own."""
+        return os.path.join(self.state, "authorities.pem")
 
     @property
     def visits(self) -> str:

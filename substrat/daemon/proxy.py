@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from substrat.core.names import AllowList
     from substrat.core.proxying import Request
+    from substrat.core.upstream import Upstream
     from substrat.daemon.carrier import Target
     from substrat.daemon.teller import Decision
 
@@ -53,6 +54,7 @@ class Proxy:
         allow: what may be reached.
         tell: writes a decision down.
         resolve: finds a name's addresses, outside the sandbox.
+        upstream: the proxy that connections to names go through, if they do.
     """
 
     def __init__(
@@ -60,8 +62,9 @@ class Proxy:
         allow: AllowList,
         tell: Callable[[Decision], None],
         resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        upstream: Upstream | None = None,
     ) -> None:
-        self._carrier = Carrier(allow, tell, resolve)
+        self._carrier = Carrier(allow, tell, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
 
     def allow(self, allow: AllowList) -> None:

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from sandbox.spec import Network
+from substrat.core import environment
 from substrat.core.lifecycle import Phase
 from substrat.core.names import AllowList
 from substrat.core.records import ItemKind, Outcome, Restore, Shown
@@ -200,6 +201,16 @@ def _read_usage(value: object) -> dict[str, int]:
     return parsed
 
 
+def _read_variables(value: object) -> environment.Variables:
+    parsed = _parsed(value)
+    if not isinstance(parsed, dict) or not all(type(text) is str for text in parsed.values()):
+        raise ValueError("is no JSON object of texts")
+    try:
+        return environment.checked(parsed)
+    except (environment.BadVariable, UnicodeError):
+        raise ValueError("has a variable that no agent can have") from None
+
+
 def _read_answer(value: object) -> tuple[str, bool]:
     if type(value) is not str:
         raise ValueError("is no JSON")
@@ -237,6 +248,7 @@ MOMENT = Column(_read_moment)
 """Seconds since the epoch, between 1970 and 9999."""
 ALLOW = Column(_read_allow, json.dumps)
 BINDS = Column(_read_binds, json.dumps)
+VARIABLES = Column(_read_variables, lambda given: json.dumps(dict(given)))
 MOMENTS = Column(_read_moments, json.dumps)
 USAGE = Column(_read_usage, lambda usage: json.dumps(dict(usage)))
 ANSWER = Column(_read_answer, json.dumps, prose=True)
@@ -271,6 +283,8 @@ class AgentRow(NamedTuple):
     binds: Annotated[tuple[Shown, ...], BINDS]
     since: Annotated[float, MOMENT]
     accepted_turn: Annotated[str | None, _or_null(IDENTIFIER)]
+    environment: Annotated[environment.Variables, VARIABLES]
+    ssh_agent: Annotated[str | None, _or_null(PATH)]
 
 
 class TurnRow(NamedTuple):

@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from sandbox.spec import Network
-from substrat.core import answers, cgroups, cursor, failures, overlap
+from substrat.core import answers, cgroups, cursor, failures, overlap, upstream
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
@@ -374,10 +374,11 @@ class TurnRunner:
         if agent.policy.network is not Network.FILTERED:
             return None
 
-        tell = telling(partial(self._book.turn_note, turn.id))
+        tell = telling(agent.name, partial(self._book.turn_note, turn.id))
         # The list may have changed since the turn began.
         allow = self._registry.find(agent.id).policy.allow
-        return TurnNetwork(allow, place, self._places.agent(agent.id).network_socket, self._watcher, tell)
+        through = upstream.read(self._registry.config.sandbox.upstream_proxy)
+        return TurnNetwork(allow, place, self._places.agent(agent.id).network_socket, self._watcher, tell, through)
 
     async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.

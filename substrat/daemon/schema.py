@@ -76,6 +76,10 @@ MIGRATIONS = (
     CREATE INDEX findings_of_agent ON findings (agent);
     CREATE INDEX questions ON items (sender, id) WHERE turn IS NULL AND agent IS NULL;
     """,
+    """
+    ALTER TABLE agents ADD COLUMN environment TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE agents ADD COLUMN ssh_agent TEXT;
+    """,
 )
 """What makes each version of the schema out of the one before; what was released is never edited."""
 SCHEMA_VERSION = len(MIGRATIONS)

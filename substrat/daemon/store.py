@@ -49,7 +49,7 @@ class Store(Database):
             agent.id, agent.name, agent.phase, agent.workspace, agent.model, agent.policy.network, agent.parent,
             agent.created_at, session.id if session else None, session.stored if session else False, agent.status,
             agent.attempts, agent.retry_at, agent.restore, agent.restored_at, agent.policy.allow, agent.policy.binds,
-            agent.since, agent.accepted_turn,
+            agent.since, agent.accepted_turn, agent.environment, agent.ssh_agent,
         )  # fmt: skip
         self._db.execute(_SAVE_AGENT, AGENTS.write(row))
 
@@ -484,6 +484,7 @@ def _agent(row: rows.AgentRow, turn: Turn | None, waiting: int, findings: tuple[
     return Agent(
         row.id, row.name, row.phase, row.workspace, row.model, policy, row.created_at, row.parent, session, waiting, turn,
         row.status, row.attempts, row.retry_at, row.restore, row.restored_at, row.since, row.accepted_turn, findings,
+        row.environment, row.ssh_agent,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 
 from sandbox.spec import Network
-from substrat.core import overlap
+from substrat.core import environment, overlap
 from substrat.core.cursor import is_session_id
 from substrat.core.lifecycle import LIVE_PHASES, STATE_OF, Event, Phase
 from substrat.core.names import AllowList, NoName
@@ -36,6 +36,7 @@ from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, Po
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
+    from substrat.core.environment import Variables
     from substrat.daemon.config import Config
     from substrat.daemon.registry import Registry
     from substrat.daemon.turnbook import TurnBook
@@ -55,6 +56,8 @@ class Wish(NamedTuple):
         restore: what becomes of it when its turn is lost; its parent's or the configured way by default.
         binds: what it is shown besides its workspace, checked; its parent's by default.
         allow: what its network lets through besides its parent's or the configured list; asks for `filtered` by itself.
+        environment: variables of its own; it gets its parent's too.
+        ssh_agent: the socket of an ssh-agent, checked.
     """
 
     workspace: str
@@ -66,6 +69,8 @@ class Wish(NamedTuple):
     restore: Restore | None = None
     allow: tuple[str, ...] = ()
     binds: tuple[Shown, ...] | None = None
+    environment: Variables = ()
+    ssh_agent: str | None = None
 
 
 class Supervisor:
@@ -133,6 +138,8 @@ class Supervisor:
             created_at=now, since=now, parent=parent.id if parent else None,
             session=Session(wish.session, stored=True) if wish.session is not None else None,
             restore=wish.restore or (parent.restore if parent else self._config.agent.restore),
+            environment=wish.environment if parent is None else environment.joined(parent.environment, wish.environment),
+            ssh_agent=wish.ssh_agent,
         )  # fmt: skip
         with self.registry.change("agent spawned"):
             self.registry.put(agent)

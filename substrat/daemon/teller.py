@@ -11,10 +11,17 @@ _MAX_TOLD = 1000
 
 
 class Decision(NamedTuple):
-    """What was decided, for the journal."""
+    """What was decided, for the journal.
+
+    Args:
+        allowed: whether a connection was let through.
+        text: what was decided, and why.
+        remedy: what a person would put on the allow-list to have it otherwise, if that helps.
+    """
 
     allowed: bool
     text: str
+    remedy: str | None = None
 
 
 class Teller:
@@ -41,14 +48,20 @@ class Teller:
             self._allowed.add(what)
             self._tell(Decision(True, f"{what}: {why}"))
 
-    def denied(self, what: str, why: str) -> None:
-        """Note a refusal."""
+    def denied(self, what: str, why: str, remedy: str | None = None) -> None:
+        """Note a refusal.
+
+        Args:
+            what: the host and port.
+            why: the reason.
+            remedy: the pattern that would let it through, if one would.
+        """
         text = f"{what}: {why}"
         if text not in self._denied and len(self._denied) >= _MAX_TOLD:
-            text = "others: too many different ones were refused to name them all"
+            text, remedy = "others: too many different ones were refused to name them all", None
         count = self._denied[text] = self._denied.get(text, 0) + 1
         if str(count).strip("0") == "1":
-            self._tell(Decision(False, text if count == 1 else f"{text} ({count} times)"))
+            self._tell(Decision(False, text if count == 1 else f"{text} ({count} times)", remedy))
 
 
 def shown(name: str) -> str:

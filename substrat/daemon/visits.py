@@ -21,6 +21,7 @@ import trio
 
 from sandbox.bwrap import LOCK_FD, SETSID
 from sandbox.spec import Network
+from substrat.core import upstream
 from substrat.core.lifecycle import Phase
 from substrat.daemon import descriptors, guard, launch, process, sockets
 from substrat.daemon.journal import Told
@@ -250,7 +251,8 @@ class Visits:
 
         # The list may have changed since the caller asked.
         allow = self._registry.find(agent.id).policy.allow
-        return TurnNetwork(allow, place, socket_path, self._watcher, telling(note))
+        through = upstream.read(self._registry.config.sandbox.upstream_proxy)
+        return TurnNetwork(allow, place, socket_path, self._watcher, telling(agent.name, note), through)
 
     @contextmanager
     def _group_for(self, place: TurnPlace) -> Iterator[Group | None]:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.names import AllowList, NoName, Pattern, canonical, pattern
+from substrat.core.names import AllowList, NoName, Pattern, canonical, pattern, remedy
 
 label = st.from_regex(r"[a-z]([a-z0-9-]{0,6}[a-z0-9])?", fullmatch=True)
 name = st.lists(label, min_size=1, max_size=4).map(".".join)
 ports = st.none() | st.sampled_from([22, 80, 443, 8443])
-patterns = st.builds(Pattern, name, st.booleans(), ports)
+patterns = st.builds(Pattern, name, st.booleans(), ports, st.booleans())
 lists = st.lists(patterns, max_size=4).map(lambda found: AllowList(tuple(found)))
 
 
@@ -119,3 +119,51 @@ def test_covering():
     assert parent.covers(AllowList.of(("x.example.com", "*.y.example.com:443", "a.net")))
     for more in ("example.com", "*.com", "x.example.com:8443", "b.net", "*.a.net"):
         assert not parent.covers(AllowList.of((more,)))
+
+
+def test_networks_and_private_names():
+    allow = AllowList.of(("10.20.0.0/16:8443", "fd00:20::/32", "*.corp.example=private", "git.org"))
+    assert allow.texts == ("10.20.0.0/16:8443", "[fd00:20::/32]", "*.corp.example=private", "git.org")
+    assert allow.allows_address("10.20.3.4", 8443)
+    assert not allow.allows_address("10.20.3.4", 443)
+    assert not allow.allows_address("10.21.3.4", 8443)
+    assert allow.allows_address("fd00:20::1", 443)
+    assert not allow.names_address("10.20.3.4", 8443)
+    assert allow.may_be_private("a.corp.example", 443)
+    assert not allow.may_be_private("git.org", 443)
+    assert not allow.mentions("10.20.3.4.example")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "100.100.100.200", "::1", "fd00:ec2::254", "fe80::1"])
+def test_a_network_stands_for_no_address_that_has_to_be_named(address):
+    allow = AllowList.of(("0.0.0.0/0", "::/0"))
+    assert allow.allows_address("10.0.0.1", 443)
+    assert not allow.allows_address(address, 443)
+    assert AllowList.of((f"[{address}]" if ":" in address else address,)).allows_address(address, 443)
+
+
+def test_a_child_of_one_that_may_reach_private_addresses():
+    parent = AllowList.of(("*.corp.example=private", "10.0.0.0/8", "a.net"))
+    assert parent.covers(AllowList.of(("git.corp.example=private", "git.corp.example", "10.1.0.0/16", "10.0.0.1", "a.net")))
+    for more in ("a.net=private", "0.0.0.0/0", "11.0.0.1", "fd00::/8"):
+        assert not parent.covers(AllowList.of((more,)))
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("10.0.0.1/8", "the network of that length is 10.0.0.0/8"), ("10.0.0.0/33", "neither a host nor a network"),
+    ("10.0.0.1=private", "only a name can be private"), ("@perl", "there is no such preset"), ("a/b", "neither a host"),
+])  # fmt: skip
+def test_what_is_no_entry_says_why(text, why):
+    with pytest.raises(NoName, match=why):
+        AllowList.of((text,))
+
+
+def test_a_preset_stands_for_its_hosts_and_is_the_remedy():
+    allow = AllowList.of(("@python",))
+    assert allow.allows("pypi.org", 443)
+    assert allow.changed((), ("pypi.org",)).changed((), ("@python",)).texts == ()
+    with pytest.raises(NoName):
+        allow.changed((), ("@npm",))
+    assert remedy("pypi.org", 443) == "@python"
+    assert (remedy("evil.test", 80), remedy("evil.test", 22)) == ("evil.test", "evil.test:22")
+    assert remedy("2606:4700::9", 443) == "[2606:4700::9]"

@@ -57,6 +57,15 @@ GIVEN = [
     ("[sandbox]\nmemory = 1048576", "sandbox", "memory", 1048576),
     ("[sandbox]\ncpus = 1.5", "sandbox", "cpus", 1.5),
     ("[turns]\nmax_running = 1", "turns", "max_running", 1),
+    ('[agent]\npath = ["/opt/go/bin"]', "agent", "path", ("/opt/go/bin",)),
+    ('[agent]\nenv = { A = "1", B_2 = "x=y" }', "agent", "env", {"A": "1", "B_2": "x=y"}),
+    (
+        '[sandbox]\nupstream_proxy = "http://me:x@proxy.corp:3128"',
+        "sandbox",
+        "upstream_proxy",
+        "http://me:x@proxy.corp:3128",
+    ),
+    ('[sandbox]\nca = "/etc/corp.pem"', "sandbox", "ca", "/etc/corp.pem"),
     ("[turns]\nstop_grace = 0.5", "turns", "stop_grace", 0.5),
     ("[turns]\nresult_grace = 3", "turns", "result_grace", 3.0),
     ("[turns]\ntime_limit = 0", "turns", "time_limit", 0.0),
@@ -119,6 +128,16 @@ def test_an_unknown_key_names_itself_and_the_nearest(text, name, near):
 
 
 WRONG = [
+    ('[agent]\npath = ["go/bin"]', "agent.path"),
+    ('[agent]\npath = ["/a:/b"]', "agent.path"),
+    ("[agent]\nenv = { A = 1 }", "agent.env"),
+    ('[agent]\nenv = { HOME = "/" }', "agent.env: HOME is set by Substrat itself"),
+    ('[sandbox]\nca = "corp.pem"', "sandbox.ca"),
+    ('[sandbox]\nupstream_proxy = "proxy.corp:3128"', "sandbox.upstream_proxy"),
+    ('[sandbox]\nupstream_proxy = "https://proxy.corp:3128"', "sandbox.upstream_proxy"),
+    ('[sandbox]\nupstream_proxy = "http://proxy.corp"', "sandbox.upstream_proxy"),
+    ('[sandbox]\nallow = ["@perl"]', "sandbox.allow"),
+    ('[sandbox]\nallow = ["10.0.0.1/8"]', "the network of that length is 10.0.0.0/8"),
     ('[turns]\nmax_running = "many"', "turns.max_running"),
     ("[turns]\nmax_running = 0", "turns.max_running"),
     ("[turns]\nmax_running = 1.5", "turns.max_running"),

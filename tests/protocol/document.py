@@ -80,7 +80,14 @@ def transcript():
     return [(line[0], line[3:]) for line in lines if line]
 
 
-_TYPES = {"boolean": "boolean", "string": "string", "integer": "integer", "number": "number", "array": "array of strings"}
+_TYPES = {
+    "boolean": "boolean",
+    "string": "string",
+    "integer": "integer",
+    "number": "number",
+    "array": "array of strings",
+    "object": "table of strings",
+}
 
 
 def configuration_rows():

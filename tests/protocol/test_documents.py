@@ -241,9 +241,12 @@ def test_the_documents_defaults_are_the_defaults():
     assert config.parse(tomllib.loads(text)) == config.Config()
 
 
-def test_the_documents_example_is_valid():
-    (example,) = re.findall(r"```toml\n(.*?)```", document.CONFIGURATION, re.DOTALL)
-    assert config.parse(tomllib.loads(example)).turns.max_running == 20
+def test_the_documents_examples_are_valid():
+    first, company = (
+        config.parse(tomllib.loads(text)) for text in re.findall(r"```toml\n(.*?)```", document.CONFIGURATION, re.DOTALL)
+    )
+    assert first.turns.max_running == 20
+    assert company.sandbox.ca
 
 
 def test_a_key_of_the_document_misspelt_names_the_right_one():

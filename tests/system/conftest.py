@@ -377,13 +377,13 @@ class House:
     def wire(self, *, hello=True):
         return Wire(self.socket, hello=hello)
 
-    def spawn(self, name, workspace, prompt=None, *options):
+    def spawn(self, name, workspace, prompt=None, *options, environment=None):
         """Create an agent; with a prompt, wait for its turn."""
         words = ("spawn", name, "-w", workspace, *options)
         if prompt is None:
             return self.ok(*words)
         words += ("--wait", "--timeout", "30", "--json", "--prompt-file", "-")
-        done = self.ctl(*words, stdin=prompt.encode())
+        done = self.ctl(*words, stdin=prompt.encode(), environment=environment)
         assert done.code in {0, 5}, done
         return done.json
 

@@ -109,7 +109,8 @@ def run(house, name, *commands, options=ALLOW):
 
 
 def told(house, name, kind):
-    return [event["text"] for event in house.events(name, f"network:{kind}")]
+    """What was decided, without the command that would have it otherwise."""
+    return [event["text"].partition("; substratctl ")[0] for event in house.events(name, f"network:{kind}")]
 
 
 CURL = "curl -sS --max-time 10 "

@@ -3,9 +3,11 @@
 Run in a new network namespace, that of the machine, it gives `lo` the machine's own addresses, answers at them, and starts
 itself again for the others, in a second one with a cable between. Its argument is a directory: there it finds `cert.pem`
 and a `site` of files to give out, writes who connected to `hits`, and makes `ready` when everything listens. Where there
-is a node, the others also speak HTTP/2, as `h2.allowed.test`.
+is a node, the others also speak HTTP/2, as `h2.allowed.test`. One of the others has a private address, as a company's own
+hosts do, and one is a company's proxy, which asks for a login and knows a name that nobody else knows.
 """
 
+import contextlib
 import http.server
 import os
 import pathlib
@@ -17,7 +19,9 @@ import sys
 import threading
 
 H2 = "9.9.9.11"
-OTHERS = ("9.9.9.9", "2606:4700::9")
+OTHERS = ("9.9.9.9", "2606:4700::9", "172.31.0.9")
+PROXY = ("9.9.9.9", 3128)
+LOGIN = "Basic bWU6czNjcmV0"  # me:s3cret
 OWN = ("9.9.9.77", "2606:4700::77", "10.0.0.1", "127.0.0.1", "169.254.169.254", "::1")
 """The machine's own: the first two look like anybody's, as those of a server that is rented do."""
 CABLE = (("192.0.2.1/30", "fd77::1/64"), ("192.0.2.2/30", "fd77::2/64"))
@@ -29,6 +33,7 @@ HOSTS = """\
 9.9.9.77 own.allowed.test
 2606:4700::77 own6.allowed.test
 10.0.0.1 inner.allowed.test
+172.31.0.9 corp.test
 127.0.0.1 loop.allowed.test localhost
 169.254.169.254 meta.allowed.test
 ::ffff:10.0.0.1 mapped.allowed.test
@@ -107,9 +112,44 @@ def serve(places):
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
 
+def pump(source, sink):
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def lead(client):
+    """Serve one client of the proxy: CONNECT with the login, to whatever it asks for."""
+    with client, contextlib.suppress(OSError):
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += client.recv(1) or b"\r\n\r\n"
+        asked, *fields = head.decode().splitlines()
+        host, _, port = asked.split()[1].rpartition(":")
+        hits.write(f"proxy {host}:{port}\n")
+        if f"Proxy-Authorization: {LOGIN}" not in fields:
+            client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+            return
+        with socket.create_connection(("9.9.9.9" if host == "outside.test" else host, int(port))) as server:
+            client.sendall(b"HTTP/1.1 200 OK\r\nVia: 1.1 company\r\n\r\n")
+            back = threading.Thread(target=pump, args=(server, client))
+            back.start()
+            pump(client, server)
+            back.join()
+
+
+def be_the_proxy():
+    """Lead whoever asks with the login to where he wants to go."""
+    listener = socket.create_server(PROXY)
+    while True:
+        threading.Thread(target=lead, args=(listener.accept()[0],), daemon=True).start()
+
+
 def be_the_others():
     """Serve all that isn't the machine's, until standard input ends."""
     serve(OTHERS)
+    threading.Thread(target=be_the_proxy, daemon=True).start()
     speaker = None
     if node := shutil.which("node"):
         run("ip", "addr", "add", f"{H2}/32", "dev", "lo")
@@ -140,6 +180,7 @@ others.stdin.write(b"connected\n")
 others.stdin.flush()
 assert others.stdout.readline() == b"ready\n"
 run("ip", "route", "add", "9.9.9.0/24", "via", "192.0.2.2")
+run("ip", "route", "add", "172.31.0.0/24", "via", "192.0.2.2")
 run("ip", "-6", "route", "add", "2606:4700::/64", "via", "fd77::2")
 (directory / "ready").touch()
 sys.stdin.read()

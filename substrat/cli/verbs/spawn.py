@@ -21,9 +21,13 @@ COMMAND = Command(
         Option("--workspace", "-w", value="DIR", about="the directory it works in (needed)"),
         Option("--model", value="M", about="the model's slug"),
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
-        Option("--allow", value="HOST", about="a host that 'filtered' lets through; may be repeated"),
+        Option(
+            "--allow", value="HOST", about="a host that 'filtered' lets through, or a preset such as @python; repeatable"
+        ),
         Option("--bind", value="PATH", about="a further place it may write to; may be repeated"),
         Option("--bind-ro", value="PATH", about="a further place it may read; may be repeated"),
+        Option("--env", value="K=V", about="a variable of its own; K alone takes this shell's; may be repeated"),
+        Option("--ssh-agent", about="let it ask this shell's ssh-agent for signatures"),
         Option("--adopt", value="SESSION", about="go on with a chat of this workspace that `sessions` lists"),
         Option("--restore", value="HOW", about="when its turn is lost: wait for you, or go on", choices=("hold", "auto")),
         Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
@@ -56,6 +60,8 @@ def run(arguments: Arguments) -> int:
             "allow": arguments.values("allow") or None,
             "bind": arguments.values("bind") or None,
             "bind_ro": arguments.values("bind-ro") or None,
+            "env": [_variable(text) for text in arguments.values("env")] or None,
+            "ssh_agent": _ssh_agent() if arguments.flag("ssh-agent") else None,
             "prompt": prompt,
             "session": arguments.value("adopt"),
             "restore": arguments.value("restore"),
@@ -72,6 +78,23 @@ def run(arguments: Arguments) -> int:
     else:
         print(f"{output.text_of(agent['name'])}  spawned (id {output.text_of(agent['id'])})")
     return 0
+
+
+def _variable(text: str) -> str:
+    """Return `NAME=VALUE`, with this process's value where only the name is given."""
+    if "=" in text:
+        return text
+    if (value := os.environ.get(text)) is None:
+        raise COMMAND.wrong(f"--env {text}: there is no such variable here: write {text}=VALUE, or export it first")
+    return f"{text}={value}"
+
+
+def _ssh_agent() -> str:
+    if not (path := os.environ.get("SSH_AUTH_SOCK")):
+        raise COMMAND.wrong(
+            '--ssh-agent: SSH_AUTH_SOCK isn\'t set here: start an agent first, eval "$(ssh-agent)"; ssh-add'
+        )
+    return os.path.abspath(path)
 
 
 def name_and_prompt(arguments: Arguments) -> tuple[str | None, str | None]:

@@ -1,0 +1,112 @@
+"""A company's proxy, through which a `filtered` network reaches the names on its list: its address, and CONNECT. Pure.
+
+Connections are asked for as RFC 9110, 9.3.6 describes: `CONNECT host:port`, and after an answer of the 2xx kind the
+connection leads to that host.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+LONGEST_ANSWER = 64 * 1024
+"""Bytes that an answer's head may have."""
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r?\n")
+_REASONS = {
+    403: "it refuses the host or the port",
+    407: "it refuses the login in sandbox.upstream_proxy, or wants one",
+    502: "it can't reach the host",
+    503: "it can't reach the host",
+    504: "the host doesn't answer it",
+}
+
+
+class NoUpstream(ValueError):
+    """A text names no proxy; the message says why, without the text, which may hold a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the proxy is, and the login it asks for.
+
+    Args:
+        host: its name or address.
+        port: its port.
+        login: `user:password`, if there is one; it isn't shown.
+    """
+
+    host: str
+    port: int
+    login: str | None = field(default=None, repr=False)
+
+
+class Answer(NamedTuple):
+    """What a proxy said.
+
+    Args:
+        length: how many bytes the answer's head has; what follows comes from the host.
+        refusal: why there is no connection, in a few words; None: there is one.
+    """
+
+    length: int
+    refusal: str | None
+
+
+def read(text: str) -> Upstream | None:
+    """Read `http://[USER:PASSWORD@]HOST:PORT`; None when the text is empty.
+
+    Raises:
+        NoUpstream: it is no such thing.
+    """
+    if not text:
+        return None
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise NoUpstream("it isn't of the form http://[USER:PASSWORD@]HOST:PORT") from None
+    if parts.scheme != "http":
+        raise NoUpstream("only proxies that are spoken to with plain http:// can be used")
+    if not host or port is None or parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise NoUpstream("it isn't of the form http://[USER:PASSWORD@]HOST:PORT")
+    login = None
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return Upstream(host, port, login)
+
+
+def request(upstream: Upstream, host: str, port: int) -> bytes:
+    """Return what asks a proxy for a connection.
+
+    Args:
+        upstream: the proxy.
+        host: a canonical name or an address.
+        port: the port there.
+    """
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+    if upstream.login is not None:
+        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(upstream.login.encode()).decode()}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+
+
+def answer(data: bytes) -> Answer | None:
+    """Read a proxy's answer; None: its head isn't whole yet.
+
+    Args:
+        data: what came so far.
+    """
+    end = re.search(rb"\r?\n\r?\n", data)
+    if end is None:
+        return Answer(len(data), "its answer is too long") if len(data) > LONGEST_ANSWER else None
+    found = _STATUS.match(data)
+    if found is None:
+        return Answer(end.end(), "it doesn't answer as an HTTP proxy does")
+    status = int(found[1])
+    if 200 <= status < 300:
+        return Answer(end.end(), None)
+    said = "".join(letter if letter.isprintable() else "?" for letter in (found[2] or b"").decode("latin-1")[:80])
+    return Answer(end.end(), f"{_REASONS.get(status, 'it answers')} ({status}{' ' + said if said else ''})")

@@ -1,0 +1,178 @@
+"""Agents in a company: its proxy, its authority, its own hosts and networks, variables and tools, ssh."""
+
+import subprocess
+
+import pytest
+
+from tests.system.test_network import BOTH_FORMS, CURL, form, world  # noqa: F401 - fixtures
+
+PROXY = "http://me:s3cret@9.9.9.9:3128"
+SECRET = "token-of-nobody"
+
+
+@pytest.fixture
+def company(house, world, form):  # noqa: F811 - fixtures
+    """Starts a daemon in that internet with further lines of configuration for `[sandbox]`."""
+    house.prefix = world[0]
+
+    def start(lines="", more=""):
+        return house.start(config=f'[sandbox]\nfiltered = "{form}"\n{lines}\n{more}')
+
+    return start
+
+
+def told(house, name, kind):
+    return [event["text"] for event in house.events(name, f"network:{kind}")]
+
+
+def run(house, name, *commands, options):
+    script = "\n".join(f"/shell {command}" for command in commands)
+    house.spawn(name, house.workspace(name), script + "\n", "--network", "filtered", *options)
+    return house.shell(name)
+
+
+@BOTH_FORMS
+def test_allowed_names_are_reached_through_the_companys_proxy(company, world):  # noqa: F811
+    house = company(f'upstream_proxy = "{PROXY}"')
+    (world[1] / "hits").write_text("")
+    urls = ("http://outside.test/", "-k https://www.allowed.test/", "http://corp.test/", "http://evil.test/")
+    options = ("--allow", "outside.test", "--allow", "*.allowed.test", "--allow", "corp.test=private")
+    said = run(house, "anna", *(CURL + url for url in urls), options=options)
+    assert said.count("hello from 9.9.9.9") == 2, said
+    assert "hello from 172.31.0.9" in said
+    hits = (world[1] / "hits").read_text().splitlines()
+    assert "proxy outside.test:80" in hits
+    assert "proxy www.allowed.test:443" in hits
+    assert not any("corp.test" in hit or "evil.test" in hit for hit in hits)
+    assert "outside.test:80: on the allow-list, through the upstream proxy" in told(house, "anna", "allowed")
+    # The login is nobody's business.
+    assert "s3cret" not in house.log + str(house.events("anna")) + str(house.ok("show", "anna"))
+
+
+def test_a_proxy_that_refuses_is_told(company):
+    house = company('upstream_proxy = "http://9.9.9.9:3128"')
+    run(house, "anna", CURL + "http://outside.test/", options=("--allow", "outside.test"))
+    (denied,) = told(house, "anna", "denied")
+    assert denied.startswith("outside.test:80: the upstream proxy 9.9.9.9:3128 doesn't lead there: it refuses the login")
+
+
+@BOTH_FORMS
+def test_private_hosts_and_networks_are_reached_where_the_list_says_so(company):
+    house = company()
+    said = run(house, "anna", CURL + "http://corp.test/", options=("--allow", "corp.test"))
+    assert "hello" not in said
+    assert told(house, "anna", "denied") == [
+        "corp.test:80: it leads to 172.31.0.9, a private address; substratctl allow anna corp.test=private"
+    ]
+    house.ok("allow", "anna", "corp.test=private")
+    house.ok("send", "anna", f"/shell {CURL}http://corp.test/", "--wait")
+    assert "hello from 172.31.0.9" in house.shell("anna")
+    options = ("--allow", "172.16.0.0/12", "--allow", "10.0.0.0/8", "--allow", "169.254.0.0/16")
+    hosts = ("172.31.0.9", "172.31.0.9:9000", "10.0.0.1", "169.254.169.254")
+    said = run(house, "bert", *(f"{CURL}http://{host}/" for host in hosts), options=options)
+    # Not this machine's own address, nor the metadata, though their networks are on the list; nor another port.
+    assert said.count("hello") == 1
+    assert "hello from 172.31.0.9" in said
+
+
+@BOTH_FORMS
+def test_a_companys_authority_is_trusted_by_every_tool(company, world):  # noqa: F811
+    house = company(f'ca = "{world[1] / "only.pem"}"')
+    options = ("--allow", "*.allowed.test")
+    python = "python3 -c 'import urllib.request as u; print(u.urlopen(\"https://www.allowed.test/\").read())'"
+    git = "git ls-remote https://www.allowed.test/site/repo.git"
+    said = run(house, "anna", CURL + "https://www.allowed.test/", python, git, "head -c 27 $SSL_CERT_FILE", options=options)
+    assert said.count("hello from 9.9.9.9") == 2, said
+    assert "refs/heads/" in said
+    assert "-----BEGIN CERTIFICATE-----" in said
+
+
+def test_an_authority_that_is_none_is_refused_with_its_file(house):
+    (house.directory / "ca.pem").write_text("nothing")
+    house.start(config=f'[sandbox]\nca = "{house.directory}/ca.pem"\n')
+    refused = house.ctl("spawn", "anna", "-w", house.workspace(), "hi")
+    assert refused.code == 1
+    assert f"sandbox.ca: {house.directory}/ca.pem isn't a file of certificates" in refused.error
+
+
+def test_variables_and_tools_reach_agents_and_values_nobody_else(house):
+    tools = house.directory / "tools"
+    tools.mkdir()
+    (tools / "ours").write_text("#!/bin/sh\necho our own tool\n")
+    (tools / "ours").chmod(0o755)
+    house.start(config=f'[agent]\npath = ["{tools}"]\nenv = {{ BOTH = "config", CONFIGURED = "{SECRET}-1" }}\n')
+    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TAKEN=f"{SECRET}-3")
+    given = ("--env", f"GIVEN={SECRET}-2", "--env", "TAKEN", "--env", "BOTH=spawn")
+    script = "/shell ours; echo $BOTH $GIVEN $TAKEN | rev\n"
+    house.spawn("anna", house.workspace(), script, *given, environment=environment)
+    said = house.shell("anna")
+    assert "our own tool" in said
+    assert f"spawn {SECRET}-2 {SECRET}-3"[::-1] in said
+    shown = house.ok("show", "anna")
+    assert shown["environment"] == ["BOTH", "GIVEN", "TAKEN"]
+    with house.wire() as wire:
+        explained = wire.call("agent.explain", agent="anna")
+    assert explained["environment"]["CONFIGURED"] == explained["environment"]["GIVEN"] == "…"
+    rest = str((shown, explained, house.ok("ls"), house.log))
+    assert SECRET not in rest
+    # And after a restart; in a command too.
+    house.stop()
+    house.start(config="")
+    assert house.ctl("exec", "anna", "--", "sh", "-c", "echo $GIVEN | rev").out.strip() == f"{SECRET}-2"[::-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [("HOME=/", "HOME is set by Substrat itself"), ("SUBSTRAT_SOCKET=x", "is set by Substrat itself"),
+     ("1A=x", "can't be a variable's name"), ("NOBODY_HAS_THIS", "there is no such variable here")],
+)  # fmt: skip
+def test_a_variable_that_cannot_be_given(shared, given, words):
+    refused = shared.ctl("spawn", "anna", "-w", shared.workspace(), "--env", given, "hi")
+    assert refused.code == 2
+    assert words in refused.error
+    assert "x" not in refused.error.split() or given == "1A=x"
+
+
+def test_an_agent_signs_with_the_persons_ssh_agent(house):
+    key, place = house.directory / "key", house.directory / "agent.sock"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "person", "-f", key], check=True)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", place], stdout=subprocess.DEVNULL)
+    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), SSH_AUTH_SOCK=str(place))
+    try:
+        while subprocess.run(["ssh-add", "-q", key], env=environment, capture_output=True, check=False).returncode:
+            assert agent.poll() is None
+        house.start()
+        house.spawn("anna", house.workspace(), "/shell ssh-add -l; ls -A ~/.ssh", "--ssh-agent", environment=environment)
+        assert "person (ED25519)" in house.shell("anna")
+        assert "id_" not in house.shell("anna")
+        house.spawn("bert", house.workspace("b"), "/shell ssh-add -l 2>&1; echo [$SSH_AUTH_SOCK]")
+        assert "[]" in house.shell("bert")
+        work = house.workspace("c")
+        for odd in (house.directory / "key", house.socket, house.directory / "none"):
+            refused = house.ctl(
+                "spawn",
+                "c",
+                "-w",
+                work,
+                "--ssh-agent",
+                environment={**environment, "SSH_AUTH_SOCK": str(odd)},
+            )
+            assert refused.code == 2
+            assert "isn't an ssh-agent's socket" in refused.error
+    finally:
+        agent.terminate()
+        agent.wait()
+    # It has gone: the turn runs all the same.
+    house.ok("send", "anna", "/shell ssh-add -l || echo none", "--wait")
+    assert "none" in house.shell("anna")
+
+
+def test_a_preset_is_what_its_tools_need(shared):
+    shared.spawn("anna", shared.workspace(), None, "--allow", "@python", "--allow", "@git")
+    allow = shared.network("anna")["allow"]
+    assert {"pypi.org", "files.pythonhosted.org", "github.com", "github.com:22"} <= set(allow)
+    shared.ok("allow", "anna", "--remove", "@python")
+    assert "pypi.org" not in shared.network("anna")["allow"]
+    refused = shared.ctl("allow", "anna", "@pyhton")
+    assert refused.code == 2
+    assert "there is no such preset; there are @python, @npm, @git, @cargo, @go" in refused.error
