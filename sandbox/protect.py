@@ -16,11 +16,13 @@ class Entry(NamedTuple):
         name: the file or directory.
         reason: what the host would do with it.
         new: whether it is refused where it doesn't exist yet, at the top of a workspace.
+        home: whether that is so only in a workspace that is somebody's home: nothing on the host runs it elsewhere.
     """
 
     name: str
     reason: str
     new: bool = True
+    home: bool = False
 
 
 # fmt: off
@@ -54,13 +56,13 @@ WORKSPACE = (
     Entry(".mise", "mise reads config.toml in it", new=False),
     Entry(".rtx.toml", "mise under its old name", new=False),
     Entry(".shadowenv.d", "shadowenv runs what is in it on entering the directory", new=False),
-    Entry(".bashrc", "bash runs it where the workspace is somebody's home"),
-    Entry(".bash_profile", "bash runs it at login"),
-    Entry(".bash_login", "bash runs it at login"),
-    Entry(".profile", "every shell runs it at login"),
-    Entry(".zshenv", "zsh runs it always"),
-    Entry(".zshrc", "zsh runs it"),
-    Entry(".zprofile", "zsh runs it at login"),
+    Entry(".bashrc", "bash runs it where the workspace is somebody's home", home=True),
+    Entry(".bash_profile", "bash runs it at login", home=True),
+    Entry(".bash_login", "bash runs it at login", home=True),
+    Entry(".profile", "every shell runs it at login", home=True),
+    Entry(".zshenv", "zsh runs it always", home=True),
+    Entry(".zshrc", "zsh runs it", home=True),
+    Entry(".zprofile", "zsh runs it at login", home=True),
     Entry(".zlogin", "zsh runs it at login", new=False),
     Entry(".zlogout", "zsh runs it when a login shell ends", new=False),
     Entry(".bash_logout", "bash runs it when a login shell ends", new=False),

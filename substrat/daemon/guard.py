@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 import time
 from contextlib import contextmanager, suppress
@@ -295,8 +296,9 @@ class _Walk:
                 self._ancestors(path)
                 self._close(f"{path}/{name}", found)
         if top:
+            is_home = _is_home(path)
             for entry in protect.WORKSPACE:
-                if entry.new and entry.name not in kinds:
+                if entry.new and (is_home or not entry.home) and entry.name not in kinds:
                     self._missing[f"{path}/{entry.name}"] = None
 
     def _is_full(self, path: str) -> bool:
@@ -617,3 +619,11 @@ def _clean(value: object) -> object:
             return _printable(value)
         case _:
             return [_clean(one) for one in value]  # type: ignore[attr-defined]
+
+
+def _is_home(path: str) -> bool:
+    """Say whether a directory is the home of the user whose it is."""
+    try:
+        return os.path.realpath(pwd.getpwuid(os.stat(path).st_uid).pw_dir) == path
+    except (KeyError, OSError):
+        return False

@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,9 +52,14 @@ def found(work, **how):
 
 def test_an_empty_workspace(work):
     seen = found(work)
-    assert {".cursor", ".vscode", ".envrc", ".bashrc"} <= seen["missing"]
+    assert {".cursor", ".vscode", ".envrc"} <= seen["missing"]
     assert (seen["kept"], seen["closed"], seen["notes"]) == (set(), set(), ())
-    assert ".husky" not in seen["missing"]
+    assert seen["missing"].isdisjoint({".husky", ".bashrc", ".profile"})
+
+
+def test_what_a_shell_runs_is_refused_in_a_home(work, monkeypatch):
+    monkeypatch.setattr(guard.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir=str(work)))
+    assert {".bashrc", ".profile", ".zshrc"} <= found(work)["missing"]
 
 
 def test_a_repository_cannot_be_renamed_and_its_configuration_not_changed(repository):

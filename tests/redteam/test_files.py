@@ -100,7 +100,7 @@ EXISTING = [
     ".git/modules/mod/config", "mod/.git", ".git/worktrees/linked/commondir",
 ]  # fmt: skip
 NEW = [
-    ".cursor/mcp.json", ".cursor/hooks.json", ".idea/workspace.xml", ".envrc", ".bashrc", ".profile", ".zshrc",
+    ".cursor/mcp.json", ".cursor/hooks.json", ".idea/workspace.xml", ".envrc", ".vimrc", ".exrc", ".dir-locals.el",
     ".git/hooks/post-commit", ".git/commondir", ".git/config.worktree", "sub/.git/commondir", ".git/modules/mod/commondir",
     "sub/.git/hooks/pre-push",
 ]  # fmt: skip

@@ -406,3 +406,16 @@ def test_the_sandbox_is_the_same_after_suspend_and_resume(daemon):
     assert "eth0" not in out
     assert "0000000000000000" in out
     assert "mcp.json" in out
+
+
+def test_work_beside_the_workspace_fails_and_leaves_nothing(house):
+    """A worktree made beside the workspace would be lost with the sandbox, and its branch locked on the host."""
+    house.start()
+    work = house.workspace(git=True)
+    house.spawn("anna", work)
+    for command in ("git worktree add ../x", "git clone -q . ../y", "echo > ../z"):
+        done = house.ctl("exec", "anna", "--", "sh", "-c", command)
+        assert done.code != 0
+        assert "Read-only file system" in done.error
+    assert house.git(work, "worktree", "list").count("\n") == 1
+    assert house.ctl("exec", "anna", "--", "git", "worktree", "add", "-q", "inside").code == 0
