@@ -112,8 +112,8 @@ alwaysApply: true
 ---
 
 You are the agent `{name}`, started by {boss}. You work in `{workspace}`, inside a sandbox: you can write there and in
-`/tmp`; the network is `{network}`. What lies beside the workspace isn't there, or is read-only: a worktree or a clone made
-there (`git worktree add ../x`) fails, so make it inside the workspace. Files that the host would run are read-only, git's
+`/tmp`; the network is `{network}`. What lies beside the workspace isn't there, or is read-only: make a clone inside
+the workspace, not beside it; `git worktree add` fails everywhere. Files that the host would run are read-only, git's
 configuration among them: `git config`, `git remote add`, `git push -u`, `git branch -m` and `git submodule add` fail with
 "Device or resource busy" or do half of their work. Use `git -c NAME=VALUE`, `git push URL BRANCH` and `git branch NAME`
 instead, and ask the operator for the rest.
