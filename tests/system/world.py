@@ -4,7 +4,8 @@ Run in a new network namespace, that of the machine, it gives `lo` the machine's
 itself again for the others, in a second one with a cable between. Its argument is a directory: there it finds `cert.pem`
 and a `site` of files to give out, writes who connected to `hits`, and makes `ready` when everything listens. Where there
 is a node, the others also speak HTTP/2, as `h2.allowed.test`. One of the others has a private address, as a company's own
-hosts do, and one is a company's proxy, which asks for a login and knows a name that nobody else knows.
+hosts do, and one is a company's proxy, which asks for a login and knows a name that nobody else knows. What is in
+`repositories` can be cloned over https, and pushed to with a token.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ H2 = "9.9.9.11"
 OTHERS = ("9.9.9.9", "2606:4700::9", "172.31.0.9")
 PROXY = ("9.9.9.9", 3128)
 LOGIN = "Basic bWU6czNjcmV0"  # me:s3cret
+PUSHER = "Basic eDp0b2tlbg=="  # x:token
 OWN = ("9.9.9.77", "2606:4700::77", "10.0.0.1", "127.0.0.1", "169.254.169.254", "::1")
 """The machine's own: the first two look like anybody's, as those of a server that is rented do."""
 CABLE = (("192.0.2.1/30", "fd77::1/64"), ("192.0.2.2/30", "fd77::2/64"))
@@ -54,8 +56,41 @@ server.listen(443, host, () => console.log("ready"));
 class Page(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def do_POST(self):
+        self.give_to_git()
+
+    def give_to_git(self):
+        """Let git's own server program answer (git-http-backend(1)); whoever pushes needs the token."""
+        path, _, query = self.path.partition("?")
+        data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "receive-pack" in self.path and self.headers.get("Authorization") != PUSHER:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="push"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        asked = {"PATH_INFO": path.removeprefix("/git"), "QUERY_STRING": query, "REQUEST_METHOD": self.command,
+                 "CONTENT_TYPE": self.headers.get("Content-Type") or "", "CONTENT_LENGTH": str(len(data)),
+                 "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding") or "",
+                 "HTTP_GIT_PROTOCOL": self.headers.get("Git-Protocol") or "", "REMOTE_USER": "pusher",
+                 "GIT_PROJECT_ROOT": str(directory / "repositories"), "GIT_HTTP_EXPORT_ALL": "1"}  # fmt: skip
+        done = subprocess.run(
+            ["git", "http-backend"], input=data, stdout=subprocess.PIPE, env={**os.environ, **asked}, check=True
+        )
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def do_GET(self):
         path = self.path.partition("?")[0]
+        if path.startswith("/git/"):
+            self.give_to_git()
+            return
         size = int(path[6:]) if path.startswith("/size/") else 0
         body = bytes(size) or f"hello from {self.server.server_address[0]}".encode()
         if path.startswith("/site/"):
