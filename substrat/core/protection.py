@@ -60,7 +60,7 @@ class Verdict(Enum):
     REACHED = "the agent may have changed it: stop the turn and put the kept copy back"
 
 
-def decide(before: Copy, now: Copy, *, is_committed: bool, is_git_config: bool, placeholder: Copy) -> Verdict:
+def decide(before: Copy, now: Copy, *, is_known: bool, is_git_config: bool, placeholder: Copy) -> Verdict:
     """Decide what to do about one path, by its content alone.
 
     That a finished file was renamed there shows nothing: an agent can open or link the file before (git's `config.lock`
@@ -70,8 +70,8 @@ def decide(before: Copy, now: Copy, *, is_committed: bool, is_git_config: bool, 
     Args:
         before: the copy that was kept.
         now: what is there.
-        is_committed: whether all of its content was in the repository before any agent worked there, as after a
-            `git checkout`.
+        is_known: whether all of it was there at the turn's start, as after `git stash pop`, or was in the repository before
+            any agent worked there, as after `git checkout`.
         is_git_config: whether it is a file that git reads as configuration, so that it can be judged by what it says.
         placeholder: what stands for the path where it doesn't exist: an empty directory or a small file.
     """
@@ -80,7 +80,7 @@ def decide(before: Copy, now: Copy, *, is_committed: bool, is_git_config: bool, 
         return Verdict.PLACEHOLDER
     if now.kind == "unknown":
         return Verdict.REACHED
-    if is_committed or _is_part_of(now, before):
+    if is_known or _is_part_of(now, before):
         return Verdict.AGAIN
     if is_git_config and now.kind == "file" and gitconfig.adds_nothing_that_runs(before.data, now.data):
         return Verdict.AGAIN

@@ -62,8 +62,9 @@ _REPLACED_SECONDS = 30.0
 a loop; the sandboxes that show them are stopped in memory meanwhile."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Between two tries, each pause twice the one before: the person's program gets the processor."""
-_SET_UP_PAUSE = 0.005
-"""The kernel tells nobody when bubblewrap has mounted everything; it takes some 10 ms."""
+_SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
+"""The kernel tells nobody when bubblewrap has mounted everything. It takes some 10 ms; a sandbox that isn't ready after the
+seconds, for example because a person has frozen it, is looked at with `_LONGEST_PAUSE` in between."""
 _TOLD = 5
 _UNJUDGED = 0
 """Stands for the inode of something that must be judged again; no file has it."""
@@ -131,11 +132,13 @@ class _Look(NamedTuple):
         concerned: the sandboxes that show something which has lost its protection, by name.
         held: what lets each of them go on, for they are stopped in memory.
         mounted: the paths that were mounted again, by the sandbox's name; the values say nothing.
+        deadlines: when each of them is ended instead, in Trio's time.
     """
 
     concerned: dict[str, Guarded]
     held: dict[str, ExitStack]
     mounted: dict[str, dict[str, None]]
+    deadlines: dict[str, float]
 
 
 class Protection:
@@ -160,7 +163,10 @@ class Protection:
         self._names: frozenset[bytes] = frozenset()
         self._dirty: set[str] = set()
         self._ended: set[str] = set()
+        self._unready: dict[str, float] = {}
+        self._at_start: dict[tuple[str, str], Copy] = {}
         self._asked = trio.Event()
+        self._is_waited_for = trio.Event()
         self._share = Share(_PART, _BURST)
 
     def close(self) -> None:
@@ -206,6 +212,8 @@ class Protection:
             del self._sandboxes[sandbox.name]
             self._ended.discard(sandbox.name)
             self._dirty.discard(sandbox.name)
+            self._unready.pop(sandbox.name, None)
+            self._at_start = {key: copy for key, copy in self._at_start.items() if key[0] != sandbox.name}
             self._watch_all(strict=False)
 
     def _watch_all(self, *, strict: bool = True) -> None:
@@ -223,6 +231,8 @@ class Protection:
                     raise SandboxFailed(
                         f"{directory} can't be watched ({problem.strerror}): raise fs.inotify.max_user_watches"
                     ) from None
+                if directory in self._directories:
+                    found[directory] = self._directories[directory]  # perhaps only renamed, and shown to sandboxes still
         for number in set(self._directories.values()) - set(found.values()):
             self._watcher.forget(number)
         self._directories = found
@@ -238,6 +248,7 @@ class Protection:
         """Keep the paths protected until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice)
+            nursery.start_soon(self._wait_for_set_up)
             while True:
                 await self._asked.wait()
                 self._asked = trio.Event()
@@ -265,7 +276,7 @@ class Protection:
 
     async def _look(self) -> None:
         """Look at the sandboxes in which something changed; those that can't be looked at are ended."""
-        look = _Look({}, {}, {})
+        look = _Look({}, {}, {}, {})
         names, self._dirty = self._dirty, set()
         try:
             await self._look_at(look, names)
@@ -280,14 +291,15 @@ class Protection:
 
     async def _look_at(self, look: _Look, names: set[str]) -> None:
         """Do what has to be done about sandboxes in which something changed, or changes meanwhile."""
-        deadline, pause = trio.current_time() + _REPLACED_SECONDS, _FIRST_PAUSE
+        pause = _FIRST_PAUSE
         await self._concern(look, names)
         while look.concerned:
             unfinished = await self._mend(look)
-            if unfinished and trio.current_time() > deadline:
+            overdue = {name for name in unfinished if trio.current_time() > look.deadlines[name]}
+            if overdue:
                 reason = "protected files can't be protected again, or are replaced on the host again and again"
-                await self._stop([look.concerned[name] for name in unfinished], reason, [])
-                unfinished = set()
+                await self._stop([look.concerned[name] for name in overdue], reason, [])
+                unfinished -= overdue
             for name in look.concerned.keys() - unfinished:
                 await self._let_go(look, name)
             if unfinished:
@@ -302,10 +314,13 @@ class Protection:
         gone: set[str] = set()
         changed = [self._sandboxes[name] for name in names if name in self._sandboxes]
         for sandbox in changed:
-            gone.update(await self._gone_in(sandbox))
+            gone.update(self._gone_in(sandbox))
         for sandbox in list(self._sandboxes.values()):
-            if sandbox.name not in look.concerned and not gone.isdisjoint(sandbox.guard.mounts):
+            if sandbox.name in look.concerned or gone.isdisjoint(sandbox.guard.mounts):
+                continue
+            if self._is_set_up(sandbox):
                 look.concerned[sandbox.name] = sandbox
+                look.deadlines[sandbox.name] = trio.current_time() + _REPLACED_SECONDS
                 look.held[sandbox.name] = ExitStack()
                 await self._hold(sandbox, look.held[sandbox.name])
         for sandbox in changed:
@@ -326,19 +341,54 @@ class Protection:
             text = f"changed on the host, and protected again: {_some(list(mounted))}"
             await stored(partial(self._tell, sandbox, "workspace:protected-again", text))
 
-    async def _gone_in(self, sandbox: Guarded) -> list[str]:
-        """Return the protected paths that aren't mounted in a sandbox, once it is set up."""
-        while (
-            sandbox.name in self._sandboxes.keys() - self._ended and (first := sandbox.holder.first_process()) is not None
-        ):
-            began = time.thread_time()
-            if process.has_child(first):
-                lost = _unprotected(sandbox, first)
-                if not lost:
-                    self._share.spend(time.thread_time() - began)
-                return lost
-            await trio.sleep(_SET_UP_PAUSE)
-        return []
+    def _gone_in(self, sandbox: Guarded) -> list[str]:
+        """Return the protected paths that aren't mounted in a sandbox; one that isn't set up yet is looked at later."""
+        first = sandbox.holder.first_process()
+        if first is None or not self._is_set_up(sandbox):
+            return []
+        began = time.thread_time()
+        lost = _unprotected(sandbox, first)
+        if not lost:
+            self._share.spend(time.thread_time() - began)
+        return lost
+
+    def _is_set_up(self, sandbox: Guarded) -> bool:
+        """Say whether a sandbox has everything mounted and runs; one that is still being set up is noted, to be looked at.
+
+        Such a one mustn't be waited for, nor held: stopped in memory it is never ready, and a person may have frozen it.
+        """
+        first = sandbox.holder.first_process()
+        if first is None or sandbox.name in self._ended:
+            return False
+        if not process.has_child(first):
+            self._unready.setdefault(sandbox.name, trio.current_time())
+            self._is_waited_for.set()
+            return False
+        return True
+
+    async def _wait_for_set_up(self) -> None:
+        """Ask for a look at sandboxes that were being set up when something changed, as soon as they are ready."""
+        while True:
+            await self._is_waited_for.wait()
+            self._is_waited_for = trio.Event()
+            while self._unready:
+                waiting, self._unready = self._unready, {}
+                for name, since in waiting.items():
+                    sandbox = self._sandboxes.get(name)
+                    if sandbox is not None and self._may_be_set_up(sandbox):
+                        self._dirty.add(name)
+                        self._asked.set()
+                    elif name in self._unready:
+                        self._unready[name] = since
+                is_quick = any(since + _SET_UP_SECONDS > trio.current_time() for since in self._unready.values())
+                await trio.sleep(_SET_UP_PAUSE if is_quick else _LONGEST_PAUSE)
+
+    def _may_be_set_up(self, sandbox: Guarded) -> bool:
+        try:
+            return self._is_set_up(sandbox)
+        except Exception:
+            log.exception("can't tell whether a sandbox is set up")
+            return True  # the look ends it, and goes on with the others
 
     async def _hold(self, sandbox: Guarded, held: ExitStack) -> None:
         if sandbox.mark is not None:
@@ -357,7 +407,12 @@ class Protection:
     async def _mend(self, look: _Look) -> set[str]:
         """Judge the paths that aren't mounted and do what was decided; returns the sandboxes to look at again."""
         concerned = look.concerned
-        gone = {name: await self._gone_in(sandbox) for name, sandbox in concerned.items()}
+        gone = {name: self._gone_in(sandbox) for name, sandbox in concerned.items()}
+        for name, sandbox in concerned.items():
+            if gone[name] and (moved := _moved(sandbox, gone[name])) is not None:
+                reason = f"{moved} was moved or replaced on the host, and protected files changed where it is now"
+                await self._stop([sandbox], reason, [])
+                gone[name] = []
         paths = sorted({path for lost in gone.values() for path in lost}, key=_depth)
         sandboxes = list(concerned.values())
         before = {one.name: self._before_agents(one) for one in sandboxes}
@@ -403,11 +458,11 @@ class Protection:
             sandbox = next(one for one in sandboxes if path in one.guard.mounts)
             was = sandbox.kept.get(path, ABSENT if path in sandbox.guard.missing else UNKNOWN)
             now = copies.take(path)
-            is_committed = _is_committed(path, now, sandbox, before[sandbox.name])
+            # As it was at the turn's start: after `git stash` and `git stash pop`, for example.
+            is_known = now == self._at_start.get((sandbox.name, path)) and now.kind in {"file", "directory"}
+            is_known = is_known or _is_committed(path, now, sandbox, before[sandbox.name])
             is_git_config = os.path.basename(path) in _CONFIGURATIONS
-            verdict = decide(
-                was, now, is_committed=is_committed, is_git_config=is_git_config, placeholder=_placeholder(path)
-            )
+            verdict = decide(was, now, is_known=is_known, is_git_config=is_git_config, placeholder=_placeholder(path))
             judged.append(_Judged(path, was, now, verdict))
         return judged
 
@@ -427,6 +482,7 @@ class Protection:
             for sandbox in self._sandboxes.values():
                 if one.path in sandbox.guard.mounts:
                     sandbox.renewed[one.path] = inode
+                    self._at_start.setdefault((sandbox.name, one.path), sandbox.kept.get(one.path, ABSENT))
                     sandbox.kept[one.path] = ABSENT if one.verdict is Verdict.PLACEHOLDER else one.now
 
     async def _cover(self, look: _Look, sandbox: Guarded, lost: list[str]) -> bool:
@@ -518,7 +574,7 @@ def _unprotected(sandbox: Guarded, first: int) -> list[str]:
     A person's second command may put another file there just before the first one's is mounted: then that is what is
     mounted, and the agent may hold it open.
     """
-    lost = _lost(sandbox.guard, mountinfo.mount_points(first))
+    lost = _lost(sandbox.guard, mountinfo.mount_points(first), first)
     return lost + [
         path for path, inode in sandbox.renewed.items() if path not in lost and _inode(path) not in {None, inode}
     ]
@@ -544,16 +600,45 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _lost(guard: Guard, mounted: frozenset[str]) -> list[str]:
-    """Return the protected paths that aren't mounted, though there is something to mount them over or in."""
+def _lost(guard: Guard, mounted: frozenset[str], first: int) -> list[str]:
+    """Return the protected paths that aren't mounted, though there is something to mount them over or in.
+
+    A workspace that is renamed on the host is still there in the sandbox, which shows it under its old path.
+    """
     if not mounted:
         return []  # the sandbox has just ended
-    writable = {*guard.kept, *guard.own}
+    inside = f"/proc/{first}/root"
     return [
         path
         for path in guard.mounts
-        if path not in mounted and os.path.lexists(path if path in writable else os.path.dirname(path))
+        if path not in mounted
+        for place in [_place(guard, path)]
+        if os.path.lexists(place) or os.path.lexists(inside + place)
     ]
+
+
+def _place(guard: Guard, path: str) -> str:
+    """Return what has to be there for a protected path to be mounted: itself, or the directory of what has a placeholder."""
+    return path if path in guard.kept or path in guard.own else os.path.dirname(path)
+
+
+def _moved(sandbox: Guarded, paths: list[str]) -> str | None:
+    """Return a directory that isn't the one on the host that it is in the sandbox, as after `mv workspace elsewhere`."""
+    first = sandbox.holder.first_process()
+    for place in dict.fromkeys(_place(sandbox.guard, path) for path in paths):
+        # Twice, because a person's git may be making the directory anew just now.
+        before, shown, after = _identity(place), _identity(f"/proc/{first}/root{place}"), _identity(place)
+        if shown is not None and before == after != shown:
+            return place
+    return None
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _placeholder(path: str) -> Copy:

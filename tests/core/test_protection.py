@@ -17,8 +17,8 @@ def directory(**files):
     return Copy("directory", {name: CopiedFile(0o644, data) for name, data in files.items()})
 
 
-def judged(before, now, *, is_committed=False, is_git_config=False, placeholder=EMPTY):
-    return decide(before, now, is_committed=is_committed, is_git_config=is_git_config, placeholder=placeholder)
+def judged(before, now, *, is_known=False, is_git_config=False, placeholder=EMPTY):
+    return decide(before, now, is_known=is_known, is_git_config=is_git_config, placeholder=placeholder)
 
 
 CONFIG = b"[core]\n\tbare = false\n"
@@ -53,8 +53,8 @@ def test_the_contents_count(before, now, expected):
 
 
 def test_what_the_repository_had_before_the_turn_is_the_persons():
-    assert judged(file(b"a"), file(b"b"), is_committed=True) is Verdict.AGAIN
-    assert judged(file(b"a"), UNKNOWN, is_committed=True) is Verdict.REACHED
+    assert judged(file(b"a"), file(b"b"), is_known=True) is Verdict.AGAIN
+    assert judged(file(b"a"), UNKNOWN, is_known=True) is Verdict.REACHED
 
 
 @pytest.mark.parametrize("before", [ABSENT, file(CONFIG)])
