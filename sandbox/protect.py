@@ -135,6 +135,8 @@ GIT = (
     GitEntry("config.worktree", "the same, with extensions.worktreeConfig", b""),
     GitEntry("info/attributes", "chooses among the filters that the person's own configuration names", b""),
     GitEntry("worktrees", "a linked worktree's config.worktree is configuration too", None),
+    GitEntry("remotes", "names where `git push` goes without a remote in the configuration; there git runs hooks", None),
+    GitEntry("branches", "the same in an older form", None),
     # An empty one would stop git altogether; this one says what is true without it (gitrepository-layout(5)). libgit2,
     # which cargo and many editors are made with, finds no repository with `.` alone.
     GitEntry("commondir", "names the directory that the configuration and the hooks are taken from instead", b"./\n"),

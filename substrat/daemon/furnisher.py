@@ -454,7 +454,9 @@ class Furnisher:
         home = self._user.home
         config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
         configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
-        return guard.look(agent.workspace, shared, own, further, user_configs=configs)
+        # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
+        private = (os.path.realpath(self._places.state), os.path.realpath(os.path.join(home, ".cursor", "chats")))
+        return guard.look(agent.workspace, shared, own, further, user_configs=configs, private=private)
 
     def _further(self, agent: Agent) -> tuple[str, ...]:
         """Return where else protected names count: what the agent may write to, and other agents' workspaces in it.

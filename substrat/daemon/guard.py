@@ -93,6 +93,7 @@ def look(
     further: tuple[str, ...] = (),
     bounds: Bounds | None = None,
     user_configs: tuple[str, ...] = (),
+    private: tuple[str, ...] = (),
 ) -> Guard:
     """Look a workspace through for what has to be protected.
 
@@ -103,11 +104,12 @@ def look(
         further: what else the agent may write to.
         bounds: how far to look.
         user_configs: git's configuration files that hold for all repositories of the user, by their paths.
+        private: directories of the host in which the agent writes and nothing can be protected, such as its `~/.cache`.
 
     Raises:
         WorkspaceUnusable: something at its top, or of its own repository, is a link where none can be protected.
     """
-    walk = _Walk(bounds or Bounds(), (workspace, *further))
+    walk = _Walk(bounds or Bounds(), (workspace, *further), private)
     try:
         for directory in (workspace, *further):
             walk.workspace(directory)
@@ -117,10 +119,12 @@ def look(
         walk.programs(workspace, shared, user_configs)
     except OSError as problem:
         descriptors.refuse_shortage(problem)
-        where = problem.filename if isinstance(problem.filename, str) else workspace
+        where = os.path.join(workspace, problem.filename if isinstance(problem.filename, str) else workspace)
+        remedy = "put a file or directory of your own there"
+        if problem.errno == errno.EACCES:
+            remedy = f"`chmod u+rwx {where}`"
         raise WorkspaceUnusable(
-            f"{os.path.join(workspace, where)} can't be looked at ({problem.strerror}), so it can't be protected: "
-            f"put a file or directory of your own there"
+            f"{where} can't be looked at ({problem.strerror}), so it can't be protected: {remedy}"
         ) from None
     return walk.found(shared, own)
 
@@ -183,9 +187,10 @@ def told(paths: list[str]) -> str:
 class _Walk:
     """A walk through a workspace, and what it has found so far."""
 
-    def __init__(self, bounds: Bounds, roots: tuple[str, ...]) -> None:
+    def __init__(self, bounds: Bounds, roots: tuple[str, ...], private: tuple[str, ...]) -> None:
         self._bounds = bounds
         self._roots = roots
+        self._private = private
         self._repositories: dict[str, None] = {}
         self._unsettled: list[tuple[str, str]] = []
         self._led: list[tuple[str, str]] = []
@@ -205,6 +210,7 @@ class _Walk:
         self._beyond: list[str] = []
         self._unread: list[str] = []
         self._unlooked: list[str] = []
+        self._led_out: dict[str, None] = {}
         self._strict = True
         self._root = ""
 
@@ -227,6 +233,9 @@ class _Walk:
             yield f"not all of this can be read, so nested repositories that it names may be unprotected: {where}"
         if self._unlooked:
             yield f"can't be looked at, so not all of it is protected: {_some(self._unlooked)}"
+        if self._led_out:
+            where = _some([*self._led_out])
+            yield f"git is led to where the agent can change everything, its configuration included: {where}"
 
     def workspace(self, path: str) -> None:
         """Walk through a whole workspace; one that lies in another can't be renamed away either."""
@@ -255,16 +264,17 @@ class _Walk:
             self._entries -= len(kinds)
             self._strict = depth == 0
             self._of_workspace(kinds, path, top=depth == 0)
-            if any(kinds.keys() >= names for names in (protect.IS_GIT_DIRECTORY, protect.IS_JOINED_GIT_DIRECTORY)):
-                self._ancestors(path)
-                with self._forgiving(path):
-                    self._git_directory(reading, path)
-                return
             for name in [name for name in kinds if name.lower() == ".git"]:
                 with self._forgiving(f"{path}/{name}"):
                     self._repository(name, kinds[name].stat(follow_symlinks=False), reading, path)
+            if any(kinds.keys() >= names for names in (protect.IS_GIT_DIRECTORY, protect.IS_JOINED_GIT_DIRECTORY)):
+                # An agent can make three such names anywhere, so what else is here is looked at all the same.
+                self._ancestors(path)
+                with self._forgiving(path):
+                    self._git_directory(reading, path)
             for name, kind in kinds.items():
-                is_left = name.lower() in _NOT_ENTERED or protect.is_protected(name)
+                inner = f"{path}/{name}"
+                is_left = name.lower() in _NOT_ENTERED or protect.is_protected(name) or inner in self._closed
                 if not is_left and kind.is_dir(follow_symlinks=False):
                     self._enter(name, reading, path, depth + 1)
         finally:
@@ -277,7 +287,11 @@ class _Walk:
             return
         try:
             directory = nofollow.open_directory(name, reading)
-        except OSError:  # gone since, or not ours to look into: then it isn't ours to be attacked through either
+        except PermissionError:
+            if os.stat(name, dir_fd=reading, follow_symlinks=False).st_uid == os.geteuid():
+                self._unlooked.append(inner)  # whose owner, and so the agent, can open it again at any time
+            return
+        except OSError:  # gone since
             return
         try:
             self._directory(directory, inner, depth)
@@ -348,9 +362,14 @@ class _Walk:
             own = gitlink.led_to(git)
             if own is None:
                 continue
+            if any(map(self._is_private, (own, gitlink.joined_by(own) or own))):
+                self._led_out[git] = None
             self._follow(own)
             if self._is_inside(own) or any(is_within(own, one) for one in shared):
                 self._enter_gitlinks(worktree, own)
+
+    def _is_private(self, path: str) -> bool:
+        return any(is_within(path, one) for one in self._private) and not self._is_inside(path)
 
     def _is_inside(self, path: str) -> bool:
         return any(is_within(path, root) for root in self._roots)
@@ -431,6 +450,7 @@ class _Walk:
         if path in self._repositories and not self._strict:
             return
         self._repositories[path] = None
+        _require_access(directory, path)
         if path not in self._roots:
             self._keep(path, os.fstat(directory).st_ino)
         for entry in protect.GIT:
@@ -462,6 +482,8 @@ class _Walk:
         if not stat.S_ISDIR(found.st_mode):
             self._close(f"{path}/{name}", found)
             return False
+        with nofollow.opened(name, directory) as kept:
+            _require_access(kept, f"{path}/{name}")
         self._keep(f"{path}/{name}", None)
         return True
 
@@ -473,6 +495,7 @@ class _Walk:
                 return
             self._keep(inner, None)
             with nofollow.opened(name, directory) as module:
+                _require_access(module, inner)
                 if self._stat(module, inner, "HEAD") is not None:
                     self._git_directory(module, inner)
                 else:
@@ -498,6 +521,10 @@ class _Walk:
                         self._close(f"{inner}/{entry.name}", found)
                     elif entry.stand_in is not None:
                         self._missing[f"{inner}/{entry.name}"] = None
+                # The submodules of a linked worktree have their git directories there.
+                if self._is_kept(worktree, inner, "modules"):
+                    with nofollow.opened("modules", worktree) as modules:
+                        self._modules(modules, f"{inner}/modules", 0)
 
     def _leads_inside(self, worktree: int, path: str) -> bool:
         """Say whether a linked worktree's files are where the agent may write (gitrepository-layout(5), `gitdir`)."""
@@ -562,6 +589,8 @@ class _Walk:
                 self._entries -= len(directories) + len(names)
                 if self._entries < 0 or time.monotonic() > self._until or top.count("/") >= self._bounds.depth:
                     directories.clear()
+                if "objects" in directories and path.endswith("/worktrees"):
+                    directories.remove("objects")  # those of submodules; `git clone` links them, and git runs none of them
                 for name in names:
                     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
@@ -576,6 +605,24 @@ class _Walk:
         with suppress(OSError):
             # A link that is made anew often gets the same inode; the time of its last change an agent can't set.
             self._seen[path] = os.lstat(path).st_ctime_ns
+
+
+def _require_access(directory: int, path: str) -> None:
+    """Refuse a directory of the user's own whose mode keeps its owner out.
+
+    Nothing in it can be seen or made then, so nothing in it can be protected. An agent has the same owner, and can give the
+    directory another mode during the turn.
+
+    Args:
+        directory: a descriptor of it.
+        path: how it is called.
+
+    Raises:
+        PermissionError: it is one.
+    """
+    is_own = os.fstat(directory).st_uid == os.geteuid()
+    if is_own and not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 def _directories(directory: int) -> list[str]:

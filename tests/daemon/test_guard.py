@@ -743,3 +743,34 @@ ORDINARY = """
 
 def test_an_ordinary_configuration_gives_no_alarm(repository):
     assert settings_told(repository, ORDINARY) == []
+
+
+@contextlib.contextmanager
+def mode(path, bits):
+    """Give a directory a mode for a while; root, whom no mode keeps out, can't try what follows."""
+    before = path.stat().st_mode
+    path.chmod(bits)
+    try:
+        if os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+            pytest.skip("no mode keeps this user out")
+        yield
+    finally:
+        path.chmod(before)
+
+
+@pytest.mark.parametrize("bits", [0o000, 0o311, 0o555])
+@pytest.mark.parametrize("name", [".git", ".git/info"])
+def test_a_git_directory_that_its_owner_is_kept_out_of_is_refused(repository, name, bits):
+    """Nothing could be seen or made in it, and the agent would give it another mode during the turn."""
+    (repository / name).mkdir(exist_ok=True)
+    with mode(repository / name, bits), pytest.raises(WorkspaceUnusable, match=rf"chmod u\+rwx {repository / name}`"):
+        guard.look(str(repository))
+
+
+def test_a_directory_further_down_that_its_owner_is_kept_out_of_is_told(work):
+    for name in ("a", "b/.git", "c/.git/modules/x"):
+        (work / name).mkdir(parents=True)
+    with mode(work / "a", 0o000), mode(work / "b/.git", 0o000), mode(work / "c/.git/modules/x", 0o000):
+        (note,) = guard.look(str(work)).notes
+    assert note.startswith("can't be looked at, so not all of it is protected")
+    assert all(f"{work}/{name}" in note for name in ("a", "b/.git", "c/.git"))

@@ -1,0 +1,139 @@
+"""Ways around the protection that don't touch a protected file: what hides it, moves it, or leads git elsewhere."""
+
+import json
+import os
+import shlex
+import subprocess
+
+import pytest
+
+from tests.system.conftest import wait_until
+from tests.system.test_protection import OBEDIENT, Agent, prepare
+
+READ_ONLY = "OSError Read-only file system"
+
+
+def evil(house):
+    """Return lines for git's configuration by which it makes a file, and the file."""
+    stolen = house.directory / "stolen"
+    return f"\n[core]\n\tfsmonitor = touch {stolen}; false\n", stolen
+
+
+@pytest.fixture
+def agent(house):
+    prepare(house)
+    house.start(agent=house.program(OBEDIENT))
+    return Agent(house)
+
+
+def test_the_names_of_a_bare_repository_hide_nothing_beside_or_below_them(house):
+    work = house.workspace("work", git=True)
+    for path in ("a/.envrc", "a/objects/b/.envrc"):
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text("export A=1\n")
+    house.start()
+    house.spawn("agent", work, "/shell mkdir -p objects refs a/refs; touch HEAD a/HEAD")
+    before = (work / ".git/config").read_text()
+    files = (".git/config", "a/.envrc", "a/objects/b/.envrc")
+    house.ok("send", "agent", f"/shell for f in {' '.join(files)}; do echo '[x]' >> $f; done; true", "--wait")
+    assert (work / ".git/config").read_text() == before
+    assert (work / "a/.envrc").read_text() == (work / "a/objects/b/.envrc").read_text() == "export A=1\n"
+
+
+def test_remotes_that_the_configuration_does_not_name_cannot_be_made(house):
+    """`git push` goes where `.git/remotes/origin` says if no remote is configured, and a repository there has hooks."""
+    work = house.workspace("work", git=True)
+    house.start()
+    house.spawn("agent", work, "/shell for d in remotes branches; do echo 'URL: /x' > .git/$d/origin; done; true")
+    assert not (work / ".git/remotes").exists()
+    assert list(work.glob(".git/branches/*")) == []
+
+
+def test_a_submodule_of_a_linked_worktree_is_protected(house):
+    main, library = house.workspace("main", git=True), house.workspace("library", git=True)
+    work = house.directory / "work"
+    allowed = ("-c", "protocol.file.allow=always", "submodule")
+    house.git(main, *allowed, "--quiet", "add", library, "sub")
+    house.git(main, "commit", "-q", "-m", "sub")
+    house.git(main, "worktree", "add", "-q", work)
+    house.git(work, *allowed, "--quiet", "update", "--init")
+    own = house.git(work / "sub", "rev-parse", "--absolute-git-dir").strip()
+    house.start(agent=house.program(OBEDIENT))
+    agent = Agent(house).start()
+    settings, stolen = evil(house)
+    assert agent.tries((f"{own}/config", settings), (f"{own}/hooks/x", "x")) == [READ_ONLY] * 2
+    assert agent.tries((f"{own}/description", "x")) == ["written"], "a control"
+    assert agent.told("workspace:unprotected") == []
+    house.git(work, "status")
+    assert not stolen.exists()
+
+
+def test_a_repository_that_lies_in_the_agents_own_directories_is_told_at_each_turn(house):
+    work = house.workspace("work", git=True)
+    house.start()
+    house.spawn("agent", work, "/say hello")
+    (cache,) = house.directory.glob("state/agents/*/cache")
+    script = f"git init -q ~/.cache/own && mkdir sub && echo gitdir: {shlex.quote(f'{cache}/own/.git')} > sub/.git"
+    house.ok("send", "agent", f"/shell {script}", "--wait")
+    house.ok("accept", "agent")
+    house.ok("send", "agent", "/say more", "--wait")
+    shown = house.show("agent")
+    assert shown["attention"]["kind"] == "unsafe"
+    assert (
+        f"git is led to where the agent can change everything, its configuration included: {work}/sub/.git"
+        in (shown["findings"][0]["text"])
+    )
+
+
+def test_a_workspace_that_is_renamed_while_its_files_are_replaced_ends_the_turn(agent):
+    house, work, moved = agent.house, agent.work, agent.house.directory / "moved"
+    agent.start()
+    os.rename(work, moved)
+    house.git(moved, "config", "user.name", "Somebody")
+    house.wait("agent", "failed")
+    assert agent.attention["kind"] == "unsafe"
+    assert f"{work}/.git was moved or replaced on the host" in agent.told("workspace:touched")[0]
+    assert "Somebody" in (moved / ".git/config").read_text()
+    assert not work.exists()
+
+
+def test_a_directory_that_is_renamed_and_put_back_stays_protected(agent):
+    agent.start()
+    for name in (".git", "."):
+        path = os.path.normpath(agent.work / name)
+        os.rename(path, f"{path}-2")
+        os.rename(f"{path}-2", path)
+    agent.git("config", "user.name", "Somebody")
+    agent.wait_told("workspace:protected-again")
+    assert agent.tries((".git/config", "x"), (".git/commondir", "x"), (".git/hooks/x", "x")) == [READ_ONLY] * 3
+
+
+def test_what_a_person_stashes_and_takes_back_is_theirs(house):
+    work = prepare(house)
+    house.git(work, "checkout", "-q", "tooled")
+    (work / ".envrc").write_text("export MINE=1\n")
+    house.start(agent=house.program(OBEDIENT))
+    agent = Agent(house).start()
+    for number, command in enumerate([("stash",), ("stash", "pop")], 1):
+        agent.git(*command)
+        agent.wait_told("workspace:protected-again", number)
+        assert agent.tries((".envrc", "x")) == [READ_ONLY]
+    assert (work / ".envrc").read_text() == "export MINE=1\n"
+    agent.finish()
+
+
+def test_sandboxes_that_start_while_files_are_replaced_hold_no_look_up(agent):
+    """One that was stopped in memory before it was set up was waited for without an end."""
+    house = agent.house
+    agent.start()
+    script = 'i=0; while [ ! -e ../enough ]; do i=$((i+1)); git config user.name "N$i"; sleep 0.08; done'
+    person = subprocess.Popen(["sh", "-c", script], cwd=agent.work, env=house.environment())
+    try:
+        # Where its files are replaced just then, a command's sandbox can't be made, and says so.
+        codes = {house.ctl("exec", "agent", "--", "true").code for _ in range(8)}
+    finally:
+        (house.directory / "enough").touch()
+        person.wait()
+    assert codes <= {0, 1}
+    assert wait_until(lambda: agent.tries((".git/config", "x")), "an answer") == [READ_ONLY]
+    assert json.loads(house.ctl("show", "agent", "--json").out)["state"] == "running"
