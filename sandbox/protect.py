@@ -44,6 +44,14 @@ WORKSPACE = (
     Entry(".opencode", "opencode runs the plugins in it", new=False),
     Entry("opencode.json", "opencode starts the servers it names", new=False),
     Entry("opencode.jsonc", "opencode starts the servers it names", new=False),
+    Entry(".qwen", "Qwen Code starts the servers and runs the commands that settings.json names", new=False),
+    Entry(".continue", "Continue starts the servers it names", new=False),
+    Entry(".trae", "Trae starts the servers of mcp.json", new=False),
+    Entry(".factory", "Factory's droid starts the servers of mcp.json and runs the hooks of settings.json", new=False),
+    Entry(".junie", "Junie starts the servers it names", new=False),
+    Entry("crush.json", "Crush starts the servers it names", new=False),
+    Entry(".crush.json", "Crush starts the servers it names", new=False),
+    Entry(".aider.conf.yml", "aider runs the lint and test commands it names", new=False),
     Entry(".helix", "Helix starts the language servers that languages.toml names", new=False),
     Entry(".project", "Eclipse runs the builders it names whenever a file has changed", new=False),
     Entry(".externalToolBuilders", "the programs of Eclipse's builders", new=False),
@@ -51,9 +59,13 @@ WORKSPACE = (
     Entry(".envrc", "direnv runs it on entering the directory"),
     Entry(".autoenv", "autoenv runs it on entering the directory", new=False),
     Entry(".autoenv.zsh", "zsh-autoenv runs it on entering the directory", new=False),
+    Entry(".autoenv.leave", "autoenv runs it on leaving the directory", new=False),
+    Entry(".autoenv_leave.zsh", "zsh-autoenv runs it on leaving the directory", new=False),
     Entry(".mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry("mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry(".mise", "mise reads config.toml in it", new=False),
+    Entry(".mise.local.toml", "mise sets variables and runs hooks on entering the directory", new=False),
+    Entry("mise.local.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry(".rtx.toml", "mise under its old name", new=False),
     Entry(".shadowenv.d", "shadowenv runs what is in it on entering the directory", new=False),
     Entry(".bashrc", "bash runs it where the workspace is somebody's home", home=True),
@@ -79,16 +91,31 @@ WORKSPACE = (
     Entry(".nvim.lua", "Neovim runs it on starting in the directory, with 'exrc'"),
     Entry(".lazy.lua", "lazy.nvim runs it on starting in the directory", new=False),
     Entry(".lvimrc", "the plugin localvimrc runs it on opening a file", new=False),
+    Entry("coc-settings.json", "coc.nvim starts the language servers it names; it lies in .vim", new=False),
     Entry(".dir-locals.el", "Emacs evaluates it on opening a file"),
     Entry(".dir-locals-2.el", "Emacs evaluates it on opening a file", new=False),
     Entry(".gdbinit", "gdb runs it on starting in the directory", new=False),
     Entry(".lldbinit", "lldb runs it on starting in the directory", new=False),
+    Entry(".Rprofile", "R runs it on starting in the directory", new=False),
+    Entry(".irbrc", "irb runs it on starting in the directory", new=False),
+    Entry(".pryrc", "pry runs it on starting in the directory", new=False),
+    Entry(".pdbrc", "Python's debugger runs it on starting in the directory", new=False),
+    Entry(".iex.exs", "iex runs it on starting in the directory", new=False),
+    Entry(".ghci", "ghci runs it on starting in the directory", new=False),
+    Entry(".ocamlinit", "OCaml runs it on starting in the directory", new=False),
+    Entry(".octaverc", "Octave runs it on starting in the directory", new=False),
     Entry(".husky", "git runs its hooks where core.hooksPath names it", new=False),
     Entry(".githooks", "git runs its hooks where core.hooksPath names it", new=False),
     Entry(".pre-commit-config.yaml", "the hook that pre-commit has installed runs the commands it names", new=False),
-    Entry("lefthook.yml", "the hook that lefthook has installed runs the commands it names", new=False),
-    Entry("lefthook-local.yml", "the hook that lefthook has installed runs the commands it names", new=False),
-    Entry(".lefthook.yml", "the hook that lefthook has installed runs the commands it names", new=False),
+    Entry("prek.toml", "the hook that prek has installed runs the commands it names", new=False),
+    *(
+        Entry(f"{dot}lefthook{local}.{form}", "the hook that lefthook has installed runs the commands it names", new=False)
+        for dot in ("", ".")
+        for local in ("", "-local")
+        for form in ("yml", "yaml", "toml", "json", "jsonc")
+    ),
+    Entry("hgrc", "Mercurial runs the hooks and extensions it names; it lies in .hg", new=False),
+    Entry("hgrc-not-shared", "the same for one of the directories that share a Mercurial repository", new=False),
 )
 """In a workspace: at its top, and where they exist further down. A name that isn't refused where it doesn't exist yet is
 told when it appears, and stays in the agent's attention until a person has accepted it: each refused name costs an empty
@@ -107,7 +134,8 @@ LEFT_OUT = {
     "it where a person has said that the workspace is to be trusted",
     ".fleet, .classpath, .sublime-build": "they only offer what a person then starts by a menu",
     ".config, .local, .ssh, .vim, .tmux.conf, .inputrc, .screenrc": "read in a person's home alone, and the person's "
-    "own is refused as a workspace",
+    "own is refused as a workspace; protected names in them are protected",
+    ".jj/repo/config.toml": "Jujutsu runs the pager and the tools that it names, but many harmless files have that name",
     ".github, .gitlab-ci.yml": "run by a server after a push, which a person reviews",
     "AGENTS.md, CLAUDE.md": "instructions to other agents, which are ordinary content that agents write",
 }

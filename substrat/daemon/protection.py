@@ -618,7 +618,7 @@ def _lost(guard: Guard, mounted: frozenset[str], first: int) -> list[str]:
 
 
 def _place(guard: Guard, path: str) -> str:
-    """Return what has to be there for a protected path to be mounted: itself, or the directory of what has a placeholder."""
+    """Return the path that has to exist for a protected one to be mounted: itself, or its directory if it may be made."""
     return path if path in guard.kept or path in guard.own else os.path.dirname(path)
 
 

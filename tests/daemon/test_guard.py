@@ -214,6 +214,23 @@ def test_capitals_count_as_small_letters(work):
     assert {".Envrc", "sub.code-workspace", "x/.GIT/config"} <= seen["closed"]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".hg/hgrc",
+        ".vim/coc-settings.json",
+        ".config/lefthook.toml",
+        ".lefthook-local.jsonc",
+        "mise.local.toml",
+        "r/.Rprofile",
+    ],
+)
+def test_what_other_programs_run_unasked_is_protected_where_it_exists(work, path):
+    (work / path).parent.mkdir(parents=True, exist_ok=True)
+    (work / path).touch()
+    assert path in found(work)["closed"]
+
+
 def test_what_holds_a_protected_name_cannot_be_renamed(work):
     (work / "a" / "b" / ".vscode").mkdir(parents=True)
     (work / "c" / "d").mkdir(parents=True)
