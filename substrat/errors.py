@@ -87,7 +87,7 @@ class TooManyRequests(SubstratError):
 
 
 class NotFound(SubstratError):
-    """No agent, turn or message of that name."""
+    """No agent, turn or message of that name, or no optional library that a command needs."""
 
     code = -32010
     exit_status = NOT_FOUND

@@ -15,7 +15,7 @@ PATIENCE = 60
 
 HEAVY = {
     "trio", "anyio", "asyncio", "mcp", "mcp_types", "pydantic", "msgspec", "structlog", "platformdirs", "rich", "click",
-    "attrs", "attr", "ssl", "logging", "dataclasses", "typing", "pathlib", "subprocess",
+    "attrs", "attr", "ssl", "pyroute2", "logging", "dataclasses", "typing", "pathlib", "subprocess",
 }  # fmt: skip
 SHARED = {"substrat.errors", "substrat.paths", "substrat.visible", "substrat.wire"}
 
@@ -48,7 +48,9 @@ ARROWS = {
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.transcript", *SHARED},
     "substrat.chatreader": {"substrat.core.chatstore"},
     "substrat.chatcopier": set(),
-    "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", *SHARED},
+    "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
+    "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},
+    "substrat.netreader": set(),
     "substrat.doctor": {"sandbox", "substrat.core", "substrat.daemon.config", "substrat.daemon.program", *SHARED},
     "substrat.cursor_api": {"substrat.cursor_api", "substrat.core", "substrat.cli.connection", "substrat", *SHARED},
     "substrat.demo": {"substrat.demo", "substrat.cli", *SHARED},
@@ -109,6 +111,8 @@ def test_who_may_import_which_library(name, path):
     tops = {imported.partition(".")[0] for imported, _ in imports(path, at_run_time_only=True)}
     if name != "mcp_server.host":
         assert not tops & {"mcp", "mcp_types", "pydantic"}
+    if name != "substrat.netreader":
+        assert "pyroute2" not in tops
     if lies_in(name, "substrat.core") or lies_in(name, "sandbox"):
         assert not tops & {"trio", "anyio", "asyncio", "structlog"}
     if lies_in(name, "substrat.core"):

@@ -425,6 +425,7 @@ class OperatorDoor:
         return {
             "network": agent.policy.network.value,
             "form": form.value if form is not None else None,
+            "process": self._runner.first_process(agent),
             "allow": list(agent.policy.allow),
             "decisions": [
                 {"time": timestamp(row.time), "allowed": row.kind == "network:allowed", "text": row.text}

@@ -186,6 +186,11 @@ class TurnRunner:
         running = self._running.get(agent.turn.id) if agent.turn is not None else None
         return running is not None and running.has_begun
 
+    def first_process(self, agent: Agent) -> int | None:
+        """Return the pid of the first process in the sandbox of an agent's running turn, None while there is none."""
+        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        return running.first_process() if running is not None else None
+
     def use(self, agent: Agent) -> Use | None:
         """Return what the sandbox of an agent's running turn has, None where that isn't counted."""
         group = self._groups.group(agent.turn.id) if agent.turn is not None and agent.turn.id in self._running else None

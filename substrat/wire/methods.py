@@ -128,7 +128,7 @@ METHODS = (
         Param("after", "integer", "the number of the turn to read after; 0 is the beginning"),
     )),
     Method("agent.usage", "what its turns used, and those of its family", "`{turns, usage, family}`", (_AGENT,)),
-    Method("agent.network", "what its network lets through and decided", "`{network, form, allow, decisions}`", (
+    Method("agent.network", "what its network lets through and decided", "`{network, form, process, allow, decisions}`", (
         _AGENT,
         Param("allow", "strings", "put these on the list of what `filtered` lets through"),
         Param("remove", "strings", "take these off it"),

@@ -1,4 +1,7 @@
-"""`doctor`: prints what `substrat.doctor` finds, and whether a daemon answers; the exit status is 1 if agents can't run."""
+"""`doctor`: prints what `substrat.doctor` finds, and whether a daemon answers; the exit status is 1 if agents can't run.
+
+`--network NAME` prints what `substrat.netdoctor` finds about one running agent's network instead.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,30 @@ import sys
 from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
-from substrat.cli.options import Arguments, Command
+from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from substrat.doctor import Finding
+    from substrat.netdoctor import Report
 
 COMMAND = Command(
     "doctor",
     VERBS["doctor"],
-    notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with\nthe remedy.",
+    options=(Option("--network", value="NAME", about="look at the filtered network of this agent's running turn instead"),),
+    notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with\nthe remedy. "
+    "--network needs the extra 'net' (pyroute2).",
 )
 _MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken": ("✗", output.RED)}
 
 
 def run(arguments: Arguments) -> int:
     """Print the findings and return the exit status."""
+    if (name := arguments.value("network")) is not None:
+        return _look_at_network(name, as_json=arguments.json)
     # Imported here because it needs what substratctl otherwise never loads.
     from substrat import doctor
 
@@ -33,16 +43,54 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         output.put_json({"agents_can_run": works, "checks": [finding._asdict() for finding in findings]})
     else:
-        colour = output.has_colour(sys.stdout)
-        for finding in findings:
-            mark, tint = _MARKS[finding.state]
-            sys.stdout.write(
-                f"{output.paint(mark, tint, on=colour)} {finding.name:<14} {output.one_line(finding.detail)}\n"
-            )
-            if finding.remedy:
-                sys.stdout.write(f"  {'':<14} → {output.one_line(finding.remedy)}\n")
+        _print_findings(findings, {})
         sys.stdout.write("agents can run here\n" if works else "agents can't run here\n")
     return errors.DONE if works else errors.FAILED
+
+
+def _print_findings(findings: Iterable[Finding], facts: Mapping[str, Iterable[str]]) -> None:
+    """Print findings for people, each with its remedy and the facts that it was made from."""
+    colour = output.has_colour(sys.stdout)
+    for finding in findings:
+        mark, tint = _MARKS[finding.state]
+        sys.stdout.write(f"{output.paint(mark, tint, on=colour)} {finding.name:<14} {output.one_line(finding.detail)}\n")
+        if finding.remedy:
+            sys.stdout.write(f"  {'':<14} → {output.one_line(finding.remedy)}\n")
+        for fact in facts.get(finding.name, ()):
+            sys.stdout.write(output.paint(f"  {'':<14} {output.one_line(fact)}", output.DIM, on=colour) + "\n")
+
+
+def _look_at_network(name: str, *, as_json: bool) -> int:
+    """Print what is found about the network of an agent's running turn, and return the exit status."""
+    from substrat import netdoctor
+
+    with Connection() as connection:
+        agent = connection.call_object("agent.show", agent=name)
+        network = connection.call_object("agent.network", agent=name)
+    report = netdoctor.examine(agent, network)
+    works = all(finding.state != netdoctor.BROKEN for finding in report.findings)
+    if as_json:
+        output.put_json({"agent": agent["name"], "form": report.form, "network_works": works, **_network_facts(report)})
+    else:
+        print(f"{agent['name']}: filtered ({report.form} form)")
+        _print_findings(report.findings, netdoctor.facts(report))
+        print("the network works" if works else "the network doesn't work")
+    return errors.DONE if works else errors.FAILED
+
+
+def _network_facts(report: Report) -> dict[str, object]:
+    found = report.found
+    return {
+        "links": [link._asdict() for link in found.links],
+        "addresses": [address._asdict() for address in found.addresses],
+        "routes": [route._asdict() for route in found.routes],
+        "rules": None if found.rules is None else [rule._asdict() for rule in found.rules],
+        "sockets": None if found.sockets is None else [one._asdict() for one in found.sockets],
+        "ipv6": found.ipv6,
+        "allow": list(report.allow),
+        "denials": [dict(denial) for denial in report.denials],
+        "checks": [finding._asdict() for finding in report.findings],
+    }
 
 
 def _obstacle(connection: Connection) -> str | None:
