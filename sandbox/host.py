@@ -148,26 +148,28 @@ def system_covers(path: str) -> bool:
     return any(real.startswith(root + "/") for root in ("/usr", *_SYSTEM_DIRS))
 
 
-def limits(open_files: int, processes: int, memory: int) -> tuple[tuple[str, int], ...]:
+def limits(open_files: int, processes: int, memory: int | None) -> tuple[tuple[str, int], ...]:
     """Return the limits of a sandbox's processes, as far as this process's own allow.
 
     Set inside the sandbox, the number of processes is counted there alone: since Linux 5.14 it counts a user's processes in
     one user namespace (`is_rlimit_overlimit` in kernel/ucount.c). Before, all of the user's would count, so it isn't set
     there. The kernel exempts root's. Memory is limited by what a process can write to (RLIMIT_DATA, since Linux 4.7);
-    RLIMIT_AS counts what is only reserved, and WebAssembly reserves gigabytes that it never uses.
+    RLIMIT_AS counts what is only reserved, and WebAssembly reserves gigabytes that it never uses. AddressSanitizer and
+    ThreadSanitizer reserve terabytes that they could write to, so they don't start under RLIMIT_DATA either.
 
     Args:
         open_files: descriptors a process may have.
         processes: processes and threads the sandbox may have.
-        memory: bytes that each process may have of its own.
+        memory: bytes that each process may have of its own; None: that isn't limited.
     """
     # 1 byte instead of 0: a core dump that the machine pipes to a program of the host's ignores any limit but this one
     # (do_coredump in fs/coredump.c), and no agent should make the host run anything.
     found = [
         ("core", _own(resource.RLIMIT_CORE, 1)),
         ("nofile", _own(resource.RLIMIT_NOFILE, open_files)),
-        ("data", _own(resource.RLIMIT_DATA, memory)),
     ]
+    if memory is not None:
+        found.append(("data", _own(resource.RLIMIT_DATA, memory)))
     if _kernel() >= (5, 14):
         found.append(("nproc", _own(resource.RLIMIT_NPROC, processes)))
     return tuple(found)

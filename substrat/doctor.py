@@ -44,7 +44,7 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
         lambda: _bubblewrap(loaded, found),
         lambda: _namespaces(found, obstacle),
         _system_calls,
-        _limits,
+        lambda: _limits(loaded),
         _kernel,
         lambda: _agent_program(loaded),
         lambda: _login(environ, loaded),
@@ -92,8 +92,12 @@ def _system_calls() -> Finding:
     return diagnosis.system_calls(os.uname().machine, known, has_seccomp=walls.seccomp_mode() is not None)
 
 
-def _limits() -> Finding:
-    return diagnosis.limits(prlimit=os.access(bwrap.PRLIMIT, os.X_OK), setsid=os.access(bwrap.SETSID, os.X_OK))
+def _limits(loaded: configuration.Config) -> Finding:
+    return diagnosis.limits(
+        prlimit=os.access(bwrap.PRLIMIT, os.X_OK),
+        setsid=os.access(bwrap.SETSID, os.X_OK),
+        process_memory=loaded.sandbox.process_memory,
+    )
 
 
 def _kernel() -> Finding:

@@ -137,19 +137,25 @@ def system_calls(machine: str, known: tuple[str, ...], *, has_seccomp: bool) -> 
     return Finding("system calls", GOOD, f"filtered with the table for {machine}")
 
 
-def limits(*, prlimit: bool, setsid: bool) -> Finding:
+def limits(*, prlimit: bool, setsid: bool, process_memory: bool = True) -> Finding:
     """Judge what sets limits inside a sandbox, and what gives a command there its terminal.
 
     Args:
         prlimit: whether prlimit(1) is there.
         setsid: whether setsid(1) is.
+        process_memory: whether a process's memory is limited where no cgroup limits the sandbox's
+            (`sandbox.process_memory`).
     """
     if not prlimit:
         return Finding("limits", BROKEN, "there is no /usr/bin/prlimit", "sudo apt install util-linux")
     if not setsid:
         detail = "there is no /usr/bin/setsid, so `substratctl exec` has no terminal"
         return Finding("limits", WEAKER, detail, "sudo apt install util-linux")
-    return Finding("limits", GOOD, "set in each sandbox by prlimit")
+    if not process_memory:
+        detail = "sandbox.process_memory is off: without cgroups nothing limits an agent's memory"
+        return Finding("limits", WEAKER, detail, "substratctl service install, or turn it on in config.toml")
+    sanitizers = "without cgroups, AddressSanitizer and ThreadSanitizer need sandbox.process_memory = false"
+    return Finding("limits", GOOD, f"set in each sandbox by prlimit; {sanitizers}")
 
 
 def kernel(found: Kernel) -> Finding:

@@ -91,6 +91,13 @@ class SandboxKeys(msgspec.Struct, frozen=True):
             "0: three quarters of the machine's",
         ),
     ] = 0
+    process_memory: Annotated[
+        bool,
+        Meta(
+            description="whether each process has the limit `sandbox.memory` where there are no cgroups; "
+            "`false` for programs that reserve terabytes: with AddressSanitizer or ThreadSanitizer"
+        ),
+    ] = True
     open_files: Annotated[int, Meta(ge=256, description="how many files each process in a sandbox may have open")] = 16384
     processes: Annotated[
         int,

@@ -361,7 +361,8 @@ class Furnisher:
         Raises:
             SubstratError: something of it has gone, or has become a link; nothing is running.
         """
-        spec = self._spec(furnished, command)
+        is_bounded = group is not None and "memory" in self._cgroups.controllers
+        spec = self._spec(furnished, command, is_bounded=is_bounded)
         by_descriptor = furnished.bubblewrap.takes_descriptors
         started = launch.start(furnished.bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
         line = started.command
@@ -383,7 +384,14 @@ class Furnisher:
             ) from None
         return Launch(line, dict(spec.environment), started.options, version, channel, held)
 
-    def _spec(self, furnished: Furnished, instead: tuple[str, ...] = ()) -> Spec:
+    def _spec(self, furnished: Furnished, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
+        """Return the sandbox.
+
+        Args:
+            furnished: what was made for it.
+            instead: the command to run instead of the agent program.
+            is_bounded: whether a cgroup limits the memory of the whole sandbox.
+        """
         agent = furnished.agent
         agent_program = program.find(self._config.agent.binary)
         python, python_needs = program.find_python()
@@ -402,7 +410,7 @@ class Furnisher:
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
-            limits=self._limits(),
+            limits=self._limits(is_bounded=is_bounded),
             python=python,
             relay=os.path.realpath(netrelay.__file__),
         )
@@ -424,11 +432,12 @@ class Furnisher:
             raise
         return held
 
-    def _limits(self) -> tuple[tuple[str, int], ...]:
+    def _limits(self, *, is_bounded: bool) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
             raise SandboxFailed(f"a sandbox's limits can't be set: there is no {bwrap.PRLIMIT}: apt install util-linux")
         given = self._config.sandbox
-        return host.limits(given.open_files, given.processes, host.memory(given.memory))
+        is_limited = given.process_memory and not is_bounded
+        return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
 
     async def _protect(self, agent: Agent, holder: str) -> tuple[Guard, tuple[tuple[str, str], ...], dict[str, Copy]]:
         """Find what has to be protected in a workspace, and make what is mounted over where something is missing.

@@ -27,6 +27,10 @@ CASES = {
     "seccomp": (diagnosis.system_calls("x86_64", ("x86_64",), has_seccomp=True), GOOD, "the table for x86_64", ""),
     "no prlimit": (diagnosis.limits(prlimit=False, setsid=True), BROKEN, "/usr/bin/prlimit", "apt install util-linux"),
     "no setsid": (diagnosis.limits(prlimit=True, setsid=False), WEAKER, "no /usr/bin/setsid", "apt install util-linux"),
+    "no limit of memory": (
+        diagnosis.limits(prlimit=True, setsid=True, process_memory=False),
+        WEAKER, "sandbox.process_memory is off", "substratctl service install",
+    ),
     "limits": (diagnosis.limits(prlimit=True, setsid=True), GOOD, "prlimit", ""),
     "a very old kernel": (diagnosis.kernel(Kernel((4, 19))), BROKEN, "Linux 4.19 without", "Linux 5.3"),
     "a filtered pidfd": (diagnosis.kernel(Kernel((6, 1), pidfd=False)), BROKEN, "without pidfd_open", "boot"),

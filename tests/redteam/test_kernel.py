@@ -377,6 +377,27 @@ def test_gcc_and_make_run(house):
     tool(house, "gcc", script, "compiled")
 
 
+@pytest.mark.slow
+def test_programs_with_a_sanitizer_run_where_a_process_may_reserve_what_it_likes(house):
+    """Where there are no cgroups; the control is a daemon that limits each process."""
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc here")
+    work = house.workspace()
+    (work / "x.c").write_text("int main(void) { return 0; }")
+    for kind in ("address", "thread"):
+        subprocess.run(["gcc", f"-fsanitize={kind}", "-o", work / kind, work / "x.c"], check=True)
+    # LeakSanitizer traces its own process, which no sandbox allows.
+    script = "/shell ASAN_OPTIONS=detect_leaks=0 ./address && echo address runs\n/shell ./thread && echo thread runs"
+    house.start()
+    house.spawn("limited", work, script)
+    assert "runs" not in house.shell("limited")
+    house.stop()
+    house.start(config="[sandbox]\nprocess_memory = false\n")
+    house.spawn("free", work, script)
+    assert "address runs" in house.shell("free")
+    assert "thread runs" in house.shell("free")
+
+
 PYTHON = """
 import asyncio, multiprocessing, os, socket, sqlite3, subprocess, tempfile, threading, time
 assert subprocess.run(["echo"], capture_output=True).returncode == 0

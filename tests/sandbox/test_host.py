@@ -238,6 +238,11 @@ def test_processes_are_limited_where_the_kernel_counts_them_for_each_sandbox(mon
     assert host.limits(1000, 100, 5) == (("core", 1), ("nofile", 1000), ("data", 5), *([("nproc", 100)] if counted else []))
 
 
+def test_the_memory_of_a_process_may_be_unlimited():
+    assert "data" in dict(host.limits(1000, 100, 5))
+    assert "data" not in dict(host.limits(1000, 100, None))
+
+
 def test_no_limit_is_above_the_daemons_own(monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "x86_64")))
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (0, {resource.RLIMIT_CORE: 0}.get(kind, 64)))

@@ -72,6 +72,12 @@ def test_a_turn_is_in_a_cgroup_of_its_own_that_is_gone_with_it(divided, service,
     until(lambda: not groups(service), "the cgroup's end")
 
 
+def test_a_process_has_a_limit_of_memory_only_where_the_cgroup_has_none(divided, service):
+    divided.spawn("anna", divided.workspace(), "/shell grep data /proc/self/limits")
+    has_controller = "memory" in read(service / "agents" / "cgroup.controllers").split()
+    assert ("unlimited" in divided.shell("anna")) == has_controller
+
+
 def test_what_a_turn_uses_is_shown(divided, service):
     divided.held("anna", divided.workspace())
     use = divided.show("anna")["use"]
