@@ -80,6 +80,8 @@ def options(
     """
     reports = ("--json-status-fd", STATUS_FD, "--sync-fd", LOCK_FD, "--seccomp", SECCOMP_FD)
     args = [*(map(str, reports) if watched else ()), *ISOLATION, "--hostname", spec.hostname]
+    if spec.ids is not None:
+        args += ["--uid", str(spec.ids[0]), "--gid", str(spec.ids[1])]
     if tied:
         args.append("--die-with-parent")
     if spec.network is not Network.HOST and not spec.is_launched:

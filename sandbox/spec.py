@@ -125,6 +125,7 @@ class Spec:
         limits: what each of its processes may use, as prlimit(1) names it; none: what the daemon's own may.
         ports: which TCP ports of others the `filtered` network offers, in its transparent form.
         relay: the command in front of the program that gives it the proxy form of the `filtered` network.
+        ids: the uid and gid that its processes find themselves with; None: those that they have outside.
     """
 
     command: tuple[str, ...]
@@ -136,6 +137,7 @@ class Spec:
     limits: tuple[tuple[str, int], ...] = ()
     ports: tuple[int, ...] = ()
     relay: tuple[str, ...] = ()
+    ids: tuple[int, int] | None = None
 
     @property
     def is_launched(self) -> bool:

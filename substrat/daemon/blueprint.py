@@ -137,8 +137,12 @@ def spec(
     program = (around.python, "-I", "-S", RELAY_IN_SANDBOX, str(PORT), place.network_socket_in_sandbox)
     return Spec(
         command, environment(agent, around, is_proxied=is_proxied), mounts, agent.workspace, agent.name, policy.network,
-        around.limits, ports, program if is_proxied else (),
+        around.limits, ports, program if is_proxied else (), _ids(around.user),
     )  # fmt: skip
+
+
+def _ids(user: User) -> tuple[int, int] | None:
+    return None if user.inside == user else (user.inside.uid, user.inside.gid)
 
 
 def environment(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
@@ -147,8 +151,8 @@ def environment(agent: Agent, around: Surroundings, *, is_proxied: bool = False)
     built = dict(authorities.VARIABLES) if around.authorities else {}
     built |= {
         "HOME": user.home,
-        "USER": user.name,
-        "LOGNAME": user.name,
+        "USER": user.inside.name,
+        "LOGNAME": user.inside.name,
         "SHELL": "/bin/sh",
         "PATH": ":".join((*around.path, _PATH)),
         "TERM": "dumb",

@@ -507,6 +507,7 @@ class AgentPlace(NamedTuple):
         _write(self.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
 
     def _write_etc(self, user: User, agent: Agent) -> None:
+        user = user.inside
         _write(os.path.join(self.etc, "resolv.conf"), f"nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n")
         _write(
             os.path.join(self.etc, "passwd"),

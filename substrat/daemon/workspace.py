@@ -24,8 +24,11 @@ _MAX_OVERLAY_DEPTH = 12
 _NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
+_ORDINARY_NAME, _ORDINARY_ID = "agent", 1000
+
+
 class User(NamedTuple):
-    """Who the agents are, inside as outside."""
+    """The user whose processes the agents are, as the host sees them."""
 
     name: str
     uid: int
@@ -42,6 +45,15 @@ class User(NamedTuple):
         except KeyError:
             name, home = f"u{uid}", "/"
         return cls(name, uid, gid, os.path.realpath(environ.get("HOME") or home))
+
+    @property
+    def inside(self) -> User:
+        """The same user as sandboxes show it: root's agents find an ordinary uid and gid with a name.
+
+        Programs that unpack archives (tar, node's) give files to the owners that an archive names when they find uid 0, and
+        fail, because a sandbox has no capability for that. On the host it is still root, so this protects nothing.
+        """
+        return User(_ORDINARY_NAME, _ORDINARY_ID, _ORDINARY_ID, self.home) if self.uid == 0 else self
 
     @property
     def has_home(self) -> bool:

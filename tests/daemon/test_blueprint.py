@@ -37,6 +37,7 @@ def surroundings(**changes):
 
 
 NOTHING = Guard()
+ROOT = User("root", 0, 0, "/root")
 
 
 def spec(agent=None, guard=NOTHING, chat=None, **changes):
@@ -285,3 +286,14 @@ def test_memory_is_bounded():
     for path in ("/tmp", "/var/tmp", "/dev/shm", HOME):
         assert sizes[path] == 5 << 20
     assert 0 < sizes["/run"] <= 64 << 20
+
+
+def test_roots_agents_find_an_ordinary_user_and_others_themselves():
+    mine, roots = spec(), spec(user=ROOT)
+    assert mine.ids is None
+    assert "--uid" not in bwrap.options(mine)
+    assert roots.ids == (1000, 1000)
+    options = bwrap.options(roots)
+    assert options[options.index("--uid") :][:4] == ["--uid", "1000", "--gid", "1000"]
+    environment = dict(roots.environment)
+    assert (environment["USER"], environment["LOGNAME"], environment["HOME"]) == ("agent", "agent", "/root")

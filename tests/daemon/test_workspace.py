@@ -397,7 +397,7 @@ def test_what_an_agent_is_shown(place, new_agent, user, work):
     rules = Path(place.cursor, "rules", "substrat.mdc").read_text()
     assert "`bob`" in rules
     assert "`boss`" in rules
-    assert f"me:x:{user.uid}:" in Path(place.etc, "passwd").read_text()
+    assert f"{user.inside.name}:x:{user.inside.uid}:" in Path(place.etc, "passwd").read_text()
     assert "bob" in Path(place.etc, "hosts").read_text()
     assert stat.S_IMODE(os.stat(place.door).st_mode) == 0o700
     assert os.listdir(work) == []

@@ -1,6 +1,10 @@
 """An agent program that does whatever Python its prompt holds, inside its sandbox, and what such prompts begin with."""
 
 import json
+import os
+
+INSIDE = (os.geteuid() or 1000, os.getegid() if os.geteuid() else 1000)
+"""The uid and gid of agents inside: root's have ordinary ones."""
 
 PROGRAM = """
 begin()

@@ -117,7 +117,7 @@ def test_a_setuid_program_gives_nothing(house):
     house.start(agent=house.program(SHELL))
     agent = house.spawn("anna", work, "./other -u; sudo -n id -u; newuidmap $$ 0 0 1; grep NoNewPrivs /proc/self/status")
     first, *rest = agent["turn"]["result"].splitlines()
-    assert first == "0"
+    assert first == "1000"
     assert rest[-1].split() == ["NoNewPrivs:", "1"]
 
 

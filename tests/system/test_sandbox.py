@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import socket
+import tarfile
 import threading
 
 import pytest
@@ -118,6 +119,22 @@ def test_nothing_outside_the_workspace_can_be_written(daemon):
     written = [line for line in out.splitlines() if line.startswith("WROTE")]
     assert [line for line in written if line.split()[1] not in {"/x", f"{daemon.directory}/x", f"{daemon.home}/../x"}] == []
     assert "done" in out
+
+
+def test_an_archive_of_other_owners_unpacks(daemon):
+    """Also as root, whose agents find an ordinary user that has a name."""
+    work = daemon.workspace()
+    with tarfile.open(work / "x.tar", "w") as archive:
+        entry = tarfile.TarInfo("unpacked")
+        entry.uid, entry.gid, entry.uname, entry.gname = 4242, 4343, "somebody", "somebodies"
+        archive.addfile(entry)
+    script = "tar xf x.tar && echo done; id -u; id -un; id -gn; echo $USER $LOGNAME; stat -c %U unpacked"
+    done, uid, *names = run(daemon, work, script).split()
+    expected = "agent" if os.geteuid() == 0 else names[0]
+    assert (done, names) == ("done", [expected, names[1], expected, expected, expected])
+    assert int(uid) == (os.geteuid() or 1000)
+    assert (work / "unpacked").stat().st_uid == os.geteuid()
+    assert daemon.ctl("exec", "anna", "--", "id", "-un").out.strip() == expected
 
 
 def test_it_can_work_in_its_workspace_and_its_own_tmp(daemon):
