@@ -52,6 +52,7 @@ GIVEN = [
     ('[sandbox]\nfiltered = "proxy"', "sandbox", "filtered", "proxy"),
     ("[sandbox]\nshared_networks = false", "sandbox", "shared_networks", False),
     ("[sandbox]\nmemory_dir_bytes = 1048576", "sandbox", "memory_dir_bytes", 1 << 20),
+    ("[sandbox]\nprocess_memory = false", "sandbox", "process_memory", False),
     ("[sandbox]\nopen_files = 256", "sandbox", "open_files", 256),
     ("[sandbox]\nprocesses = 64", "sandbox", "processes", 64),
     ("[sandbox]\nmemory = 1048576", "sandbox", "memory", 1048576),
