@@ -33,7 +33,19 @@ MAX_BATCH = 64
 """How many messages a batch may have, since the daemon holds its answers until all are there."""
 
 TOOLS = [
-    types.Tool(name=tools.name_of(tool), description=tools.description_of(tool), input_schema=tools.schema_of(tool))
+    types.Tool(
+        name=tools.name_of(tool),
+        title=tool.title,
+        description=tools.description_of(tool),
+        input_schema=tools.schema_of(tool),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.hints.reads_only,
+            destructive_hint=tool.hints.destroys,
+            idempotent_hint=tool.hints.repeats_harmlessly,
+            open_world_hint=tool.hints.reaches_out,
+        ),
+    )
     for tool in tools.TOOLS
 ]
 
