@@ -1,12 +1,17 @@
-"""The companion: carries MCP messages between cursor-agent's stdio and the agent socket; it understands none of them.
+"""The companion: carries MCP messages between cursor-agent's stdio and the agent socket; it knows requests from answers.
 
 It runs inside the sandbox, once per turn, as `python3 -I -S relay.py`, so it may import only what costs nothing and needs
 nothing installed. When the daemon restarts it connects again, repeats the handshake and what wasn't answered, with the
 same ids; when the daemon stays away it answers each request with an MCP error that says so.
+
+A line that holds no message is answered here, and a batch is taken apart: the daemon gets its messages one by one, the
+client gets their answers as one array. `read` is also how `mcp_server.host` reads, for clients that use the socket
+themselves. The rules are JSON-RPC 2.0's (https://www.jsonrpc.org/specification, sections 4 to 6).
 """
 
 from __future__ import annotations
 
+import _json
 import _socket
 import posix
 import select
@@ -19,11 +24,75 @@ MAX_LINE = 4 * 1024 * 1024
 """What the daemon takes; a longer request is answered here, because saying it again and again would never help."""
 GOODBYE_SECONDS = 1.5
 """How long answers may still come after the client has closed its side; cursor-agent waits 2 s before it signals."""
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
 _MAX_HELD = 32 * 1024 * 1024
 _CHUNK = 65536
 _SERVER_GONE = -32000
-_QUOTE = 0x22
-_BACKSLASH = 0x5C
+_SPACE = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+
+
+class Message:
+    """One message of a line.
+
+    Args:
+        text: its JSON; empty when it is none.
+        body: the same as Python has it; empty when it is no object.
+        key: the id that its answer has, as JSON; None: it is not to be answered.
+        refusal: the code and the sentence of the error that answers it, if it is no message at all.
+    """
+
+    __slots__ = ("body", "key", "place", "refusal", "text")
+
+    def __init__(
+        self, text: bytes, body: dict[str, object], key: bytes | None, refusal: tuple[int, str] | None = None
+    ) -> None:
+        self.text = text
+        self.body = body
+        self.key = key
+        self.refusal = refusal
+        self.place = -1
+
+
+class Reply:
+    """What answers one line: a message, or for a batch an array, once all of it is there.
+
+    Args:
+        messages: the line's. Those to be answered get their places in the reply.
+        is_batch: whether the line is an array.
+    """
+
+    def __init__(self, messages: list[Message], *, is_batch: bool) -> None:
+        self._is_batch = is_batch
+        self._parts: list[bytes] = []
+        for message in messages:
+            if message.key is not None:
+                message.place = len(self._parts)
+                self._parts.append(b"")
+        self._missing = len(self._parts)
+
+    def put(self, message: Message, answer: bytes) -> bytes:
+        """Put in a message's answer.
+
+        Returns:
+            The line to send, empty while other answers are missing.
+        """
+        self._parts[message.place] = answer
+        self._missing -= 1
+        if self._missing:
+            return b""
+        return (b"[%b]" % b",".join(self._parts) if self._is_batch else answer) + b"\n"
+
+
+class _Asked:
+    """A request that waits for its answer."""
+
+    __slots__ = ("message", "reply")
+
+    def __init__(self, message: Message, reply: Reply) -> None:
+        self.message = message
+        self.reply = reply
 
 
 class Relay:
@@ -38,8 +107,8 @@ class Relay:
         self.server: _socket.socket | None = None
         self.from_client = b""
         self.from_server = b""
-        self.handshake: list[tuple[bytes | None, bytes]] = []
-        self.unanswered: dict[bytes, bytes] = {}
+        self.handshake: list[Message] = []
+        self.unanswered: list[_Asked] = []
         self.answered_before: set[bytes] = set()
         self.away_since: float | None = None
         self.leave_at: float | None = None
@@ -61,6 +130,7 @@ class Relay:
             if self.server is None:
                 self.connect()
                 self.give_up_if_away()
+        self.give_up("no answer came before the client closed its side")
 
     def patience(self) -> float | None:
         """Say how long to wait for something to be readable: not for ever when the daemon or the client is away."""
@@ -82,38 +152,50 @@ class Relay:
         self.from_server = b""
         self.away_since = None
         # The client has had the answers to these, so their second answers are for nobody.
-        repeated = [(key, line) for key, line in self.handshake if key is None or key not in self.unanswered]
-        self.answered_before = {key for key, _ in repeated if key is not None}
+        waiting = [asked.message for asked in self.unanswered]
+        repeated = [message for message in self.handshake if message not in waiting]
+        self.answered_before = {message.key for message in repeated if message.key is not None}
         hello = b'{"substrat":"companion","version":1,"relay":"' + self.name.encode() + b'"}\n'
-        self.to_server(hello + b"".join(line for _, line in repeated) + b"".join(self.unanswered.values()))
+        self.to_server(hello + b"".join(message.text + b"\n" for message in (*repeated, *waiting)))
 
     def read_client(self) -> None:
         """Pass on what the client wrote."""
         data = posix.read(0, _CHUNK)
-        if not data:
-            self.leave_at = time.monotonic() + GOODBYE_SECONDS
-            return
         lines = (self.from_client + data).split(b"\n")
-        self.from_client = lines.pop()
-        if len(self.from_client) > _MAX_HELD:
-            raise SystemExit("substrat-mcp-server: a message is longer than 32 MiB")
+        if data:
+            self.from_client = lines.pop()
+            if len(self.from_client) > _MAX_HELD:
+                raise SystemExit("substrat-mcp-server: a message is longer than 32 MiB")
+        else:
+            self.leave_at = time.monotonic() + GOODBYE_SECONDS
         for line in lines:
-            if line.strip():
-                self.take_client_line(line + b"\n")
+            self.take_client_line(line)
 
     def take_client_line(self, line: bytes) -> None:
-        """Remember what must be said again after a reconnection, and pass the line on."""
-        method = member(line, b'"method"')
-        key = member(line, b'"id"') if method is not None else None
-        if len(line) > MAX_LINE:
-            if key is not None:
-                answer_error(key, b"this call is longer than 4 MiB: put the text into a file and send its name")
-            return
-        if method in {b'"initialize"', b'"notifications/initialized"'}:
-            self.handshake.append((key, line))
-        if key is not None:
-            self.unanswered[key] = line
-        self.to_server(line)
+        """Answer what is no message, remember what must be said again after a reconnection, and pass messages on."""
+        messages, reply = read(line)
+        for message in messages:
+            if message.refusal is not None:
+                self.settle(_Asked(message, reply), *message.refusal)
+            elif len(message.text) > MAX_LINE:
+                words = "this call is longer than 4 MiB: put the text into a file and send its name"
+                self.settle(_Asked(message, reply), _SERVER_GONE, words)
+            else:
+                self.pass_on(message, reply)
+
+    def pass_on(self, message: Message, reply: Reply) -> None:
+        """Send a message to the daemon, now or when it is there."""
+        method = message.body.get("method")
+        if method == ("initialize" if message.key is not None else "notifications/initialized"):
+            self.handshake.append(message)
+        if message.key is not None:
+            self.unanswered.append(_Asked(message, reply))
+        self.to_server(message.text + b"\n")
+
+    def settle(self, asked: _Asked, code: int, words: str) -> None:
+        """Answer a message with an error, if it is to be answered."""
+        if asked.message.key is not None:
+            write_all(asked.reply.put(asked.message, error(asked.message.key, code, words)))
 
     def to_server(self, data: bytes) -> None:
         """Write to the daemon if it is there."""
@@ -136,13 +218,20 @@ class Relay:
         lines = (self.from_server + data).split(b"\n")
         self.from_server = lines.pop()
         for line in lines:
-            key = member(line, b'"id"') if member(line, b'"method"') is None else None
-            if key is not None and key in self.answered_before:
-                self.answered_before.discard(key)
-                continue
-            if key is not None:
-                self.unanswered.pop(key, None)
+            self.take_server_line(line)
+
+    def take_server_line(self, line: bytes) -> None:
+        """Pass a line on; an answer that belongs to a batch waits for the others."""
+        key = answered_key(line)
+        if key is not None and key in self.answered_before:
+            self.answered_before.discard(key)
+            return
+        asked = next((asked for asked in self.unanswered if asked.message.key == key), None)
+        if asked is None:
             write_all(line + b"\n")
+            return
+        self.unanswered.remove(asked)
+        write_all(asked.reply.put(asked.message, line))
 
     def lose_server(self) -> None:
         """Note that the daemon is away."""
@@ -155,74 +244,159 @@ class Relay:
         """Answer what waits with an error when the daemon has been away for too long."""
         if self.away_since is None or time.monotonic() - self.away_since < RETRY_SECONDS:
             return
-        text = b"substratd is not running, so this tool can't answer; go on without it and try again later"
-        for key in list(self.unanswered):
-            del self.unanswered[key]
-            answer_error(key, text)
+        self.give_up("substratd is not running, so this tool can't answer; go on without it and try again later")
+
+    def give_up(self, words: str) -> None:
+        """Answer what waits with an error."""
+        given_up, self.unanswered = self.unanswered, []
+        for asked in given_up:
+            self.settle(asked, _SERVER_GONE, words)
 
 
-def member(line: bytes, name: bytes) -> bytes | None:
-    """Return the value of a message's top-level member as its JSON text, up to its end or the line's.
+def read(line: bytes) -> tuple[list[Message], Reply]:
+    """Read a line: the messages in it, and the reply that waits for their answers.
 
-    Args:
-        line: one JSON object.
-        name: the member's name, with its quotes. The message is read only as far as that needs.
+    Each of the messages is a request (it has a `key`), a notification or an answer (it has none), or it has a `refusal`. A
+    byte order mark is left out, an empty line has no messages.
     """
-    depth = 0
-    at = 0
-    while at < len(line):
-        char = line[at]
-        if char == _QUOTE:
-            end = string_end(line, at)
-            if depth == 1 and line[at:end] == name:
-                colon = after_space(line, end)
-                if line[colon : colon + 1] == b":":
-                    return scalar(line, after_space(line, colon + 1))
-            at = end
-            continue
-        if char in b"{[":
-            depth += 1
-        elif char in b"}]":
-            depth -= 1
-        at += 1
-    return None
+    line = line.removeprefix(_BOM).strip(_SPACE)
+    if not line:
+        return [], Reply([], is_batch=False)
+    try:
+        text = line.decode()
+        if text[0] != "[":
+            messages, is_batch = [_message(line, _parsed(text))], False
+        else:
+            messages, is_batch = [_message(part.encode(), body) for part, body in _elements(text)], True
+            if not messages:
+                messages, is_batch = [_refused(INVALID_REQUEST, "an empty batch holds no message")], False
+    except StopIteration as place:
+        messages, is_batch = [_refused(PARSE_ERROR, f"the line is no JSON: there is no value at character {place}")], False
+    except RecursionError:
+        messages, is_batch = [_refused(PARSE_ERROR, "the line can't be read: it is nested too deeply")], False
+    except ValueError as problem:
+        messages, is_batch = [_refused(PARSE_ERROR, f"the line is no JSON: {problem}")], False
+    return messages, Reply(messages, is_batch=is_batch)
 
 
-def after_space(line: bytes, at: int) -> int:
-    """Return the offset of what follows an offset and is no white space."""
-    while at < len(line) and line[at] in b" \t\r\n":
+def _parsed(text: str) -> object:
+    value, end = _scan(text, 0)
+    if end != len(text):
+        raise ValueError(f"more follows after character {end}")
+    return value
+
+
+def _elements(text: str) -> list[tuple[str, object]]:
+    """Return an array's elements, each as its JSON and as Python has it."""
+    found: list[tuple[str, object]] = []
+    at = _after_space(text, 1)
+    if text[at : at + 1] != "]":
+        while True:
+            value, end = _scan(text, at)
+            found.append((text[at:end], value))
+            at = _after_space(text, end)
+            if text[at : at + 1] != ",":
+                break
+            at = _after_space(text, at + 1)
+    if text[at:] != "]":
+        raise ValueError(f"the array doesn't end at character {at}")
+    return found
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at : at + 1] in {" ", "\t", "\r", "\n"}:
         at += 1
     return at
 
 
-def scalar(line: bytes, at: int) -> bytes | None:
-    """Return the string or number that stands at an offset; None for `null`."""
-    if line[at : at + 1] == b'"':
-        return line[at : string_end(line, at)]
-    end = at
-    while end < len(line) and line[end] not in b",} \t\r\n":
-        end += 1
-    return None if line[at:end] == b"null" else line[at:end]
+def _message(text: bytes, body: object) -> Message:
+    if not isinstance(body, dict):
+        return _refused(INVALID_REQUEST, "a message must be an object")
+    key = id_text(body.get("id"))
+    if "method" in body:
+        if "id" not in body:
+            if is_well_formed(body):
+                return Message(text, body, None)
+            return _refused(INVALID_REQUEST, "a notification needs a method, jsonrpc 2.0, and an object if it has params")
+        if key is None:
+            return _refused(INVALID_REQUEST, "a request's id must be a string or a number")
+        return Message(text, body, key)
+    if "result" in body or "error" in body:
+        return Message(text, body, None)
+    return _refused(INVALID_REQUEST, "the message has no method", key)
 
 
-def string_end(line: bytes, at: int) -> int:
-    """Return the offset after the JSON string that begins at an offset."""
-    end = at
-    while True:
-        end = line.find(b'"', end + 1)
-        if end < 0:
-            return len(line)
-        slashes = end - 1
-        while line[slashes] == _BACKSLASH:
-            slashes -= 1
-        if (end - slashes) % 2:
-            return end + 1
+def _refused(code: int, words: str, key: bytes | None = None) -> Message:
+    return Message(b"", {}, b"null" if key is None else key, (code, words))
 
 
-def answer_error(key: bytes, text: bytes) -> None:
-    """Answer a request with an error of our own."""
-    error = b'"error":{"code":%d,"message":"%b"}' % (_SERVER_GONE, text)
-    write_all(b'{"jsonrpc":"2.0","id":%b,%b}\n' % (key, error))
+def is_well_formed(body: dict[str, object]) -> bool:
+    """Say whether a request or a notification has what JSON-RPC asks for, apart from its id."""
+    params = body.get("params")
+    return (
+        body.get("jsonrpc") == "2.0"
+        and isinstance(body.get("method"), str)
+        and (params is None or isinstance(params, dict | list))
+    )
+
+
+def id_text(value: object) -> bytes | None:
+    """Return an id as JSON; None if the value can't be one."""
+    if isinstance(value, str):
+        return _json.encode_basestring_ascii(value).encode()
+    if isinstance(value, bool) or not isinstance(value, int | float) or value in {float("inf"), float("-inf")}:
+        return None
+    return repr(value).encode()
+
+
+def answered_key(line: bytes) -> bytes | None:
+    """Return the id that a line of the daemon's answers; None if it is no answer."""
+    messages, _ = read(line)
+    if len(messages) != 1 or "method" in messages[0].body:
+        return None
+    return id_text(messages[0].body.get("id"))
+
+
+def error(key: bytes, code: int, words: str) -> bytes:
+    """Return an error as a message.
+
+    Args:
+        key: the id it answers, as JSON.
+        code: the error's number.
+        words: one sentence.
+    """
+    text = _json.encode_basestring_ascii(words).encode()
+    return b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b}}' % (key, code, text)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _scan(text: str, at: int) -> tuple[object, int]:
+    """Read the value that begins at a character; returns it, and where it ends."""
+    try:
+        return _scanner(text, at)
+    except SystemError:
+        # Before Python 3.12 the scanner looks its exception up among the imported modules, and fails so if it isn't there.
+        import json.decoder  # noqa: F401
+
+        return _scanner(text, at)
+
+
+class _Options:
+    """How JSON is read: by the standard library's own scanner, whose Python half takes too long to import."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    array_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = staticmethod(_refuse_constant)
+
+
+_scanner = _json.make_scanner(_Options)  # type: ignore[arg-type]
 
 
 def write_all(data: bytes) -> None:

@@ -7,10 +7,16 @@ __version__ = "0.1.0"
 __all__ = ["Client", "__version__"]
 
 
-def __getattr__(name: str) -> object:
-    """Import `Client` (which needs Trio) only when somebody asks for it."""
-    if name == "Client":
-        from substrat.client import Client
+TYPE_CHECKING = False  # checkers take this name for true, and importing `typing` for it would cost
 
-        return Client
-    raise AttributeError(f"module 'substrat' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from substrat.client import Client as Client
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import `Client` (which needs Trio) only when somebody asks for it."""
+        if name == "Client":
+            from substrat.client import Client
+
+            return Client
+        raise AttributeError(f"module 'substrat' has no attribute {name!r}")

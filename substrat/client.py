@@ -22,6 +22,20 @@ from substrat.wire import framing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+    from substrat.wire.objects import (
+        Agent,
+        AgentAfterTurn,
+        Event,
+        InboxItem,
+        Session,
+        SessionMessage,
+        ShownAgent,
+        SpawnedAgent,
+        Status,
+        Turn,
+        Usage,
+    )
+
 Object = dict[str, object]
 
 _LONGEST_ANSWER = 16 * framing.MAX_LINE
@@ -57,13 +71,13 @@ class Events:
         """Where to subscribe again after a loss: the cursor of the last event that was received."""
         return self._cursor
 
-    def __aiter__(self) -> AsyncIterator[Object]:
+    def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
-    async def __anext__(self) -> Object:
+    async def __anext__(self) -> Event:
         return await self.receive()
 
-    async def receive(self) -> Object:
+    async def receive(self) -> Event:
         """Wait for the next event object. Cancelling it loses nothing.
 
         Raises:
@@ -73,8 +87,8 @@ class Events:
             message = _decoded(await self._next_line())
             try:
                 if message.get("method") == "event":
-                    event = cast("Object", cast("Object", message["params"])["event"])
-                    self._cursor = cast("int", event["cursor"])
+                    event = cast("Event", cast("Object", message["params"])["event"])
+                    self._cursor = event["cursor"]
                     return event
             except (KeyError, TypeError, AttributeError) as problem:
                 raise _foreign(problem) from None
@@ -228,7 +242,7 @@ class Client:
         session: str | None = None,
         env: Mapping[str, str] | None = None,
         ssh_agent: str | None = None,
-    ) -> Object:
+    ) -> SpawnedAgent:
         """Create an agent; with a prompt its first turn starts, with a session it takes that chat over.
 
         Returns:
@@ -240,19 +254,19 @@ class Client:
             bind_ro=read, prompt=prompt, session=session, ssh_agent=ssh_agent,
             env=[f"{key}={value}" for key, value in env.items()] if env is not None else None,
         )  # fmt: skip
-        return cast("Object", found)
+        return cast("SpawnedAgent", found)
 
     async def send(self, agent: str, prompt: str) -> int:
         """Queue a prompt. Returns the inbox item's number, for `wait_message`."""
         return cast("int", cast("Object", await self.call("agent.send", agent=agent, prompt=prompt))["message"])
 
-    async def agents(self) -> list[Object]:
+    async def agents(self) -> list[Agent]:
         """Return all agent objects, oldest first."""
-        return cast("list[Object]", await self.call("agent.list"))
+        return cast("list[Agent]", await self.call("agent.list"))
 
-    async def show(self, agent: str) -> Object:
+    async def show(self, agent: str) -> ShownAgent:
         """Return one agent object."""
-        return cast("Object", await self.call("agent.show", agent=agent))
+        return cast("ShownAgent", await self.call("agent.show", agent=agent))
 
     async def wait(
         self,
@@ -260,7 +274,7 @@ class Client:
         until: Sequence[str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
         reconnect: float = 0.0,
-    ) -> list[Object]:
+    ) -> list[Agent]:
         """Wait until each agent is in one of the states (default: neither queued nor running).
 
         Args:
@@ -276,7 +290,7 @@ class Client:
             DaemonNotRunning: the daemon went away and didn't come back in time.
         """
         params: Object = {"agents": list(agents), "until": list(until) if until is not None else None}
-        return cast("list[Object]", await self._wait("agent.wait", params, timeout, reconnect))
+        return cast("list[Agent]", await self._wait("agent.wait", params, timeout, reconnect))
 
     async def wait_message(
         self,
@@ -284,7 +298,7 @@ class Client:
         message: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
         reconnect: float = 0.0,
-    ) -> Object:
+    ) -> AgentAfterTurn:
         """Wait until the turn that carries an inbox item (default: the newest prompt) has ended.
 
         `timeout`, `reconnect` and what is raised are those of `wait`.
@@ -293,7 +307,7 @@ class Client:
             The agent object, whose `turn` is that turn.
         """
         params: Object = {"agent": agent, "message": message}
-        return cast("Object", await self._wait("agent.wait_message", params, timeout, reconnect))
+        return cast("AgentAfterTurn", await self._wait("agent.wait_message", params, timeout, reconnect))
 
     async def _wait(self, method: str, params: Object, seconds: float | None, reconnect: float) -> object:
         began = trio.current_time()
@@ -312,63 +326,64 @@ class Client:
                     continue  # it has gone away once more
         raise errors.WaitTimedOut(f"the daemon at {self._path} has not answered within {seconds:g} s")
 
-    async def inbox(self) -> list[Object]:
+    async def inbox(self) -> list[InboxItem]:
         """Everything that waits for the operator, oldest first, with whole texts: `id, from, time, text, kind`.
 
         What is answered or dismissed meanwhile is left out.
         """
-        found: list[Object] = []
+        found: list[InboxItem] = []
         page: Object = {"after": 0, "more": True}
         while page["more"]:
             page = cast("Object", await self.call("inbox.list", after=page["after"]))
             for item in cast("list[Object]", page["items"]):
                 with suppress(errors.NotFound, errors.Refused):
                     cut = item.pop("cut")
-                    found.append(cast("Object", await self.call("inbox.show", id=item["id"])) if cut else item)
+                    whole = await self.call("inbox.show", id=item["id"]) if cut else item
+                    found.append(cast("InboxItem", whole))
         return found
 
-    async def suspend(self, agent: str) -> Object:
+    async def suspend(self, agent: str) -> Agent:
         """Stop the turn and keep the session; returns when the process is gone."""
-        return cast("Object", await self.call("agent.suspend", agent=agent))
+        return cast("Agent", await self.call("agent.suspend", agent=agent))
 
     async def resume(self, agent: str, prompt: str | None = None) -> int | None:
         """Go on where it stopped. Returns the inbox item's number, None when nothing was left to do."""
         answer = cast("Object", await self.call("agent.resume", agent=agent, prompt=prompt))
         return cast("int | None", answer["message"])
 
-    async def interrupt(self, agent: str) -> Object:
+    async def interrupt(self, agent: str) -> Agent:
         """Stop the turn."""
-        return cast("Object", await self.call("agent.interrupt", agent=agent))
+        return cast("Agent", await self.call("agent.interrupt", agent=agent))
 
-    async def end(self, agent: str) -> Object:
+    async def end(self, agent: str) -> Agent:
         """Finish the agent for good."""
-        return cast("Object", await self.call("agent.end", agent=agent))
+        return cast("Agent", await self.call("agent.end", agent=agent))
 
     async def rm(self, agent: str) -> None:
         """Forget an agent that isn't running."""
         await self.call("agent.rm", agent=agent)
 
-    async def turns(self, agent: str, after: int = 0) -> list[Object]:
+    async def turns(self, agent: str, after: int = 0) -> list[Turn]:
         """Return a page of an agent's turn objects after a number; an empty page is the end."""
-        return cast("list[Object]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
+        return cast("list[Turn]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
 
-    async def usage(self, agent: str) -> Object:
+    async def usage(self, agent: str) -> Usage:
         """Return what an agent's turns used, and those of its family."""
-        return cast("Object", await self.call("agent.usage", agent=agent))
+        return cast("Usage", await self.call("agent.usage", agent=agent))
 
-    async def sessions(self, workspace: str) -> list[Object]:
+    async def sessions(self, workspace: str) -> list[Session]:
         """Return the chats of a workspace, newest first."""
-        return cast("list[Object]", await self.call("session.list", workspace=workspace))
+        return cast("list[Session]", await self.call("session.list", workspace=workspace))
 
-    async def read_session(self, workspace: str, session: str, after: int = 0) -> tuple[list[Object], int]:
+    async def read_session(self, workspace: str, session: str, after: int = 0) -> tuple[list[SessionMessage], int]:
         """Return a page of a chat's messages, and the number to read on after; an empty page is the end."""
         page = cast("Object", await self.call("session.read", workspace=workspace, session=session, after=after))
-        return cast("list[Object]", page["messages"]), cast("int", page["after"])
+        return cast("list[SessionMessage]", page["messages"]), cast("int", page["after"])
 
-    async def read_events(self, agent: str | None = None, since: int = 0) -> tuple[list[Object], int]:
+    async def read_events(self, agent: str | None = None, since: int = 0) -> tuple[list[Event], int]:
         """Return a page of events after a cursor, and the cursor to read on from; an empty page is the end."""
         page = cast("Object", await self.call("events.read", agent=agent, since=since))
-        return cast("list[Object]", page["events"]), cast("int", page["cursor"])
+        return cast("list[Event]", page["events"]), cast("int", page["cursor"])
 
     @asynccontextmanager
     async def events(self, agent: str | None = None, since: int | None = None) -> AsyncIterator[Events]:
@@ -385,9 +400,9 @@ class Client:
             await events.start(_given({"agent": agent, "since": since}))
             yield events
 
-    async def status(self) -> Object:
+    async def status(self) -> Status:
         """Return what the daemon says about itself."""
-        return cast("Object", await self.call("daemon.status"))
+        return cast("Status", await self.call("daemon.status"))
 
     async def shutdown(self, *, suspend: bool = False) -> None:
         """Stop the daemon; turns go on unless every agent is suspended first."""

@@ -22,7 +22,7 @@ SHARED = {"substrat.errors", "substrat.paths", "substrat.visible", "substrat.wir
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {
     "sandbox": {"sandbox"},
-    "mcp_server": {"mcp_server.tools", "mcp_server.host"},
+    "mcp_server": {"mcp_server.tools", "mcp_server.host", "mcp_server.relay"},
     "mcp_server.relay": set(),
     "substrat": {"substrat.client"},
     "substrat.__main__": {"substrat.daemon.main"},

@@ -2,8 +2,11 @@
 
 import configparser
 import io
+import re
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
@@ -49,6 +52,9 @@ def test_it_holds_every_module_and_no_test(wheel):
     }
     found = {name for name in wheel.namelist() if name.endswith(".py")}
     assert found == expected
+    assert {name for name in wheel.namelist() if name.endswith("py.typed")} == {
+        "substrat/py.typed", "mcp_server/py.typed", "sandbox/py.typed",
+    }  # fmt: skip
     assert "mcp_server/relay.py" in found
     assert not any("test" in name.lower() for name in wheel.namelist())
 
@@ -69,3 +75,69 @@ def test_nothing_built_is_in_it(wheel):
     for name in wheel.namelist():
         assert "__pycache__" not in name
         assert not name.endswith((".pyc", ".so", "~", ".orig"))
+
+
+# What checkers make of programs that use the wheel
+
+
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    """A Python that has the wheel, not the checkout, and everything else that the tests' has."""
+    directory = tmp_path_factory.mktemp("venv")
+    venv.create(directory, symlinks=True)
+    python = directory / "bin" / "python"
+    installing = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", wheel.filename]
+    subprocess.run(installing, check=True, capture_output=True)
+    (site,) = directory.glob("lib/python*/site-packages")
+    # `.pth` files in a directory that such a file adds are not read, so the checkout stays out.
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return python
+
+
+def mypy(python, *paths):
+    return [sys.executable, "-m", "mypy", "--strict", f"--python-executable={python}", "--cache-dir=/dev/null", *paths]
+
+
+def pyright(python, *paths):
+    return [sys.executable, "-m", "pyright", f"--pythonpath={python}", *paths]
+
+
+WRONG = """
+import substrat, trio
+
+
+async def main() -> None:
+    async with substrat.Client.connect() as client:
+        {}
+
+
+trio.run(main)
+"""
+MISTAKES = [
+    "(await client.wait_message(7))",
+    "(await client.show('a'))['turn']['outcome']",
+    "(await client.wait_message('a'))['turn']['nonsense']",
+    "await client.no_such_method()",
+    "substrat.no_such_name",
+]
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_the_readmes_examples_are_typed(checker, python, tmp_path):
+    if checker is pyright:
+        # The package fetches the program itself when it is first used.
+        probe = subprocess.run([*pyright(python), "--version"], capture_output=True, text=True, check=False, cwd=tmp_path)
+        if probe.returncode != 0:
+            pytest.skip(f"pyright can't be had here: {(probe.stderr or probe.stdout).strip().splitlines()[-1]}")
+    examples = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert examples
+    for number, example in enumerate(examples):
+        (tmp_path / f"right{number}.py").write_text(example)
+    for number, mistake in enumerate(MISTAKES):
+        (tmp_path / f"wrong{number}.py").write_text(WRONG.format(mistake))
+    rights, wrongs = (sorted(path.name for path in tmp_path.glob(f"{kind}*.py")) for kind in ("right", "wrong"))
+    done = subprocess.run(checker(python, *rights), capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The control: what they accept they have understood.
+    done = subprocess.run(checker(python, *wrongs), capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert set(re.findall(r"wrong\d+\.py(?=:\d+:.*error)", done.stdout)) == set(wrongs), done.stdout + done.stderr

@@ -43,6 +43,10 @@ _SUBJECTS: dict[str, tuple[str, ...]] = {
     "sendToAgent": ("agentId", "message"),
     "readAgentTranscript": ("agentId",),
 }
+_BACKGROUND = {
+    "SHELL_BACKGROUND_REASON_USER_REQUEST": "runs in the background",
+    "SHELL_BACKGROUND_REASON_TIMEOUT": "goes on in the background, its time is up",
+}
 _ANY_SUBJECT = ("command", "path", "pattern", "query", "url", "name", "title", "description", "toolName", "id")
 
 _WORDS = {
@@ -85,10 +89,15 @@ class Call(NamedTuple):
     took_ms: int | None
 
     @property
+    def is_background(self) -> bool:
+        """Whether it is a command that went on when the call was over; `exitCode` is 0 then, which means nothing."""
+        reason = self.outcome.get("backgroundReason")
+        return self.kind == "shell" and (self.outcome.get("isBackground") is True or reason in _BACKGROUND)
+
+    @property
     def exit_code(self) -> int | None:
-        """A command's exit code."""
-        code = self.outcome.get("exitCode")
-        return code if isinstance(code, int) and not isinstance(code, bool) else None
+        """A command's exit code; None while it runs."""
+        return None if self.is_background else _exit_code(self.outcome)
 
     @property
     def succeeded(self) -> bool:
@@ -131,6 +140,12 @@ def summary(call: Call) -> str:
 
 def verdict(call: Call) -> str:
     """Say how a call ended in a few words."""
+    if call.is_background:
+        words = _BACKGROUND.get(str(call.outcome.get("backgroundReason")), "runs in the background")
+        shell = _first(call.outcome, "shellId")
+        return f"{words} (shell {shell})" if shell else words
+    if call.kind == "await" and call.arm == "success" and (awaited := _awaited(call.outcome)):
+        return _one_line(awaited)
     if call.exit_code is not None and call.arm in {"success", "failure"}:
         aborted = " (aborted)" if call.outcome.get("aborted") is True else ""
         return f"exit {call.exit_code}{aborted}"
@@ -188,6 +203,27 @@ def ended_line(call: Call) -> str:
     return f"{summary(call)} → {verdict(call)}{took}"
 
 
+def _exit_code(outcome: Object) -> int | None:
+    code = outcome.get("exitCode")
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def _awaited(outcome: Object) -> str:
+    """Say what became of the task that was waited for: its state, the one member of the outcome, and its exit code."""
+    for state, told in outcome.items():
+        if isinstance(told, dict):
+            code, ran = _exit_code(told), whole(told.get("runtimeMs"))
+            words = "done" if state == "complete" else _words_of(state)
+            words = words if code is None else f"exit {code}"
+            return words + (f" after {ran / 1000:.1f} s" if ran is not None else "")
+    return ""
+
+
+def _words_of(name: str) -> str:
+    """Turn a name such as `stillRunning` into words."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
+
+
 def _kind(body: Object) -> tuple[str, Object]:
     call = body.get("tool_call")
     if isinstance(call, dict):
@@ -204,7 +240,9 @@ def _arm(result: object) -> tuple[str, Object]:
     arms = [arm for arm in result if arm in _WORDS] or [arm for arm, value in result.items() if isinstance(value, dict)]
     arm = next(iter(arms or result), "")
     value = result.get(arm)
-    return str(arm), value if isinstance(value, dict) else {}
+    outcome = value if isinstance(value, dict) else {}
+    # The flag of a command in the background stands beside the alternative.
+    return str(arm), {**outcome, "isBackground": True} if result.get("isBackground") is True else outcome
 
 
 def _took(body: Object, outcome: Object) -> int | None:

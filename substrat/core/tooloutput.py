@@ -48,6 +48,10 @@ def _text(call: Call) -> str:
             return _string(found, "diffString", "message")
         case "glob":
             return _lines(found.get("files"))
+        case "grep" if isinstance(results := found.get("workspaceResults"), dict):
+            return _grep(results)
+        case "await" if call.arm == "success":
+            return _awaited(found)
         case "mcp" | "getMcpTools":
             return _blocks(found.get("content"))
         case "task":
@@ -70,6 +74,53 @@ def _shell(found: Object) -> str:
         return "\n".join(part for part in (head, between, _string(found, "outputTail")) if part)
     parts = (_string(found, "stdout").rstrip("\n"), _string(found, "stderr"))
     return "\n".join(part for part in parts if part)
+
+
+def _grep(results: Object) -> str:
+    """Say what was found in each directory: lines as `FILE:NUMBER: TEXT`, files, or `FILE: COUNT`.
+
+    As recorded from builds of 2026, by directory: `{"content": {"matches": [{"file", "matches": [{"lineNumber",
+    "content"}]}]}}`, `{"files": {"files"}}` or `{"count": {"counts": [{"file", "count"}]}}`, each with `clientTruncated`
+    and `ripgrepTruncated`.
+    """
+    parts = []
+    for directory, result in results.items():
+        lines = []
+        for found in result.values() if isinstance(result, dict) else ():
+            if isinstance(found, dict):
+                lines += [line for key in ("matches", "files", "counts") for line in _found(found.get(key))]
+                if found.get("clientTruncated") is True or found.get("ripgrepTruncated") is True:
+                    lines.append("… [there is more]")
+        head = [f"{directory}:"] if len(results) > 1 and lines else []
+        parts += [*head, *lines]
+    return "\n".join(parts) or "nothing found"
+
+
+def _found(items: object) -> list[str]:
+    lines = []
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict):
+            file, matches = item.get("file", ""), item.get("matches")
+            if isinstance(matches, list):
+                lines += [_match(file, match) for match in matches if isinstance(match, dict)]
+            else:
+                lines.append(f"{file}: {item.get('count', '')}" if "count" in item else _match(file, item))
+        else:
+            lines.append(str(item))
+    return lines
+
+
+def _match(file: object, match: Object) -> str:
+    text = _string(match, "content", "line").rstrip("\n")
+    number = match.get("lineNumber")
+    return f"{file}:{number}: {text}" if number is not None else f"{file}: {text}"
+
+
+def _awaited(found: Object) -> str:
+    """Say where the output of the task is that was waited for."""
+    told = next((value for value in found.values() if isinstance(value, dict)), {})
+    path, length = _string(told, "outputFilePath"), told.get("outputLength")
+    return f"its output is in {path}{f', {length} long' if length is not None else ''}" if path else ""
 
 
 def _string(found: Object, *keys: str) -> str:

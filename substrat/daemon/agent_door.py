@@ -14,16 +14,17 @@ import structlog
 import trio
 
 from substrat import __version__
-from substrat.daemon import sockets
+from substrat.daemon import descriptors, sockets
 from substrat.daemon.pace import Pace
-from substrat.daemon.turn import stored
-from substrat.errors import MessageTooLarge, StateUnusable
+from substrat.daemon.turn import disk_is_full, stored
+from substrat.errors import DescriptorsUsedUp, MessageTooLarge, StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import ModuleType
 
     from substrat.daemon.points import Points
+    from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.agent_door")
 
@@ -40,14 +41,15 @@ class AgentDoor:
 
     Args:
         points: where the daemon may be told to die.
-        call: performs a tool call: agent id, turn id, tool, arguments, the call's identity (None: it has none).
+        call: performs a tool call: agent id, turn id (None: a command of the operator's calls), tool, arguments, the call's
+            identity (None: it has none).
         called: notes that a turn's companion has been called for the first time.
     """
 
     def __init__(
         self,
         points: Points,
-        call: Callable[[str, str, str, dict[str, Any] | None, str | None], tuple[str, bool]],
+        call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], tuple[str, bool]],
         called: Callable[[str], None],
     ) -> None:
         self._points = points
@@ -57,13 +59,13 @@ class AgentDoor:
         self._importing = trio.Lock()
 
     async def serve(
-        self, agent: str, turn: str, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, agent: str, turn: str | None, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Listen on an agent's socket until cancelled, then remove it.
 
         Args:
             agent: whose it is.
-            turn: the turn that is running.
+            turn: the turn that is running; None: a command of the operator's in the agent's sandbox.
             path: where the socket is.
             task_status: told when it listens.
 
@@ -96,7 +98,7 @@ class AgentDoor:
             self._points.after("agent socket removed")
 
     async def _serve_one(
-        self, agent: str, turn: str, pace: Pace, stream: trio.SocketStream, greeted: Callable[[], None]
+        self, agent: str, turn: str | None, pace: Pace, stream: trio.SocketStream, greeted: Callable[[], None]
     ) -> None:
         lines = sockets.lines(stream, MAX_LINE)
         first = await anext(lines, None)
@@ -113,14 +115,15 @@ class AgentDoor:
 
         try:
             messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
-            await host.serve(__version__, messages, stream.send_all, call)
+            await host.serve(__version__, messages, stream.send_all, call, pace.wait)
         except* (MessageTooLarge, trio.BrokenResourceError) as group:
             log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
 
-    async def _noting(self, turn: str, pace: Pace, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _noting(self, turn: str | None, pace: Pace, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
         async for message in messages:
-            await stored(lambda: self._called(turn))
+            if turn is not None:
+                await stored(partial(self._called, turn))
             yield message
             break
         async for message in messages:
@@ -133,6 +136,23 @@ class AgentDoor:
             if self._host is None:
                 self._host = await trio.to_thread.run_sync(_import_host)
         return self._host
+
+
+def refusal(path: str, problem: OSError | StateUnusable) -> SubstratError:
+    """Say why an agent's socket can't be made, and what to do.
+
+    Args:
+        path: where it should be.
+        problem: what `AgentDoor.serve` raised.
+    """
+    if isinstance(problem, StateUnusable):
+        return problem
+    if descriptors.is_short(problem):
+        return DescriptorsUsedUp(descriptors.sentence(problem))
+    said = f"the agent's socket {path} can't be made: {problem.strerror}"
+    if disk_is_full(problem):
+        return StorageFailed(f"{said}; make room")
+    return StateUnusable(f"{said}; move away what is in the place of its directory")
 
 
 def _import_host() -> ModuleType:

@@ -122,7 +122,9 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 sessions, agent_door.serve, now, disk_watch.wake,
             )  # fmt: skip
             chats = Chats(user.home, furnisher.find_bubblewrap, sessions.own_chats, furnisher.covers.paths)
-            visits = Visits(registry, furnisher, groups, networks, places, watcher, sweeper, protection, findings)
+            visits = Visits(
+                registry, furnisher, groups, networks, places, watcher, sweeper, protection, findings, agent_door.serve
+            )
             door = OperatorDoor(
                 supervisor, runner, furnisher, groups, places, chats, sessions, questions, Allowances(registry, networks),
                 visits, findings, nursery.cancel_scope.cancel,

@@ -82,16 +82,15 @@ class Places(NamedTuple):
         return AgentPlace(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
 
     def visit(self, agent_id: str, visit: str) -> tuple[AgentPlace, TurnPlace]:
-        """Return the directories of a command in an agent's sandbox: the agent's own, but for what is generated anew."""
+        """Return the directories of a command in an agent's sandbox: the agent's own, but for what is made anew."""
         root = os.path.join(self.visits, visit)
-        return self.agent(agent_id)._replace(made=root), TurnPlace(root)
+        own = self.agent(agent_id)._replace(made=root, door=os.path.join(self.visit_doors, visit))
+        return own, TurnPlace(root)
 
-    def remove_sockets_of(self, visit: str) -> None:
-        """Remove what a command of a daemon that was killed had in its agent's directory of sockets."""
-        with suppress(FileNotFoundError):
-            for agent_id in os.listdir(os.path.join(self.runtime, "agents")):
-                with suppress(OSError):  # something else may be in the place of an agent's directory
-                    os.unlink(self.visit(agent_id, visit)[0].network_socket)
+    @property
+    def visit_doors(self) -> str:
+        """Where the operator's commands in agents' sandboxes have their sockets, while they run."""
+        return os.path.join(self.runtime, "visits")
 
 
 class TurnPlace(NamedTuple):
@@ -345,7 +344,7 @@ class AgentPlace(NamedTuple):
 
     Args:
         root: `<state>/agents/<uuid>`.
-        door: `<runtime>/agents/<uuid>`, the directory of its socket.
+        door: `<runtime>/agents/<uuid>`, the directory of its sockets; a command's own is `<runtime>/visits/<number>`.
         made: where the files are that `prepare` generates; empty: in `root`, which a running turn may be looking at.
     """
 
@@ -415,7 +414,7 @@ class AgentPlace(NamedTuple):
     @property
     def network_socket(self) -> str:
         """Where the proxy form of a `filtered` network is served: a turn's, or that of a command beside it."""
-        return os.path.join(self.door, f"network-{os.path.basename(self.made)}.sock" if self.made else "network.sock")
+        return os.path.join(self.door, "network.sock")
 
     @property
     def network_socket_in_sandbox(self) -> str:
@@ -524,7 +523,7 @@ class AgentPlace(NamedTuple):
         )
 
     def remove_door(self) -> None:
-        """Delete the agent's socket and its directory."""
+        """Delete the sockets and their directory."""
         shutil.rmtree(self.door, ignore_errors=True)
 
 

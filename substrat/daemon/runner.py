@@ -19,7 +19,7 @@ from substrat.core import answers, cgroups, cursor, failures, overlap, upstream
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.daemon import copies, damage, descriptors, guard, process, sessions, workspace
+from substrat.daemon import agent_door, copies, damage, descriptors, guard, process, sessions, workspace
 from substrat.daemon.cgroups import group_of
 from substrat.daemon.furnisher import writable
 from substrat.daemon.gate import PAUSE
@@ -342,10 +342,8 @@ class TurnRunner:
         try:
             await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
         except (OSError, StateUnusable) as problem:
-            if isinstance(problem, OSError) and descriptors.is_short(problem):
-                return DescriptorsUsedUp(descriptors.sentence(problem))
-            refused = _no_door(place, problem)
-            if started is None:
+            refused = agent_door.refusal(place.socket, problem)
+            if started is None or isinstance(refused, DescriptorsUsedUp):
                 return refused
             log.warning(
                 "a turn goes on without its agent's socket", agent=agent.name, turn=turn.number, reason=refused.message
@@ -550,16 +548,6 @@ async def _patiently(read: Callable[[], bytes | None]) -> bytes | None:
                 raise
             log.error("waiting to read a turn's files", reason=descriptors.sentence(problem))  # noqa: TRY400
         await trio.sleep(_SHORTAGE_PAUSE)
-
-
-def _no_door(place: AgentPlace, problem: OSError | StateUnusable) -> SubstratError:
-    """Say why an agent's socket can't be made, and what to do."""
-    if isinstance(problem, StateUnusable):
-        return problem
-    said = f"the agent's socket {place.socket} can't be made: {problem.strerror}"
-    if disk_is_full(problem):
-        return StorageFailed(f"{said}; make room")
-    return StateUnusable(f"{said}; move away what is in the place of its directory")
 
 
 def _is_for_want_of_room(problem: SubstratError) -> bool:

@@ -14,7 +14,7 @@ from substrat.core.lifecycle import STATE_OF, Phase
 from substrat.core.prompts import sender, timestamp
 from substrat.core.records import OPERATOR
 from substrat.daemon.supervisor import Wish
-from substrat.errors import NotFound, SubstratError
+from substrat.errors import NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.records import Agent
@@ -43,13 +43,13 @@ class ToolCalls:
         self._questions = questions
 
     def perform(
-        self, agent: str, turn: str, name: str, arguments: dict[str, Any] | None, identity: str | None
+        self, agent: str, turn: str | None, name: str, arguments: dict[str, Any] | None, identity: str | None
     ) -> tuple[str, bool]:
         """Perform one call: its effect and its answer are committed together, a repeated one gets the same answer.
 
         Args:
             agent: the caller's id, from the socket.
-            turn: the caller's turn.
+            turn: the caller's turn; None: a command of the operator's calls; it ends with the daemon and repeats no call.
             name: the tool.
             arguments: what the model gave.
             identity: what a repeated call has in common with the first; None when the client can't say.
@@ -58,15 +58,16 @@ class ToolCalls:
             The answer's text, and whether it is an error.
         """
         store = self._supervisor.registry.store
+        repeatable = (agent, turn, identity) if turn is not None and identity is not None else None
         try:
-            if identity is not None and (known := store.answered_call(agent, turn, identity)) is not None:
+            if repeatable is not None and (known := store.answered_call(*repeatable)) is not None:
                 text, is_error = json.loads(known)
                 return text, is_error
             call = tools.parse(name, arguments)
             with self._supervisor.registry.change(f"tool called: {name}"):
-                text = self._do(self._supervisor.find(agent), call)
-                if identity is not None and not isinstance(call, _ONLY_READ):
-                    store.add_call(agent, turn, identity, json.dumps([text, False]))
+                text = self._do(self._caller(agent), call)
+                if repeatable is not None and not isinstance(call, _ONLY_READ):
+                    store.add_call(*repeatable, json.dumps([text, False]))
         except (SubstratError, tools.BadArguments) as problem:
             return str(problem), True
         except Exception:
@@ -74,6 +75,12 @@ class ToolCalls:
             log.exception("a tool broke", tool=name, agent=agent, error_id=error_id)
             return f"{name} failed inside Substrat; the operator finds it in the log as {error_id}", True
         return text, False
+
+    def _caller(self, agent_id: str) -> Agent:
+        caller = self._supervisor.find(agent_id)
+        if caller.phase == Phase.ENDED:  # a command of the operator's may go on after its agent's end
+            raise Refused(f"{caller.name} has ended, so nothing can be done in its name")
+        return caller
 
     def _do(self, caller: Agent, call: tools.Tool) -> str:
         match call:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 from collections import Counter
@@ -23,17 +24,17 @@ from sandbox.bwrap import LOCK_FD, SETSID
 from sandbox.spec import Network
 from substrat.core import upstream
 from substrat.core.lifecycle import Phase
-from substrat.daemon import descriptors, guard, launch, process, sockets
+from substrat.daemon import agent_door, descriptors, guard, launch, process, sockets
 from substrat.daemon.journal import Told
 from substrat.daemon.netns import TurnNetwork, telling
 from substrat.daemon.places import TurnPlace
 from substrat.daemon.protection import Guarded
 from substrat.daemon.turn import disk_is_full
-from substrat.errors import InvalidParams, Refused, SandboxFailed, StorageFailed
+from substrat.errors import InvalidParams, Refused, SandboxFailed, StateUnusable, StorageFailed
 from substrat.paths import short_socket_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from substrat.core.records import Agent, Process
     from substrat.daemon.cgroups import Cgroups, Group
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from substrat.daemon.registry import Registry
     from substrat.daemon.sweeper import Sweeper
     from substrat.daemon.watch import Watcher
+    from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.visits")
 
@@ -107,6 +109,7 @@ class Visits:
         sweeper: what deletes files.
         protection: what keeps protected paths read-only while commands run.
         findings: what a person has to look at.
+        serve_door: serves an agent's socket until cancelled.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Visits:
         sweeper: Sweeper,
         protection: Protection,
         findings: Findings,
+        serve_door: Callable[..., Awaitable[None]],
     ) -> None:
         self._registry = registry
         self._furnisher = furnisher
@@ -130,6 +134,7 @@ class Visits:
         self._sweeper = sweeper
         self._protection = protection
         self._findings = findings
+        self._serve_door = serve_door
         self._visited: Counter[str] = Counter()
 
     def check_none(self, agent: Agent) -> None:
@@ -145,7 +150,7 @@ class Visits:
         try:
             left = os.listdir(self._places.visits)
         except FileNotFoundError:
-            return
+            left = []
         for visit in left:
             place = TurnPlace(os.path.join(self._places.visits, visit))
             try:
@@ -153,8 +158,8 @@ class Visits:
                     process.kill_holders(place.lock, LOCK_FD)
             except OSError as problem:
                 log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
-            self._places.remove_sockets_of(visit)
             self._sweeper.discard(place.root)
+        shutil.rmtree(self._places.visit_doors, ignore_errors=True)
 
     async def run(self, agent: Agent, call: Call) -> int:
         """Run a command to its end.
@@ -171,7 +176,7 @@ class Visits:
         with (
             caller.stream.socket,
             _closing(caller.descriptors),
-            self._visiting(agent, own),
+            self._visiting(agent, place, own),
             self._group_for(own) as group,
         ):
             network = self._network_of(agent, own, place.network_socket)
@@ -182,7 +187,7 @@ class Visits:
                     own.root, agent.id, None, agent.workspace, furnished.guard, furnished.kept, held, None, None, renewed,
                 )))  # fmt: skip
                 sandbox = held.sandbox = await self._launch(furnished, own, call, network, group, caller.descriptors)
-                code = await self._stay(sandbox, caller.stream, network)
+                code = await self._stay(agent, sandbox, caller.stream, network, place)
                 self._findings.record(
                     agent.id, None, await self._furnisher.news(agent, guard.renewed(furnished.guard, renewed))
                 )
@@ -232,14 +237,15 @@ class Visits:
             raise SandboxFailed(f"{said}; look at what is in its place") from None
 
     @contextmanager
-    def _visiting(self, agent: Agent, place: TurnPlace) -> Iterator[None]:
+    def _visiting(self, agent: Agent, place: AgentPlace, own: TurnPlace) -> Iterator[None]:
         self._visited[agent.id] += 1
         try:
-            with self._furnisher.stand_ins.keeping(place.root, agent.workspace):
+            with self._furnisher.stand_ins.keeping(own.root, agent.workspace):
                 yield
         finally:
             self._visited[agent.id] -= 1
-            self._sweeper.discard(place.root)
+            place.remove_door()
+            self._sweeper.discard(own.root)
 
     def _network_of(self, agent: Agent, place: TurnPlace, socket_path: str) -> TurnNetwork | None:
         if agent.policy.network is not Network.FILTERED:
@@ -278,20 +284,35 @@ class Visits:
         finally:
             prepared.close()
 
-    async def _stay(self, sandbox: _Sandbox, caller: trio.SocketStream, network: TurnNetwork | None) -> int:
+    async def _stay(
+        self,
+        agent: Agent,
+        sandbox: _Sandbox,
+        caller: trio.SocketStream,
+        network: TurnNetwork | None,
+        place: AgentPlace,
+    ) -> int:
+        refused: SubstratError | None = None
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_heed, caller, sandbox, nursery.cancel_scope)
-                if network is not None:
-                    nursery.start_soon(network.serve, None, lambda: sandbox.outer)
-                nursery.start_soon(sandbox.release, self._watcher)
-                await trio.lowlevel.wait_readable(sandbox.pidfd)
+                try:
+                    await nursery.start(self._serve_door, agent.id, None, place.socket)
+                except (OSError, StateUnusable) as problem:
+                    refused = agent_door.refusal(place.socket, problem)
+                else:
+                    if network is not None:
+                        nursery.start_soon(network.serve, None, lambda: sandbox.outer)
+                    nursery.start_soon(sandbox.release, self._watcher)
+                    await trio.lowlevel.wait_readable(sandbox.pidfd)
                 nursery.cancel_scope.cancel()
         finally:
             self._registry.points.before("visit ended")
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_SECONDS):
                 await sandbox.end()
             self._registry.points.after("visit ended")
+        if refused is not None:
+            raise refused
         code = process.read_status(sandbox.place.read_status())[1]
         if code is None:
             raise SandboxFailed(

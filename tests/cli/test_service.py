@@ -235,6 +235,34 @@ def test_where_a_user_manager_answers_it_is_told(ctl, config, installed, manager
     ]  # fmt: skip
 
 
+def test_variables_that_the_service_does_not_get_are_named_and_never_shown(ctl, config, installed, tmp_path, monkeypatch):
+    installed("bin", tmp_path)
+    monkeypatch.setenv("CURSOR_API_KEY", "key-of-mine")
+    monkeypatch.setenv("SUBSTRAT_AGENT_BINARY", "/opt/agent")
+    monkeypatch.setenv("SUBSTRAT_SOCKET", "/run/other.sock")
+    for words in (("--dry-run",), ()):
+        done = ctl("service", "install", *words)
+        assert done.code == 0
+        assert "doesn't get CURSOR_API_KEY, SUBSTRAT_AGENT_BINARY from this shell" in done.err
+        assert "systemctl --user edit substratd.service" in done.err
+        assert "EnvironmentFile=" in done.err
+        for hidden in ("key-of-mine", "/opt/agent", "SUBSTRAT_SOCKET"):
+            assert hidden not in done.err + done.out
+
+
+def test_variables_that_systemd_gives_are_not_named(ctl, config, installed, manager, tmp_path, monkeypatch):
+    installed("bin", tmp_path)
+    for name in ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN", "SUBSTRAT_CONFIG", "SUBSTRAT_STATE_DIR"):
+        monkeypatch.setenv(name, "/x")
+    (tmp_path / "file").write_text("# mine\nCURSOR_API_KEY=k\n")
+    manager(
+        '[ "$2" = show-environment ] && echo CURSOR_AUTH_TOKEN=t\n'
+        """[ "$2" = show ] && echo 'Environment=PATH=/bin "SUBSTRAT_CONFIG=/a b"'\n"""
+        f"""[ "$2" = show ] && echo 'EnvironmentFiles={tmp_path}/file (ignore_errors=no)'\nexit 0"""
+    )
+    assert "doesn't get SUBSTRAT_STATE_DIR from" in ctl("service", "install").err
+
+
 def test_installed_again_the_running_daemon_is_replaced(ctl, config, installed, manager, tmp_path):
     installed("bin", tmp_path)
     asked = manager()

@@ -103,6 +103,28 @@ def test_each_end_has_its_words(arm, outcome, words):
     assert verdict(read(body("shell", "completed", result={arm: outcome}))) == words
 
 
+ASYNC_ENDS = [
+    ("shell", {"success": {"exitCode": 0, "shellId": 7, "backgroundReason": "SHELL_BACKGROUND_REASON_USER_REQUEST"}},
+     "runs in the background (shell 7)"),
+    ("shell", {"success": {"exitCode": 0, "shellId": 7, "backgroundReason": "SHELL_BACKGROUND_REASON_TIMEOUT"}},
+     "goes on in the background, its time is up (shell 7)"),
+    ("shell", {"isBackground": True, "success": {"exitCode": 0}}, "runs in the background"),
+    ("shell", {"isBackground": False, "success": {"exitCode": 0, "backgroundReason": ""}}, "exit 0"),
+    ("await", {"success": {"complete": {"taskId": "7", "runtimeMs": "1500", "exitCode": 2}}},
+     "exit 2 after 1.5 s"),
+    ("await", {"success": {"stillRunning": {"taskId": "7"}}}, "still running"),
+    ("await", {"success": {}}, "done"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "result", "words"), ASYNC_ENDS)
+def test_what_goes_on_after_its_call_is_told_by_its_state(kind, result, words):
+    call = read(body(kind, "completed", args={"command": "make"}, result=result))
+    assert verdict(call) == words
+    assert call.succeeded
+    assert call.exit_code == (0 if words == "exit 0" else None)
+
+
 def test_every_end_with_words_of_its_own_is_tested():
     assert {arm for arm, _, _ in ENDS} >= set(toolcalls._WORDS) - {""}
 

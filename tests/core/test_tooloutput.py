@@ -22,6 +22,17 @@ def gave(kind, outcome, arm="success"):
         ("edit", {"diffString": "+a", "message": "wrote"}, "+a"),
         ("edit", {"message": "wrote"}, "wrote"),
         ("glob", {"files": ["a", "b"]}, "a\nb"),
+        ("grep", {"workspaceResults": {"/w": {"content": {"matches": [
+            {"file": "./a.py", "matches": [{"lineNumber": 3, "content": "def a"}, {"lineNumber": 9, "content": "a()\n"}]},
+            {"file": "b.py", "matches": [{"lineNumber": 1, "content": "a"}]}], "totalLines": 3, "clientTruncated": True}}}},
+         "./a.py:3: def a\n./a.py:9: a()\nb.py:1: a\n… [there is more]"),
+        ("grep", {"workspaceResults": {"/w": {"files": {"files": ["a", "b"], "totalFiles": 2}}, "/x": {"files": {}},
+                                       "/y": {"count": {"counts": [{"file": "c", "count": 4}]}}}},
+         "/w:\na\nb\n/y:\nc: 4"),
+        ("grep", {"workspaceResults": {"/w": {"content": {"matches": [], "totalLines": 0}}}}, "nothing found"),
+        ("await", {"complete": {"taskId": "7", "outputFilePath": "/w/7.txt", "outputLength": "4", "exitCode": 0}},
+         "its output is in /w/7.txt, 4 long"),
+        ("await", {"stillRunning": {"taskId": "7"}}, ""),
         ("mcp", {"content": [{"text": {"text": "hi"}}, {"text": "there"}]}, "hi\nthere"),
         ("getMcpTools", {"content": "{}"}, "{}"),
         ("task", {"conversationSteps": [{"assistantMessage": {"text": "one"}}, {}, {"assistantMessage": {"text": "two"}}]},
@@ -40,10 +51,10 @@ def test_a_refusal_gives_nothing_more_than_its_verdict():
     assert gave("webFetch", {"reason": "User Rejected"}, arm="rejected") == ""
 
 
-@pytest.mark.parametrize("kind", ["shell", "read", "glob", "mcp", "task", "updateTodos", "new"])
+@pytest.mark.parametrize("kind", ["shell", "read", "glob", "grep", "await", "mcp", "task", "updateTodos", "new"])
 @pytest.mark.parametrize("value", [None, 3, [], [None], [[1]], {"text": 1}, "x"])
 def test_wrong_types_do_not_break_it(kind, value):
-    keys = ("interleavedOutput", "content", "files", "conversationSteps", "todos", "stdout")
+    keys = ("interleavedOutput", "content", "files", "conversationSteps", "todos", "stdout", "workspaceResults")
     assert isinstance(gave(kind, dict.fromkeys(keys, value)), str)
 
 

@@ -12,7 +12,7 @@ from substrat.core.records import Agent, Policy
 from substrat.daemon import blueprint
 from substrat.daemon.blueprint import Surroundings
 from substrat.daemon.guard import Guard
-from substrat.daemon.places import AgentPlace
+from substrat.daemon.places import AgentPlace, Places
 from substrat.daemon.program import Program
 from substrat.daemon.workspace import User
 
@@ -245,10 +245,11 @@ def test_the_proxy_form_has_a_relay_and_tells_of_it_in_the_environment():
     assert environment["NODE_USE_ENV_PROXY"] == "1"
 
 
-def test_a_command_beside_a_turn_has_a_socket_of_its_own():
-    place = PLACE._replace(made=f"{STATE}/visits/v1")
-    assert place.network_socket == f"{RUNTIME}/agents/a-1/network-v1.sock"
-    assert place.network_socket_in_sandbox == "/run/substrat/door/network-v1.sock"
+def test_a_command_beside_a_turn_has_sockets_of_its_own():
+    place, _ = Places(STATE, RUNTIME).visit("a-1", "v1")
+    assert place.network_socket == f"{RUNTIME}/visits/v1/network.sock"
+    assert place.socket == f"{RUNTIME}/visits/v1/agent.sock"
+    assert place.network_socket_in_sandbox == "/run/substrat/door/network.sock"
 
 
 @pytest.mark.parametrize("network", [Network.NONE, Network.HOST])

@@ -162,6 +162,16 @@ def test_what_breaks_inside_tells_no_secret(call, house, capsys):
     assert error_id in "".join(capsys.readouterr())
 
 
+def test_what_a_command_of_the_operators_calls_is_done_in_the_agents_name_until_its_end(call, house):
+    agent = house.agent("bob").id
+    calls = ToolCalls(house.supervisor, Reminders(house.registry), Questions(house.registry))
+    for _ in range(2):  # the same id means nothing without a turn
+        good(calls.perform(agent, None, "send_message", {"to": "operator", "text": "hi"}, "r:1"))
+    assert [item.text for item in house.store.waiting_items(None)] == ["hi", "hi"]
+    house.supervisor.end("eve")
+    assert "has ended" in bad(calls.perform(house.agent("eve").id, None, "whoami", {}, "r:1"))
+
+
 def test_an_agent_that_is_gone(call, house):
     gone = house.agent("eve").id
     house.supervisor.remove("eve")

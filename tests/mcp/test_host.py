@@ -7,10 +7,12 @@ import anyio
 import mcp_types as types
 import pytest
 import trio
+from hypothesis import given, settings
 from mcp.client.session import ClientSession
 from mcp.shared.message import SessionMessage
 
 from mcp_server import host, tools
+from tests.mcp.test_relay import answers_wanted, lines
 
 PATIENCE = 20
 
@@ -18,7 +20,8 @@ PATIENCE = 20
 class Wire:
     """A connection to `host.serve`: lines in, lines out, and the calls that were made."""
 
-    def __init__(self, perform=None):
+    def __init__(self, perform=None, pace=trio.lowlevel.checkpoint):
+        self._pace = pace
         self._to_host, self._lines = trio.open_memory_channel[bytes](1000)
         self._from_host, self.answers = trio.open_memory_channel[bytes](1000)
         self.calls = []
@@ -58,7 +61,7 @@ class Wire:
     @contextlib.asynccontextmanager
     async def served(self):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(host.serve, "1.2.3", self._lines_in(), self._send_out, self._call)
+            nursery.start_soon(host.serve, "1.2.3", self._lines_in(), self._send_out, self._call, self._pace)
             yield self
             self._to_host.close()  # the end of the lines ends the service
 
@@ -98,6 +101,11 @@ async def test_the_official_client_sees_our_tools():
         for tool, defined in zip(found, tools.TOOLS, strict=True):
             assert tool.input_schema == tools.schema_of(defined)
             assert tool.description == tools.description_of(defined)
+            assert tool.title == tool.annotations.title == defined.title
+            assert tool.annotations.read_only_hint == defined.hints.reads_only
+            assert tool.annotations.destructive_hint == defined.hints.destroys
+            assert tool.annotations.idempotent_hint == defined.hints.repeats_harmlessly
+            assert tool.annotations.open_world_hint == defined.hints.reaches_out
 
 
 async def test_the_official_client_calls_a_tool():
@@ -180,6 +188,79 @@ async def test_a_bad_request_is_answered_with_an_error(method, params):
         assert told["id"] == 3
         assert isinstance(told["error"]["code"], int)
         assert wire.calls == []
+
+
+@pytest.mark.parametrize(("line", "code", "number"), [
+    (b"{nonsense", -32700, None), (b"[" * 100_000, -32700, None), (b"null", -32600, None), (b"[]", -32600, None),
+    (b'{"jsonrpc":"2.0","id":3,"method":"ping","params":[1]}', -32602, 3),
+    (b'{"jsonrpc":"2.0","id":3,"method":"ping","params":1}', -32600, 3),
+    (b'{"jsonrpc":"1.0","id":3,"method":"ping"}', -32600, 3), (b'{"jsonrpc":"2.0","id":3,"method":7}', -32600, 3),
+    (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600, None),
+    (b'{"jsonrpc":"2.0","id":3,"method":"notifications/initialized"}', -32601, 3),
+    (b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"x\\ud800"}}', -32602, 3),
+])  # fmt: skip
+async def test_what_is_wrong_is_answered_with_its_code(line, code, number):
+    async with Wire().served() as wire:
+        await wire.shake_hands()
+        await wire.send(line)
+        told = await wire.read()
+        assert (told["error"]["code"], told["id"]) == (code, number)
+
+
+@pytest.mark.parametrize("number", [1.5, -3, 2**70, "\ud800", "é"])
+async def test_an_id_of_an_odd_kind_comes_back(number):
+    async with Wire().served() as wire:
+        await wire.shake_hands()
+        assert (await wire.ask(number, "ping")) == {"jsonrpc": "2.0", "id": number, "result": {}}
+
+
+async def test_requests_before_the_handshake_are_answered():
+    async with Wire().served() as wire:
+        for method in ("tools/list", "tools/call", "ping", "no/such"):
+            told = await wire.ask(1, method)
+            assert told["id"] == 1
+            assert ("result" in told) == (method == "ping")
+        assert (await wire.shake_hands())["protocolVersion"]
+        assert "result" in await wire.ask(1, "tools/list")
+
+
+async def test_a_batch_is_answered_as_one_array_in_its_order():
+    waited = []
+
+    async def pace():
+        waited.append(1)
+
+    async with Wire(pace=pace).served() as wire:
+        await wire.shake_hands("2025-03-26")
+        whoami = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "whoami"}}
+        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await wire.send([whoami, note, {**whoami, "id": "two"}, 7, {"jsonrpc": "2.0", "id": 1, "method": "no/such"}])
+        told = await wire.read()
+        assert [one["id"] for one in told] == [1, "two", None, 1]
+        assert ["result" in one for one in told] == [True, True, False, False]
+        assert len(waited) == 4
+        await wire.send([note, note])
+        await wire.send([whoami] * (host.MAX_BATCH + 1))
+        assert f"{host.MAX_BATCH} messages" in (await wire.read())["error"]["message"]
+    assert len(wire.calls) == 2
+
+
+@settings(deadline=None)
+@given(lines)
+async def test_each_request_of_any_line_is_answered_exactly_once_with_its_id(line):
+    text = json.dumps(line)
+    async with Wire().served() as wire:
+        await wire.shake_hands()
+        await wire.send(text.encode())
+        await wire.send({"jsonrpc": "2.0", "id": "the end", "method": "ping"})
+        found = [await wire.read()]
+        expected = answers_wanted(json.loads(text))
+        if expected:
+            found.append(await wire.read())
+        found.remove({"jsonrpc": "2.0", "id": "the end", "result": {}})
+        told = found[0] if found and isinstance(found[0], list) else found
+        assert [repr(one["id"]) for one in told] == [repr(number) for number in expected]
+        assert wire.answers.statistics().current_buffer_used == 0
 
 
 async def test_more_requests_than_are_worked_on_at_once_are_all_answered():

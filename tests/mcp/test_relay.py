@@ -20,7 +20,7 @@ from mcp_server import relay
 RELAY = Path(relay.__file__)
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else "python3"
 PATIENCE = 20.0
-ALLOWED = {"__future__", "_socket", "posix", "select", "sys", "time"}
+ALLOWED = {"__future__", "_json", "_socket", "posix", "select", "sys", "time"}
 
 # Runs the companion with other numbers than its own.
 DRIVER = "import sys; sys.path.insert(0, {directory!r}); import relay; {settings}; sys.exit(relay.main())"
@@ -467,14 +467,103 @@ def test_empty_lines_are_left_out(daemon, start):
     assert connection.read_message() == request(1)
 
 
-def test_lines_that_are_no_json_harm_nothing(daemon, start):
+@pytest.mark.parametrize(("line", "code", "number"), [
+    (b'{"id":', -32700, None),
+    (b'{"id":1,"method":"x\\', -32700, None),
+    (b'{"jsonrpc":"2.0","id":1,"method":"x"} x', -32700, None),
+    (b"\xff\xfe{\x00}\x00", -32700, None),
+    (b"}}}]]", -32700, None),
+    (b'[{"jsonrpc":"2.0","id":1,"method":"x"},', -32700, None),
+    (b"[" * 100_000, -32700, None),
+    (b'{"id":NaN,"method":"x"}', -32700, None),
+    (b'"text"', -32600, None),
+    (b"[]", -32600, None),
+    (b'{"jsonrpc":"2.0","id":{},"method":"x"}', -32600, None),
+    (b'{"jsonrpc":"2.0","id":true,"method":"x"}', -32600, None),
+    (b'{"jsonrpc":"2.0","id":null,"method":"x"}', -32600, None),
+    (b'{"jsonrpc":"2.0","id":1e999,"method":"x"}', -32600, None),
+    (b'{"jsonrpc":"2.0","id":5}', -32600, 5),
+    (b'{"jsonrpc":"2.0","method":7}', -32600, None),
+    (b'{"jsonrpc":"2.0","method":"x","params":"y"}', -32600, None),
+])  # fmt: skip
+def test_a_line_that_is_no_message_is_answered_at_once(daemon, start, line, code, number):
     companion = start()
     connection = daemon.accept()
-    for line in (b'{"id":', b'"', b'{"method', b"}}}]]", b"\xff\xfe", b'{"id":1,"method":"x\\', b"[1,2]"):
-        companion.send(line + b"\n")
-        assert connection.read() == line
-        connection.send(line + b"\n")
-        assert companion.read() == line
+    companion.send(line + b"\n")
+    told = companion.read_message()
+    assert (told["error"]["code"], told["id"]) == (code, number)
+    assert told["error"]["message"]
+    companion.send(request(6))
+    assert connection.read_message() == request(6)
+
+
+def test_a_byte_order_mark_is_left_out(daemon, start):
+    companion = start()
+    connection = daemon.accept()
+    companion.send(b"\xef\xbb\xbf" + json.dumps(request(1)).encode() + b"\r\n")
+    assert connection.read_message() == request(1)
+
+
+def test_a_batch_is_answered_as_one_array_in_its_order(daemon, start):
+    companion = start()
+    first = daemon.accept()
+    batch = [request(1), INITIALIZED, 7, request("two"), answer(99), {"id": 3}, request(4.5)]
+    companion.send(json.dumps(batch).encode() + b" \n")
+    assert [first.read_message() for _ in range(5)] == [request(1), INITIALIZED, request("two"), answer(99), request(4.5)]
+    first.send(answer("two"))
+    first.close()
+    second = daemon.accept()
+    assert [second.read_message() for _ in range(3)] == [INITIALIZED, request(1), request(4.5)]
+    second.send(answer(4.5))
+    second.send(answer(1))
+    told = companion.read_message()
+    assert [one["id"] for one in told] == [1, None, "two", 3, 4.5]
+    assert [one.get("error", {}).get("code") for one in told] == [None, -32600, None, -32600, None]
+
+
+def test_a_batch_of_notifications_is_not_answered(daemon, start):
+    companion = start()
+    connection = daemon.accept()
+    companion.send([INITIALIZED, answer(3)])
+    companion.send(request(1))
+    assert [connection.read_message() for _ in range(3)] == [INITIALIZED, answer(3), request(1)]
+    connection.send(answer(1))
+    assert companion.read_message() == answer(1)
+
+
+def test_two_requests_with_one_id_have_two_answers(daemon, start):
+    companion = start()
+    first = daemon.accept()
+    companion.send(request(7, x=1))
+    companion.send(request(7, x=2))
+    first.read(), first.read()
+    first.send(answer(7, x=1))
+    assert companion.read_message() == answer(7, x=1)
+    first.close()
+    second = daemon.accept()
+    assert second.read_message() == request(7, x=2)
+    second.send(answer(7, x=2))
+    assert companion.read_message() == answer(7, x=2)
+
+
+def test_the_last_line_needs_no_end(daemon, start):
+    companion = start(settings="relay.GOODBYE_SECONDS = 15")
+    connection = daemon.accept()
+    companion.send(json.dumps(request(1)).encode())
+    companion.close_stdin()
+    assert connection.read_message() == request(1)
+    connection.send(answer(1))
+    assert companion.read_message() == answer(1)
+
+
+def test_what_is_not_answered_in_time_is_told_before_it_leaves(start):
+    companion = start(settings="relay.GOODBYE_SECONDS = 0.1")
+    companion.send(request(1))
+    companion.close_stdin()
+    told = companion.read_message()
+    assert told["id"] == 1
+    assert "closed its side" in told["error"]["message"]
+    assert companion.wait() == 0
 
 
 def test_without_a_socket_it_says_what_it_is():
@@ -493,7 +582,7 @@ def test_it_imports_only_what_costs_nothing():
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add(node.module)
-    assert imported <= ALLOWED
+    assert imported <= ALLOWED | {"json.decoder"}  # for a line that is no JSON
 
 
 def test_nothing_else_is_loaded_by_it():
@@ -510,41 +599,83 @@ def test_nothing_else_is_loaded_by_it():
     assert loaded("import relay") - loaded("pass") <= ALLOWED | {"relay"}
 
 
-# The little JSON it reads
+# Any line at all
 
-scalars = st.integers() | st.text(max_size=300) | st.floats(allow_nan=False, allow_infinity=False)
+ids = st.integers() | st.text(max_size=300) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
-    scalars | st.none() | st.booleans() | st.sampled_from(["id", "method", '"id":1', "\\", '\\"', "{", "}"]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "method", "a", '"', "\\"]), inner, max_size=3)
-    ),
-    max_leaves=10,
+    ids | st.none() | st.booleans() | st.sampled_from(["2.0", '"id":1', "\\", '\\"', "{", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "a", '"']), inner, max_size=3),
+    max_leaves=6,
 )
-messages = st.dictionaries(st.sampled_from(["a", "params", "jsonrpc", 'x"', "id\\", ""]), values, max_size=4)
+messages = st.fixed_dictionaries({}, optional={
+    "jsonrpc": st.just("2.0") | values, "id": ids | values, "method": st.sampled_from(["ping", "x"]) | values,
+    "params": values, "result": values, "a": values,
+})  # fmt: skip
+lines = st.lists(messages | values, max_size=4) | messages | values
 
 
-@given(messages, scalars, st.integers(0, 5), st.sampled_from([None, 1]), st.booleans())
-def test_a_member_is_found_wherever_it_stands(message, number, place, indent, ascii_only):
-    members = list(message.items())
-    members.insert(min(place, len(members)), ("id", number))
-    text = json.dumps(dict(members), indent=indent, ensure_ascii=ascii_only)
-    line = text.encode("utf-8", "surrogatepass").replace(b"\n", b" ")
-    expected = json.dumps(number, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    assert relay.member(line, b'"id"') == expected
+def is_id(value):
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
-@given(messages)
-def test_a_member_that_is_not_there_is_not_found(message):
-    assert relay.member(json.dumps(message).encode(), b'"id"') is None
-    assert relay.member(json.dumps({**message, "id": None}).encode(), b'"id"') is None
+def wanted(message):
+    """Return the id that the answer to a message has, in a list; an empty list if there is to be no answer."""
+    if not isinstance(message, dict):
+        return [None]
+    if "method" not in message and ("result" in message or "error" in message):
+        return []
+    if "method" in message and "id" not in message:
+        well = message.get("jsonrpc") == "2.0" and isinstance(message["method"], str)
+        return [] if well and isinstance(message.get("params"), dict | list | None) else [None]
+    return [message["id"] if is_id(message.get("id")) else None]
+
+
+def answers_wanted(line):
+    """Return the ids of the answers to a line, in order."""
+    if not isinstance(line, list):
+        return wanted(line)
+    return [number for message in line for number in wanted(message)] if line else [None]
+
+
+class Loop(relay.Relay):
+    """A companion without pipes: what it says to the daemon and to the client is kept."""
+
+    def __init__(self):
+        super().__init__(b"")
+        self.passed_on = []
+
+    def to_server(self, data):
+        self.passed_on.append(data)
+
+
+@given(lines, st.sampled_from([None, 1]), st.booleans(), st.randoms())
+def test_each_request_is_answered_exactly_once_with_its_id(line, indent, ascii_only, order):
+    text = json.dumps(line, indent=indent, ensure_ascii=ascii_only).replace("\n", " ")
+    said = []
+    loop = Loop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relay, "write_all", lambda data: said.append(data) if data else None)
+        loop.take_client_line(text.encode("utf-8", "replace"))
+        order.shuffle(loop.unanswered)
+        for asked in tuple(loop.unanswered):
+            loop.take_server_line(b'{"jsonrpc":"2.0","result":{},"id":%b}' % asked.message.key)
+    told = [json.loads(data) for data in said]
+    ids = [one.get("id") for one in (told[0] if told and isinstance(told[0], list) else told)]
+    assert len(told) <= 1
+    assert [repr(number) for number in ids] == [
+        repr(number) for number in answers_wanted(json.loads(text.encode("utf-8", "replace")))
+    ]
+    assert not loop.unanswered
 
 
 @given(
     st.binary(max_size=80)
-    | st.lists(st.sampled_from([b'"', b"\\", b"id", b":", b"{", b"}", b","]), max_size=20).map(b"".join)
+    | st.lists(st.sampled_from([b'"', b"\\", b"id", b":", b"{", b"}", b",", b"[", b"]"])).map(b"".join)
 )
-def test_any_bytes_can_be_looked_into(line):
-    relay.member(line, b'"id"')
+def test_any_bytes_can_be_read(line):
+    found, _ = relay.read(line)
+    for message in found:
+        assert message.refusal is None or message.key is not None
 
 
 def test_a_call_that_the_daemon_would_not_take_is_answered_here(daemon, start):

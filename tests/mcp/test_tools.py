@@ -44,6 +44,29 @@ def test_a_description_is_one_paragraph(tool):
     assert "\n" not in description
 
 
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_every_argument_has_one_plain_type(tool):
+    for argument in tools.schema_of(tool)["properties"].values():
+        assert argument["type"] in {"string", "integer", "number"}
+        assert set(argument) <= {"type", "description", "minLength", "maxLength", "minimum", "enum"}
+        assert None not in argument.get("enum", ())
+
+
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_a_tool_says_what_it_may_do(tool):
+    assert tool.title
+    assert not (tool.hints.reads_only and tool.hints.destroys)
+    reading = {"whoami", "list_agents"}
+    assert tool.hints.reads_only == (tools.name_of(tool) in reading)
+    assert tool.hints.destroys == (tools.name_of(tool) in {"cancel_reminder", "spawn_agent"})
+    assert tool.hints.reaches_out == (tools.name_of(tool) == "spawn_agent")
+
+
+def without_nulls(arguments):
+    """Return arguments without nulls: the reader takes them for absent ones, and no schema needs to say so."""
+    return {key: value for key, value in (arguments or {}).items() if value is not None}
+
+
 GOOD = [
     ("whoami", None, tools.Whoami()),
     ("whoami", {}, tools.Whoami()),
@@ -64,7 +87,7 @@ GOOD = [
 @pytest.mark.parametrize(("name", "arguments", "call"), GOOD)
 def test_a_call_is_read(name, arguments, call):
     assert tools.parse(name, arguments) == call
-    VALIDATOR(tools.schema_of(BY_NAME[name])).validate(arguments or {})
+    VALIDATOR(tools.schema_of(BY_NAME[name])).validate(without_nulls(arguments))
 
 
 BAD = [
@@ -120,12 +143,15 @@ fields = st.sampled_from(["to", "text", "prompt", "name", "directory", "model", 
 
 @given(st.sampled_from(NAMES), st.dictionaries(fields, json_values, max_size=4))
 def test_the_schema_and_the_reader_agree(name, arguments):
+    schema = tools.schema_of(BY_NAME[name])
+    optional = set(schema["properties"]) - set(schema["required"])
     try:
         tools.parse(name, arguments)
         read = True
     except tools.BadArguments:
         read = False
-    assert VALIDATOR(tools.schema_of(BY_NAME[name])).is_valid(arguments) == read
+    said = {key: value for key, value in arguments.items() if value is not None or key not in optional}
+    assert VALIDATOR(schema).is_valid(said) == read
 
 
 def test_calls_are_frozen():

@@ -385,7 +385,7 @@ def last_word(*pieces, greet=True):
             door.socket.sendall(piece)
         door.send({"jsonrpc": "2.0", "id": "ping", "method": "ping"})
         while (said := door.receive()) is not None:
-            if said.get("id") == "ping":
+            if isinstance(said, dict) and said.get("id") == "ping":  # a batch is answered by an array
                 return "goes on"
         return "closed"
     except (ConnectionError, TimeoutError) as problem:

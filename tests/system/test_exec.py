@@ -90,8 +90,8 @@ def on_a_terminal(house, line):
 
 def left_over(house):
     """What visits have left of files and sandboxes."""
-    visits = house.state / "visits"
-    return [*(visits.iterdir() if visits.exists() else ()), *house.runtime.glob("exec-*"), *house.sandboxed()]
+    visits = [*house.state.glob("visits/*"), *house.runtime.glob("visits/*")]
+    return [*visits, *house.runtime.glob("exec-*"), *house.sandboxed()]
 
 
 @pytest.fixture
@@ -358,6 +358,53 @@ def test_it_works_beside_a_running_turn(anna, until):
     (work / "go").touch()
     assert anna.wait("bert")["turn"]["outcome"] == "success"
     until(lambda: not (work / ".cursor").exists())
+
+
+def speak(house, name, *messages):
+    """Speak to the companion in an agent's sandbox as its mcp.json says, and return the answers."""
+    server = "json.load(open('.cursor/mcp.json'))['mcpServers']['substrat']"
+    start = f"import json, os; s = {server}; os.execve(s['command'], [s['command'], *s['args']], s['env'])"
+    lines = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
+    done = house.ctl("exec", name, "--", "/usr/bin/python3", "-c", start, stdin=b"\n".join(lines))
+    assert done.code == 0, done
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def call(number, name, **arguments):
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0", "id": 0, "method": "initialize",
+    "params": {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_the_companion_answers_in_the_agents_name(daemon, until, is_busy):
+    work = daemon.workspace()
+    if is_busy:
+        daemon.held("anna", work)
+    else:
+        daemon.spawn("anna", work)
+    before = daemon.show("anna")["turn"]
+    answers = speak(
+        daemon, "anna", INITIALIZE, b"{no json", b"",
+        b"\xef\xbb\xbf" + json.dumps([call(1, "whoami"), call("1", "send_message", to="operator", text="hi")]).encode(),
+        call(1, "send_message", to="operator", text="hi"),
+    )  # fmt: skip
+    (batch,) = [answer for answer in answers if isinstance(answer, list)]
+    single, handshake, no_json = (
+        next(answer for answer in answers if isinstance(answer, dict) and answer["id"] == number) for number in (1, 0, None)
+    )
+    assert len(answers) == 4
+    assert handshake["result"]["protocolVersion"] == "2025-03-26"
+    assert no_json["error"]["code"] == -32700
+    assert json.loads(batch[0]["result"]["content"][0]["text"])["name"] == "anna"
+    assert [answer["id"] for answer in (*batch, single)] == [1, "1", 1]
+    assert [message["from"] for message in daemon.ok("inbox")] == ["anna", "anna"]
+    assert daemon.show("anna")["turn"] == before
+    until(lambda: not list(daemon.runtime.glob("visits/*")), "the removal of its socket")
 
 
 def test_a_turn_that_begins_and_ends_meanwhile(anna, until):

@@ -188,20 +188,20 @@ def test_a_visit_beside_a_turn(net, until):  # noqa: F811 - fixtures
     assert {(event["turn"], event["text"].partition(":")[0]) for event in events} == {
         (None, "api.allowed.test"), (None, "other.test"), (turn, "www.allowed.test"), (turn, "evil.test"),
     }  # fmt: skip
-    door = net.runtime / "agents" / net.show("anna")["id"]
-    until(lambda: not list(door.glob("network*")), "the end of the sockets")
+    doors = (net.runtime / "agents" / net.show("anna")["id"], net.runtime / "visits")
+    until(lambda: not [path for door in doors for path in door.glob("**/network*")], "the end of the sockets")
 
 
 def test_a_visit_of_a_killed_daemon_leaves_no_socket(net, until):  # noqa: F811 - fixtures
     work = net.workspace()
     net.spawn("anna", work, None, *ALLOW)
-    door = net.runtime / "agents" / net.show("anna")["id"]
+    doors = net.runtime / "visits"
     net.follow("exec", "anna", "--", "sh", "-c", "touch there; sleep 600")
     until((work / "there").exists, "the command's start")
-    assert len(list(door.glob("network-*"))) == 1
+    assert {path.name for path in doors.glob("*/*")} == {"agent.sock", "network.sock"}
     net.kill()
     net.start()
-    until(lambda: not list(door.glob("network-*")), "the removal of its socket")
+    until(lambda: not doors.exists(), "the removal of its sockets")
     until(lambda: not net.sandboxed(), "the end of its sandbox")
 
 

@@ -24,12 +24,15 @@ COMMAND = Command(
     ),
     notes=(
         "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH\n"
-        "that install runs with: install again when the agent program has moved. --json gives an object with\n"
+        "that install runs with: install again when the agent program has moved. It gets no other variable of the\n"
+        "shell's; install names those that it would read. --json gives an object with\n"
         "`unit`, the file's path, `installed`, whether it is there now, and after install its `text`."
     ),
 )
 UNIT = "substratd.service"
 SOCKET_UNIT = "substratd.socket"
+_SECRETS = ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN")
+_NOT_THE_DAEMONS = ("SUBSTRAT_SOCKET", "SUBSTRAT_AGENT")
 _SUBGROUPS_SINCE = 254  # systemd's NEWS: DelegateSubgroup=
 
 
@@ -100,6 +103,7 @@ def _install(path: str, arguments: Arguments) -> int:
             output.put_json({"unit": path, "installed": False, "text": text})
         else:
             sys.stdout.write(f"# {path}\n{text}")
+        _warn_about_variables()
         return errors.DONE
     os.makedirs(os.path.dirname(path), exist_ok=True)
     again = os.path.exists(path)
@@ -112,6 +116,7 @@ def _install(path: str, arguments: Arguments) -> int:
     socket = [["stop", UNIT], ["enable", "--now", SOCKET_UNIT]] if _install_socket(path, arguments) else []
     done = _systemctl([["daemon-reload"], *(socket or restart), ["enable", "--now", UNIT]], arguments)
     _warn_about_lingering()
+    _warn_about_variables()
     if arguments.json:
         output.put_json({"unit": path, "installed": True, "text": text})
     return errors.DONE if done else errors.FAILED
@@ -160,13 +165,60 @@ def _systemd_version() -> int:
     return int(said[1]) if len(said) > 1 and said[1].isdecimal() else _SUBGROUPS_SINCE
 
 
+def daemons_variables(environ: os._Environ[str] | dict[str, str]) -> list[str]:
+    """Return the names of a shell's variables that a daemon started in it would read, PATH apart."""
+    ours = [name for name in environ if name.startswith("SUBSTRAT_") and name not in _NOT_THE_DAEMONS]
+    return sorted(name for name in (*ours, *_SECRETS) if environ.get(name))
+
+
+def named_in(settings: str, name: str) -> bool:
+    """Say whether a variable is set in systemd's words: `NAME=VALUE`, perhaps quoted, at a line's or a word's beginning."""
+    import re
+
+    return re.search(rf"""(?:^|[\s="'])(?:{re.escape(name)})=""", settings, re.MULTILINE) is not None
+
+
+def _warn_about_variables() -> None:
+    names = daemons_variables(os.environ)
+    given = _settings_of_the_service() if names and _has_manager() else ""
+    missing = [name for name in names if not named_in(given, name)]
+    if missing:
+        output.note(
+            f"the service doesn't get {', '.join(missing)} from this shell. To give it: write NAME=VALUE lines into a file "
+            f"that only you can read (chmod 600), run `systemctl --user edit {UNIT}`, enter the lines [Service] and "
+            f"EnvironmentFile=/path/of/the/file, and run `systemctl --user restart {UNIT}`"
+        )
+
+
+def _settings_of_the_service() -> str:
+    """Return the variables that the user's systemd gives the service, in its own words."""
+    import subprocess
+
+    asked = (["show-environment"], ["show", UNIT, "--property=Environment", "--property=EnvironmentFiles"])
+    lines: list[str] = []
+    for words in asked:
+        done = subprocess.run(["systemctl", "--user", *words], capture_output=True, text=True, check=False)
+        lines += done.stdout.splitlines()
+    for line in tuple(lines):
+        # A line for each file: `EnvironmentFiles=/path (ignore_errors=no)`.
+        path = line.removeprefix("EnvironmentFiles=").rpartition(" (")[0]
+        if line.startswith("EnvironmentFiles=") and os.access(path, os.R_OK):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines += file.read().splitlines()
+    return "\n".join(lines)
+
+
+def _has_manager() -> bool:
+    bus = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "systemd", "private")
+    return shutil.which("systemctl") is not None and os.path.exists(bus)
+
+
 def _systemctl(commands: list[list[str]], arguments: Arguments) -> bool:
     """Run systemctl where a user manager answers, else say what to run; returns whether all went well."""
     import subprocess
 
     lines = [["systemctl", "--user", *command] for command in commands]
-    bus = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "systemd", "private")
-    if shutil.which("systemctl") is None or not os.path.exists(bus):
+    if not _has_manager():
         output.note("no systemd user manager answers here; where one does, run: " + " && ".join(map(" ".join, lines)))
         return True
     for line in lines:

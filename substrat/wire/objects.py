@@ -1,0 +1,185 @@
+"""The objects of the protocol as types, for checkers: what `substrat.Client` returns, member by member.
+
+`docs/protocol.md` says what each member means. Answers may have more members than these, in newer versions too.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+State = Literal["idle", "queued", "running", "suspended", "failed", "ended"]
+Outcome = Literal["success", "error", "interrupted", "timed_out", "lost"]
+
+
+class Turn(TypedDict):
+    """A turn object."""
+
+    id: str
+    number: int
+    outcome: Outcome | None
+    started_at: str
+    ended_at: str | None
+    exit_code: int | None
+    result: str | None
+    usage: dict[str, int] | None
+    error: str | None
+
+
+class Attention(TypedDict):
+    """What a person should know about an agent first."""
+
+    kind: str
+    level: Literal["urgent", "action", "info"]
+    text: str
+    since: str
+
+
+class _AgentBase(TypedDict):
+    """The members of an agent object, but for its turn."""
+
+    id: str
+    name: str
+    state: State
+    session_id: str | None
+    workspace: str
+    model: str
+    network: Literal["none", "filtered", "host"]
+    parent: str | None
+    created_at: str
+    unread: int
+    attention: Attention
+    reason: str | None
+
+
+class Agent(_AgentBase):
+    """An agent object."""
+
+    turn: Turn | None
+
+
+class AgentAfterTurn(_AgentBase):
+    """An agent object with the turn that was waited for, as `Client.wait_message` returns it."""
+
+    turn: Turn
+
+
+class SpawnedAgent(Agent):
+    """An agent object as `Client.spawn` returns it."""
+
+    message: NotRequired[int]
+    notes: NotRequired[list[str]]
+
+
+class Finding(TypedDict):
+    """Something in an agent's workspace that a person has to look at."""
+
+    number: int
+    path: str
+    text: str
+    since: str
+    turn: str | None
+    aside: str | None
+    difference: str
+
+
+class ShownPath(TypedDict):
+    """A place that an agent is shown besides its workspace."""
+
+    path: str
+    writable: bool
+
+
+class SharedPath(TypedDict):
+    """A directory that an agent shares with another one."""
+
+    agent: str
+    path: str
+    network: str
+
+
+class Use(TypedDict):
+    """What a running turn's sandbox uses; null is what isn't counted."""
+
+    memory: int | None
+    cpu_seconds: float | None
+    processes: int | None
+
+
+class ShownAgent(Agent):
+    """An agent object as `Client.show` returns it."""
+
+    findings: NotRequired[list[Finding]]
+    binds: NotRequired[list[ShownPath]]
+    shares: NotRequired[list[SharedPath]]
+    use: NotRequired[Use]
+
+
+class FamilyUsage(TypedDict):
+    """What the turns of an agent and of all its descendants used."""
+
+    agents: int
+    turns: int
+    usage: dict[str, int]
+
+
+class Usage(TypedDict):
+    """What an agent's turns used."""
+
+    turns: int
+    usage: dict[str, int]
+    family: FamilyUsage
+
+
+class Session(TypedDict):
+    """A chat of a workspace."""
+
+    session: str
+    title: str
+    model: str | None
+    created_at: str | None
+    updated_at: str
+    size: int
+    agent: str | None
+    damage: str | None
+
+
+class SessionMessage(TypedDict):
+    """A message of a chat."""
+
+    role: str
+    text: str
+    calls: list[str]
+
+
+class Event(TypedDict):
+    """An event object."""
+
+    cursor: int
+    agent: str
+    turn: str | None
+    time: str
+    kind: str
+    text: str | None
+    raw: dict[str, object] | None
+
+
+InboxItem = TypedDict(
+    "InboxItem", {"id": int, "from": str, "time": str, "text": str, "kind": Literal["question", "message"]}
+)
+"""Something that an agent asked or wrote to the operator; one member's name is a keyword of Python's."""
+
+
+class Status(TypedDict):
+    """What the daemon says about itself."""
+
+    version: str
+    pid: int
+    state_dir: str
+    runtime_dir: str
+    agents: int
+    running: int
+    network: str
+    waiting_for: str | None
+    cgroups: list[str] | None
+    damaged: int
+    reserve: int | None
