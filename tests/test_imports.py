@@ -45,6 +45,7 @@ ARROWS = {
     "substrat.cli": {"substrat.cli", "substrat", *SHARED},
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},
     "substrat.cli.transcripts": {"substrat.cli", "substrat.core.transcript"},
+    "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.transcript", *SHARED},
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.transcript", *SHARED},
     "substrat.chatreader": {"substrat.core.chatstore"},
     "substrat.chatcopier": set(),

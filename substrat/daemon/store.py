@@ -368,6 +368,15 @@ class Store(Database):
         ).fetchone()
         return row[0] if row else None
 
+    def last_act(self, agent_id: str) -> EventRow | None:
+        """Load an agent's last tool call or status, if it is among its last thousand events."""
+        row = self._db.execute(
+            f"SELECT {EVENTS.columns} FROM ({EVENTS.select} WHERE agent = ? ORDER BY cursor DESC LIMIT 1000) "  # noqa: S608
+            "WHERE kind IN ('tool-call-started', 'tool-call-completed', 'agent:status') ORDER BY cursor DESC LIMIT 1",
+            (agent_id,),
+        ).fetchone()
+        return readable_event(row) if row is not None else None
+
     def last_cursor(self) -> int:
         """Return the newest event's cursor, 0 when there was none yet."""
         row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()

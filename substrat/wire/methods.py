@@ -19,8 +19,10 @@ NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
-    "attention", "reason",
+    "attention", "reason", "activity",
 )  # fmt: skip
+AGENT_EXTRAS = ("heard_at",)
+"""Members that an agent object has only in a list that is asked for them."""
 TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw")
 

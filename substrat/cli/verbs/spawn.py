@@ -36,7 +36,8 @@ COMMAND = Command(
     ),
     notes=(
         "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise\n"
-        "the PROMPT. Without a NAME one is made up. With --wait the turn's result is printed."
+        "the PROMPT. Without a NAME one is made up. A PROMPT that is '-' is read from standard\n"
+        "input. With --wait the turn's result is printed."
     ),
 )
 
