@@ -182,6 +182,13 @@ class Furnisher:
             return problem.message
         return None
 
+    def surroundings(self) -> dict[str, str]:
+        """Return the variables that decide what this daemon finds, as `doctor` needs them; no secret is among them."""
+        names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
+        given = {name: self._environ[name] for name in names if name in self._environ}
+        given |= {"SUBSTRAT_STATE_DIR": self._places.state, "SUBSTRAT_RUNTIME_DIR": self._places.runtime}
+        return given | {"SUBSTRAT_AGENT_BINARY": self._config.agent.binary}
+
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
         return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))

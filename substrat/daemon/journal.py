@@ -246,11 +246,11 @@ class Journal:
             if not followers:
                 self._followers.pop(agent, None)
 
-    def said(self, agent: str, turn: str) -> str:
-        """Return what an agent said in a turn, segment after segment: in some dialects the result doesn't repeat it."""
+    def said(self, agent: str, turn: str) -> list[str]:
+        """Return what an agent said in a turn, segment by segment."""
         with self._reader() as reader:
             rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
-            return "".join(_text_of(reader, row) for row in rows)
+            return [_text_of(reader, row) for row in rows]
 
     def last_passage(self, agent: str, turn: str) -> str:
         """Return what an agent said last in a turn, empty when it said nothing."""

@@ -574,7 +574,7 @@ class OperatorDoor:
         }
 
     async def _check(self, _connection: Connection, _params: Params) -> object:
-        return {"obstacle": await self._furnisher.obstacle()}
+        return {"obstacle": await self._furnisher.obstacle(), "environment": self._furnisher.surroundings()}
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:
         if params.get("suspend"):

@@ -131,16 +131,20 @@ class Store(Database):
         return [(row[0], rows.USAGE.read(row[1])) for row in found]
 
     def forget_agent(self, agent_id: str) -> None:
-        """Delete everything about an agent; its children become nobody's."""
+        """Delete everything about an agent, its open questions too; its children become nobody's."""
         for table in ("turns", "items", "events", "calls", "reminders", "dropped_turns", "findings"):
             self._db.execute(f"DELETE FROM {table} WHERE agent = ?", (agent_id,))  # noqa: S608 - the names stand above
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
+        # Nobody is left who could take the answer. What it wrote without asking stays to be read.
+        self._db.execute(
+            "DELETE FROM items WHERE agent IS NULL AND turn IS NULL AND kind = 'question' AND sender = ?", (agent_id,)
+        )
         self._db.execute("INSERT OR IGNORE INTO removed_agents (id) VALUES (?)", (agent_id,))
         self.forget_settled()
 
     def forget_settled(self) -> None:
-        """Delete what removed agents asked or wrote and the operator has settled; what is open stays."""
+        """Delete what removed agents wrote and the operator has settled; messages that are open stay."""
         self._db.execute("DELETE FROM items WHERE turn = ? AND sender NOT IN (SELECT id FROM agents)", (SETTLED,))
 
     # What a person has to look at

@@ -178,7 +178,7 @@ METHODS = (
         "daemon.status", "the daemon itself",
         "`{version, pid, state_dir, runtime_dir, agents, running, network, waiting_for, cgroups, damaged, reserve}`",
     ),
-    Method("daemon.check", "whether agents can run under this daemon", "`{obstacle}`"),
+    Method("daemon.check", "whether agents can run under this daemon", "`{obstacle, environment}`"),
     Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
         Param("suspend", "boolean", "suspend every agent before"),
     ), waits=True),

@@ -154,3 +154,69 @@ def test_text_without_a_following_event_is_shown_at_once_elsewhere_than_on_a_ter
         follower.communicate()
     (work / "go").touch()
     assert house.wait("anna")["turn"]["outcome"] == "success"
+
+
+def test_texts_in_a_result_stand_apart(shared):
+    agent = shared.spawn("anna", shared.workspace(), "/say Let me look.\n/shell true\n/say Done.")
+    assert agent["turn"]["result"] == "Let me look.\n\nDone."
+
+
+def test_a_removed_agents_question_goes_with_it(shared):
+    work = shared.workspace()
+    shared.spawn("anna", work, '/tool ask_operator {"question": "which way?"}')
+    shared.spawn("bert", work, '/tool send_message {"to": "operator", "text": "it is done"}')
+    assert {item["from"] for item in shared.ok("inbox")} == {"anna", "bert"}
+    shared.ok("rm", "anna", "bert")
+    assert [item["from"] for item in shared.ok("inbox")] == ["bert"], "news stay"
+
+
+def test_a_workspace_that_cannot_be_written_to_is_refused_for_what_it_is(shared):
+    work = shared.workspace()
+    work.chmod(0o555)
+    done = shared.ctl("spawn", "anna", "-w", work)
+    assert done.code == 1
+    assert "has the mode 0555" in done.error
+    assert "chmod u+rwx" in done.error
+    work.chmod(0o755)
+    done = shared.ctl("spawn", "anna", "-w", "/sys/fs/cgroup")
+    assert (done.code, shared.ok("ls")) == (1, [])
+
+
+def test_the_doctor_judges_the_running_daemons_path_and_disk(shared):
+    environment = shared.environment(SUBSTRAT_SOCKET=str(shared.socket), PATH="/nonexistent")
+    done = shared.ctl("doctor", "--json", environment=environment)
+    checks = {check["name"]: check for check in done.json["checks"]}
+    assert done.json["agents_can_run"], done
+    assert "cursor-agent-standin" in checks["agent program"]["detail"]
+    assert str(shared.directory) in checks["disk"]["detail"]
+
+
+def test_chats_have_titles_and_the_beginning_of_an_id_does(daemon):
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, "Make the tests pass\nand commit.")
+    (chat,) = daemon.ok("sessions", "-w", work)
+    assert chat["title"] == "Make the tests pass and commit."
+    begin = agent["session_id"][:6]
+    assert "Make the tests pass" in daemon.ctl("export", begin, "-w", work).out
+    daemon.ok("rm", "anna")
+    assert daemon.ok("spawn", "bert", "-w", work, "--adopt", begin)["session_id"] == agent["session_id"]
+    done = daemon.ctl("spawn", "carl", "-w", work, "--adopt", "0123456")
+    assert (done.code, "begins with '0123456'" in done.error) == (4, True)
+
+
+def test_a_shells_prompt_says_where_one_is(shared):
+    work = shared.workspace()
+    shared.spawn("anna", work)
+    master, slave = pty.openpty()
+    environment = shared.environment(SUBSTRAT_SOCKET=str(shared.socket), TERM="xterm")
+    process = subprocess.Popen(
+        [PROGRAMS / "substratctl", "exec", "anna"], env=environment, stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    seen = b""
+    while f"[anna] {work} ".encode() not in seen:
+        seen += os.read(master, 4096)
+    os.write(master, b"exit\n")
+    wait_until(lambda: process.poll() is not None, "the shell's end")
+    os.close(master)
