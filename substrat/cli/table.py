@@ -10,6 +10,7 @@ VERBS = {
     "ls": "list the agents",
     "show": "everything about agents",
     "exec": "run a command, or a shell, in an agent's sandbox",
+    "explain": "the command that would start an agent's next turn",
     "tree": "which agent spawned which",
     "logs": "what agents did, and with -f what they do",
     "transcript": "what agents were asked, said and did, turn by turn",
@@ -39,5 +40,5 @@ VERBS = {
 # Verbs whose arguments are names of agents, for the completion scripts.
 TAKES_AGENTS = (
     "send", "show", "exec", "logs", "transcript", "usage", "wait", "suspend", "resume", "interrupt", "end", "rm", "export",
-    "accept", "allow",
+    "accept", "allow", "explain",
 )  # fmt: skip

@@ -118,7 +118,7 @@ METHODS = (
     Method("agent.interrupt", "stops the turn; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
     Method("agent.end", "finishes the agent; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
     Method("agent.rm", "forgets an agent that isn't running, its files and its events", "null", (_AGENT,)),
-    Method("agent.explain", "how the next turn would be started", "`{command, environment, program}`", (_AGENT,)),
+    Method("agent.explain", "how the next turn would be started", "`{command, environment, program, missing}`", (_AGENT,)),
     Method("agent.exec", "runs a command in the agent's sandbox; answers when it has ended", "`{exit_code}`", (
         _AGENT,
         Param("command", "strings", "the program and its arguments, as seen from inside", required=True),
