@@ -52,6 +52,7 @@ ARROWS = {
     "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", *SHARED},
     "substrat.doctor": {"sandbox", "substrat.core", "substrat.daemon.config", "substrat.daemon.program", *SHARED},
     "substrat.cursor_api": {"substrat.cursor_api", "substrat.core", "substrat.cli.connection", "substrat", *SHARED},
+    "substrat.manpages": {"substrat.cli", "substrat.daemon.main"},
     "substrat.demo": {"substrat.demo", "substrat.cli", *SHARED},
     "substrat.standin": {"substrat.standin", "substrat"},
 }
