@@ -11,7 +11,7 @@ SEED ?= 1
 # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check lint types slow bench soak clean
+.PHONY: help demo test check lint types slow bench soak man clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves nothing behind)"
@@ -19,11 +19,16 @@ help:
 	@echo "make slow    the tests that take longer"
 	@echo "make bench   measure speed and size"
 	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
+	@echo "make man     write the man pages anew from what the programs' help is made from"
 	@echo "make clean   remove what was built"
 
 demo:
 	@sh .ci/setup runtime
 	@$(BIN)/substratctl demo
+
+man:
+	@sh .ci/setup runtime
+	@$(BIN)/python -m substrat.manpages man
 
 test: check
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow"

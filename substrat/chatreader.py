@@ -25,6 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_MAX_PREAMBLE = 10
+"""Messages among which the first prompt is looked for: what stands before it is of cursor-agent's own making."""
 _MAX_CHATS = 2000
 _MAX_BLOB = 16 * 1024 * 1024
 _MAX_TEXT = 256 * 1024
@@ -71,7 +73,7 @@ def _messages(directory: str, after: int) -> Iterator[dict[str, object]]:
     try:
         with _opened(path) as db:
             described = _describe(db)
-            yield {"title": described.title, "model": described.model, "created_ms": described.created_ms}
+            yield {"title": _title(db, described), "model": described.model, "created_ms": described.created_ms}
             if described.root is None:
                 return
             size = 0
@@ -92,7 +94,22 @@ def _messages(directory: str, after: int) -> Iterator[dict[str, object]]:
 def _description(path: str) -> dict[str, object]:
     with _opened(path) as db:
         described = _describe(db)
-    return {"title": described.title, "model": described.model, "created_ms": described.created_ms}
+        title = _title(db, described)
+    return {"title": title, "model": described.model, "created_ms": described.created_ms}
+
+
+def _title(db: sqlite3.Connection, described: chatstore.Description) -> str:
+    """Return a chat's title; its first prompt where cursor-agent has given it none, as in all that it ran unattended."""
+    if described.title not in chatstore.NO_TITLES or described.root is None:
+        return described.title
+    try:
+        for blob_id in chatstore.message_ids(_blob(db, described.root))[:_MAX_PREAMBLE]:
+            message = chatstore.read_message(_blob(db, blob_id))
+            if message is not None and message.role == "user" and message.text.strip():
+                return chatstore.title_of(message.text)
+    except ChatDamaged:
+        return described.title  # damage further in is told when the chat is read
+    return described.title
 
 
 def _files(path: str) -> list[str]:

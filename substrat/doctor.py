@@ -32,10 +32,10 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
     """Look at everything agents need.
 
     Args:
-        environ: the environment a daemon would have.
+        environ: the environment that a daemon has, or would have if it were started here.
     """
     loaded, finding = _configuration(environ)
-    found = host.find_bubblewrap(loaded.sandbox.bwrap or None)
+    found = host.find_bubblewrap(loaded.sandbox.bwrap or None, environ.get("PATH"))
     obstacle = _obstacle(found)
     manager = _systemd(environ)
     checks: tuple[Callable[[], Finding | None], ...] = (
@@ -46,7 +46,7 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
         _system_calls,
         lambda: _limits(loaded),
         _kernel,
-        lambda: _agent_program(loaded),
+        lambda: _agent_program(environ, loaded),
         lambda: _login(environ, loaded),
         lambda: _chats(environ),
         lambda: _network(loaded, None if obstacle else found),
@@ -114,9 +114,9 @@ def _has_pidfd() -> bool:
     return True
 
 
-def _agent_program(loaded: configuration.Config) -> Finding:
+def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
     try:
-        path = program.find(loaded.agent.binary).path
+        path = program.find(loaded.agent.binary, environ.get("PATH")).path
     except errors.AgentProgramMissing as problem:
         return diagnosis.agent_program_missing(problem.message, is_default=loaded.agent.binary == "cursor-agent")
     try:

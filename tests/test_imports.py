@@ -45,6 +45,7 @@ ARROWS = {
     "substrat.cli": {"substrat.cli", "substrat", *SHARED},
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},
     "substrat.cli.transcripts": {"substrat.cli", "substrat.core.transcript"},
+    "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.transcript", *SHARED},
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.transcript", *SHARED},
     "substrat.chatreader": {"substrat.core.chatstore"},
     "substrat.chatcopier": set(),
@@ -53,6 +54,7 @@ ARROWS = {
     "substrat.netreader": set(),
     "substrat.doctor": {"sandbox", "substrat.core", "substrat.daemon.config", "substrat.daemon.program", *SHARED},
     "substrat.cursor_api": {"substrat.cursor_api", "substrat.core", "substrat.cli.connection", "substrat", *SHARED},
+    "substrat.manpages": {"substrat.cli", "substrat.daemon.main"},
     "substrat.demo": {"substrat.demo", "substrat.cli", *SHARED},
     "substrat.standin": {"substrat.standin", "substrat"},
 }

@@ -42,7 +42,7 @@ def wheel(tmp_path_factory):
 def test_it_holds_three_packages_and_their_description(wheel):
     tops = {name.partition("/")[0] for name in wheel.namelist()}
     (description,) = (top for top in tops if top.endswith(".dist-info"))
-    assert tops == {"substrat", "mcp_server", "sandbox", description}
+    assert tops == {"substrat", "mcp_server", "sandbox", description, description.replace(".dist-info", ".data")}
     assert description.startswith("substrat-")
 
 
@@ -75,6 +75,12 @@ def test_nothing_built_is_in_it(wheel):
     for name in wheel.namelist():
         assert "__pycache__" not in name
         assert not name.endswith((".pyc", ".so", "~", ".orig"))
+
+
+@pytest.mark.parametrize("page", ["man1/substratctl.1", "man8/substratd.8"])
+def test_it_holds_the_man_pages_where_installers_look_for_them(wheel, page):
+    (name,) = (name for name in wheel.namelist() if name.endswith(f".data/data/share/man/{page}"))
+    assert wheel.read(name) == (ROOT / "man" / page.partition("/")[2]).read_bytes()
 
 
 # What checkers make of programs that use the wheel

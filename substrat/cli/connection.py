@@ -41,7 +41,7 @@ class Connection:
 
     A daemon that answers nothing for 2 s when it should answer at once is told of on standard error, once; what it sends
     meanwhile that is no answer counts as nothing. A request whose answer may take long (`wire.methods.Method.waits`) is no
-    such case, unless not even `hello` was answered.
+    such case, unless not even `hello` was answered; `slow_notice` is then written once, if the caller has set it.
 
     Args:
         path: the operator socket; by default the one the environment names.
@@ -55,6 +55,7 @@ class Connection:
     def __init__(self, path: str | None = None, timeout: float | None = None) -> None:
         self.path = path if path is not None else paths.operator_socket()
         self.server: dict[str, object] = {}
+        self.slow_notice: str | None = None
         self._began = time.monotonic()
         self._timeout = timeout
         self._told = False
@@ -186,20 +187,31 @@ class Connection:
         results.extend(self.outcome(number) for number in under_way)
         return results
 
-    def next_event(self, until: int | None = None) -> tuple[Params | None, bool]:
+    def next_event(self, until: int | None = None, patience: float | None = None) -> tuple[Params | None, bool]:
         """Wait for a notification.
 
         Args:
             until: the number of a request whose answer ends the waiting.
+            patience: how long to wait for anything at all, in seconds; None is for ever.
 
         Returns:
-            The notification's parameters or None when the answer came, and whether reading on would block.
+            The notification's parameters, or None when the answer came or nothing did; and whether reading on would block.
         """
         self._begin_waiting()
         while not self._notifications and not (until is not None and until in self._answers):
+            if patience is not None and not self._lines and not self._readable_within(patience):
+                return None, True
             self._take_message()
         found = self._notifications.popleft() if self._notifications else None
         return found, not self._notifications and not self._lines
+
+    def _readable_within(self, seconds: float) -> bool:
+        """Wait until the socket has something to read; False when nothing came in so many seconds."""
+        import select
+
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def has_answer(self, number: int) -> bool:
         """Return whether the answer to a request has come."""
@@ -352,6 +364,9 @@ class Connection:
         self._looked = True
         if not (self.server and all(methods.BY_NAME[name].waits for name in self._asked.values())):
             self.tell_of_silence()
+        elif self.slow_notice is not None:
+            output.note(self.slow_notice)
+            self.slow_notice = None
 
     def tell_of_silence(self) -> None:
         """Tell of a daemon that should have answered, unless it was told before."""

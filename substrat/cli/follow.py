@@ -8,9 +8,12 @@ from substrat import errors
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.outage import Outage
 
+QUIET_S = 0.3
+"""After so long without an event a person is shown what was held back: fragments of one passage come milliseconds apart."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     Event = dict[str, object]
 
@@ -26,6 +29,7 @@ class Feed:
         since: the cursor to start after; negative counts from the end.
         lines: whether to ask for the agent's own bytes.
         before_notice: called before a notice is written to standard error, to end a line that is under way.
+        on_quiet: called while following, once after each event that no other follows within `QUIET_S`.
     """
 
     def __init__(
@@ -36,11 +40,13 @@ class Feed:
         *,
         lines: bool = False,
         before_notice: Callable[[], object] = lambda: None,
+        on_quiet: Callable[[], object] = lambda: None,
     ) -> None:
         self._connection = connection
         self._agent = agent
         self._cursor = since
         self._lines = lines or None
+        self._on_quiet = on_quiet
         self._outage = Outage(connection, before_notice)
 
     def close(self) -> None:
@@ -50,7 +56,7 @@ class Feed:
     def names(self) -> dict[str, str]:
         """Ask for the agents' names by their ids; none if the connection is lost, which the next event will tell."""
         try:
-            agents = self._connection.call_list("agent.list")
+            agents = self._connection.call_list("agent.list", fields=["id", "name"])
         except errors.ConnectionLost:
             return {}
         return {str(agent["id"]): str(agent["name"]) for agent in agents}
@@ -62,8 +68,16 @@ class Feed:
             found = page.get("events")
             if not isinstance(found, list) or not found:
                 return
-            yield from found
+            for event in found:
+                yield event
+                # Only now it was taken: who merges several feeds holds one event of each in hand.
+                self._cursor = _cursor(event)
             self._cursor = _cursor(page)
+
+    @property
+    def cursor(self) -> int:
+        """The cursor after which the next event comes."""
+        return self._cursor
 
     def follow(self) -> Iterator[Event]:
         """Give all events there are and will be.
@@ -99,17 +113,11 @@ class Feed:
         # What `since` counted from the end is a place now, so that a second session starts there.
         self._cursor = _cursor(as_object("events.subscribe", connection.answer(start)))
         self._outage.over()
-        while True:
-            params, blocks = connection.next_event(until=end)
-            if params is not None:
-                event = as_object("event", params.get("event"))
-                self._cursor = _cursor(event)
-                yield event
-            elif end is not None and connection.has_answer(end):
-                yield from self._rest(end)
-                return
-            if blocks:
-                sys.stdout.flush()
+        for event in _arrivals(connection, end, self._on_quiet):
+            self._cursor = _cursor(event)
+            yield event
+        if end is not None:
+            yield from self._rest(end)
 
     def _rest(self, end: int) -> Iterator[Event]:
         """Give what the subscription hasn't brought yet of an agent that is ended; nothing if it was removed."""
@@ -118,6 +126,109 @@ class Feed:
             yield from self.past()
         except errors.NotFound:
             return
+
+
+class Feeds:
+    """The events of several agents; each agent's exactly once and in order, and all in order where they are past.
+
+    Args:
+        connection: the conversation with the daemon; `close` closes it.
+        agents: the agents' ids.
+        since: the cursor to start after; negative counts from each agent's end.
+        lines: whether to ask for the agents' own bytes.
+        before_notice: as for `Feed`.
+        on_quiet: as for `Feed`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        agents: Sequence[str],
+        since: int,
+        *,
+        lines: bool = False,
+        before_notice: Callable[[], object] = lambda: None,
+        on_quiet: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._connection = connection
+        self._lines = lines or None
+        self._cursors = dict.fromkeys(agents, since)
+        self._on_quiet = on_quiet
+        self._outage = Outage(connection, before_notice)
+
+    def close(self) -> None:
+        """Close the connection in use."""
+        self._connection.__exit__()
+
+    def past(self) -> Iterator[Event]:
+        """Give all events there are, in the order in which they happened."""
+        import heapq
+
+        feeds = [Feed(self._connection, agent, since, lines=bool(self._lines)) for agent, since in self._cursors.items()]
+        for event in heapq.merge(*(feed.past() for feed in feeds), key=_cursor):
+            self._note(event)
+            yield event
+
+    def follow(self) -> Iterator[Event]:
+        """Give all events there are and will be, until every agent is ended or removed and everything was given.
+
+        A daemon that goes away is waited for.
+
+        Raises:
+            DaemonNotRunning: no daemon came back.
+        """
+        while self._cursors:
+            try:
+                yield from self.past()
+                sys.stdout.flush()
+                yield from self._live()
+                yield from self.past()
+            except errors.ConnectionLost:
+                self._outage.reconnect()
+            except errors.NotFound:
+                self._drop_removed()
+            else:
+                return
+
+    def _live(self) -> Iterator[Event]:
+        """Give what comes over one connection, until every agent is ended."""
+        connection = self._connection
+        for agent, cursor in self._cursors.items():
+            # What `since` counted from the end is a place now: everything before it was given.
+            order: dict[str, object] = {"agent": agent, "since": max(0, cursor), "lines": self._lines}
+            connection.answer(connection.submit("events.subscribe", order))
+        end = connection.submit("agent.wait", {"agents": list(self._cursors), "until": ["ended"]})
+        self._outage.over()
+        for event in _arrivals(connection, end, self._on_quiet):
+            self._note(event)
+            yield event
+        connection.take_answer(end)
+
+    def _note(self, event: Event) -> None:
+        self._cursors[str(event.get("agent"))] = _cursor(event)
+
+    def _drop_removed(self) -> None:
+        """Go on without the agents that were removed; over a new connection, because this one has subscriptions."""
+        self._connection.reopen()
+        there_are = {str(agent["id"]) for agent in self._connection.call_list("agent.list", fields=["id"])}
+        self._cursors = {agent: cursor for agent, cursor in self._cursors.items() if agent in there_are}
+
+
+def _arrivals(connection: Connection, end: int | None, on_quiet: Callable[[], object]) -> Iterator[Event]:
+    """Give what a connection's subscriptions bring, until the answer to the request `end` has come."""
+    # What was given before may have left something held back.
+    patience: float | None = QUIET_S
+    while True:
+        params, blocks = connection.next_event(until=end, patience=patience)
+        patience = QUIET_S if params is not None else None
+        if params is not None:
+            yield as_object("event", params.get("event"))
+        elif end is not None and connection.has_answer(end):
+            return
+        else:
+            on_quiet()
+        if blocks:
+            sys.stdout.flush()
 
 
 def _cursor(holder: dict[str, object]) -> int:

@@ -68,7 +68,7 @@ def _find_verb(line: list[str]) -> tuple[str | None, list[str]]:
     before: list[str] = []
     for position, argument in enumerate(line):
         if argument in options.HELP.names:
-            sys.stdout.write(_overview())
+            sys.stdout.write(options.overview())
             return None, []
         if argument in options.VERSION.names:
             _show_version()
@@ -80,26 +80,11 @@ def _find_verb(line: list[str]) -> tuple[str | None, list[str]]:
         elif argument in VERBS:
             return argument, before + line[position + 1 :]
         else:
-            raise errors.UsageError(_unknown_verb(argument))
+            # Imported here because most command lines have no unknown word.
+            from substrat.cli import habits
+
+            raise habits.unknown(argument)
     raise errors.UsageError(f"a command is missing; '{PROGRAM} --help' lists them")
-
-
-def _unknown_verb(word: str) -> str:
-    close = options.nearest(word, VERBS)
-    hint = f"did you mean {close!r}?" if close else f"'{PROGRAM} --help' lists the commands"
-    return f"there is no command {word!r}; {hint}"
-
-
-def _overview() -> str:
-    lines = [f"usage: {PROGRAM} [--json] COMMAND ...", "", "commands:"]
-    lines += [f"  {verb:<12}{about}" for verb, about in VERBS.items()]
-    lines += [
-        "",
-        f"'{PROGRAM} COMMAND --help' says more.",
-        "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing, 5 the turn failed,",
-        "124 timed out.",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _show_version() -> int:

@@ -1,47 +1,65 @@
-"""What the verbs on several agents share: which ones are meant, asking for all at once, reporting each."""
+"""The verbs that take several agents share this: which agents are meant, one request for each, how each is reported."""
 
 from __future__ import annotations
 
 from substrat import errors
 from substrat.cli import output
+from substrat.cli.connection import as_object
 from substrat.cli.options import Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection, Sequence
 
     from substrat.cli.connection import Connection
     from substrat.cli.options import Arguments
     from substrat.cli.output import Agent
 
 ALL = Option("--all", about="all agents that this can be done to")
+STOPPING = "still waiting: a turn that doesn't stop when asked is killed after some seconds (twice `turns.stop_grace`)"
+JSON_NOTE = "--json gives an object for one NAME, and an array in their order for several."
 
 
-def names_in(agents: list[Agent], states: Container[object]) -> list[str]:
+def names_in(agents: list[Agent], states: Collection[object]) -> list[str]:
     """Return the ids of the agents that are in one of the states."""
     return [str(agent["id"]) for agent in agents if agent.get("state") in states]
 
 
-def check_all(arguments: Arguments, names: list[str]) -> None:
-    """Check that a command line has either names or `--all`.
+def check_all(arguments: Arguments, names: list[str], flag: str = "all") -> None:
+    """Check that a command line has either names or the option that stands for them.
+
+    Args:
+        arguments: the command line.
+        names: the names on it.
+        flag: the option's key, for example `ended` for `--ended`.
 
     Raises:
         UsageError: it has both or neither.
     """
-    if arguments.flag("all") and names:
-        raise arguments.command.wrong("names and --all came together; give one of them")
-    if not arguments.flag("all") and not names:
-        raise arguments.command.wrong("it takes NAME..., or --all")
+    if arguments.flag(flag) and names:
+        raise arguments.command.wrong(f"names and --{flag} came together; give one of them")
+    if not arguments.flag(flag) and not names:
+        raise arguments.command.wrong(f"it takes NAME..., or --{flag}")
 
 
-def ask_each(connection: Connection, method: str, names: list[str], **params: object) -> tuple[list[object], int]:
-    """Make one request for each agent, all at once, and complain about those that fail.
+def chosen(arguments: Arguments, connection: Connection, states: Collection[str], flag: str = "all") -> list[str]:
+    """Return the names on a command line, or with `--all` (or another flag) the ids of the agents in some states.
+
+    Raises:
+        UsageError: the line has both or neither.
+    """
+    check_all(arguments, arguments.words, flag)
+    if not arguments.flag(flag):
+        return arguments.words
+    return names_in(connection.call_list("agent.list", fields=["id", "state"]), states)
+
+
+def settle(outcomes: Sequence[object]) -> tuple[list[object], int]:
+    """Complain about the requests that failed.
 
     Returns:
         The results of the others, and the exit status of the first failure (0 when there is none).
     """
-    # Naming one agent twice is asking once.
-    outcomes = connection.each((method, {"agent": name, **params}) for name in dict.fromkeys(names))
     results: list[object] = []
     status = errors.DONE
     for outcome in outcomes:
@@ -51,3 +69,72 @@ def ask_each(connection: Connection, method: str, names: list[str], **params: ob
         else:
             results.append(outcome)
     return results, status
+
+
+def ask_each(connection: Connection, method: str, names: list[str], **params: object) -> tuple[list[object], int]:
+    """Make one request for each agent, all at once, and complain about those that fail.
+
+    Returns:
+        The results of the others, and the exit status of the first failure (0 when there is none).
+    """
+    # Naming one agent twice is asking once.
+    return settle(connection.each((method, {"agent": name, **params}) for name in dict.fromkeys(names)))
+
+
+def ask_objects(connection: Connection, method: str, names: list[str], **params: object) -> tuple[list[Agent], int]:
+    """Make requests like `ask_each`; each result is an object."""
+    results, status = ask_each(connection, method, names, **params)
+    return [as_object(method, result) for result in results], status
+
+
+def put_json(arguments: Arguments, documents: Sequence[object], status: int, *, names: int | None = None) -> None:
+    """Write the documents of a verb on several agents: an object for one NAME, an array for several, nothing for none.
+
+    Args:
+        arguments: the command line.
+        documents: one for each agent that didn't fail.
+        status: the exit status so far; where every agent failed, standard output stays empty.
+        names: how many names the command line has; by default all its words are names.
+    """
+    if names is None:
+        names = len(arguments.words)
+    if names == 1:
+        for document in documents[:1]:
+            output.put_json(document)
+    elif documents or status == errors.DONE:
+        output.put_json(list(documents))
+
+
+def report(arguments: Arguments, agents: Sequence[Agent], status: int, done: str, *, everyone: bool) -> None:
+    """Print what became of agents: JSON, a line for each, or one line for all of them.
+
+    Args:
+        arguments: the command line.
+        agents: the agents that didn't fail.
+        status: the exit status so far.
+        done: the word for it, for example `suspended`.
+        everyone: whether `--all` or its like stood for the names: fifty lines of one word each tell nothing.
+    """
+    if arguments.json:
+        put_json(arguments, agents, status)
+    elif everyone:
+        print(f"{counted(len(agents))} {done}")
+    else:
+        for agent in agents:
+            print(f"{output.text_of(agent['name'])}  {output.text_of(agent['state'])}")
+
+
+def counted(number: int) -> str:
+    """Say a number of agents."""
+    return f"{number} agent{'' if number == 1 else 's'}"
+
+
+def title(name: object, *, more: bool, colour: bool) -> str:
+    """Return the line above one agent's part of a long answer about several; empty when there is only one.
+
+    Args:
+        name: the agent's name.
+        more: whether the answer is about several agents.
+        colour: whether to use colours.
+    """
+    return output.paint(f"== {output.text_of(name)} ==", output.BOLD, on=colour) + "\n" if more else ""

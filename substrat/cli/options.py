@@ -8,7 +8,7 @@ completion scripts, help and parser come from one description. The rules are get
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli.table import PROGRAM
+from substrat.cli.table import PROGRAM, VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,12 +91,16 @@ class Arguments:
         command: the verb's description.
         words: the arguments without a dash.
         given: the values of each option that was there, by its key.
+        verbatim: the words that came after `--`, which have no second meaning.
     """
 
-    __slots__ = ("_given", "command", "words")
+    __slots__ = ("_given", "command", "verbatim", "words")
 
-    def __init__(self, command: Command, words: list[str], given: dict[str, list[str]]) -> None:
+    def __init__(
+        self, command: Command, words: list[str], given: dict[str, list[str]], verbatim: Sequence[str] = ()
+    ) -> None:
         self.command = command
+        self.verbatim = verbatim
         self.words = words
         self._given = given
 
@@ -162,11 +166,13 @@ def parse(command: Command, line: Sequence[str]) -> Arguments:
     """
     known = {name: option for option in command.options for name in option.names}
     words: list[str] = []
+    verbatim: list[str] = []
     given: dict[str, list[str]] = {}
     rest = iter(line)
     for argument in rest:
         if argument == "--":
-            words.extend(rest)
+            verbatim = list(rest)
+            words.extend(verbatim)
         elif not _is_option(argument):
             words.append(argument)
         else:
@@ -177,7 +183,7 @@ def parse(command: Command, line: Sequence[str]) -> Arguments:
             if option.value is not None and value is None:
                 value = next(rest, None)
             given.setdefault(option.key, []).append(_checked(command, option, value))
-    found = Arguments(command, words, given)
+    found = Arguments(command, words, given, verbatim)
     if not found.flag("help") and not found.flag("version"):
         _check_words(command, words)
     return found
@@ -202,6 +208,19 @@ def help_text(command: Command) -> str:
         lines += _columns(names, about)
     if command.notes:
         lines += ["", command.notes]
+    return "\n".join(lines) + "\n"
+
+
+def overview() -> str:
+    """List the commands and the exit statuses."""
+    lines = [f"usage: {PROGRAM} [--json] COMMAND ...", "", "commands:"]
+    lines += [f"  {verb:<12}{about}" for verb, about in VERBS.items()]
+    lines += [
+        "",
+        f"'{PROGRAM} help COMMAND' or '{PROGRAM} COMMAND --help' says more.",
+        "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing, 5 the turn failed,",
+        "124 timed out.",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Agent = dict[str, object]
 
-BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
+BOLD, DIM, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "1", "2", "31", "32", "33", "34", "35", "36"
 _STATE_COLOURS = {"running": GREEN, "queued": CYAN, "suspended": YELLOW, "failed": RED, "ended": DIM}
 
 
@@ -130,21 +130,36 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, colour: bool,
         painted: the column that holds a state.
     """
     cells = [titles, *rows]
-    widths = [max(_width(row[column]) for row in cells) for column in range(len(titles))]
+    widths = [max(width(row[column]) for row in cells) for column in range(len(titles))]
     lines = []
     for number, row in enumerate(cells):
-        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
-        padded[-1] = row[-1]
+        filled = [padded(cell, columns) for cell, columns in zip(row, widths, strict=True)]
+        filled[-1] = row[-1]
         if number == 0:
-            padded = [paint(cell, BOLD, on=colour) for cell in padded]
+            filled = [paint(cell, BOLD, on=colour) for cell in filled]
         elif painted is not None:
             state = row[painted]
-            padded[painted] = paint_state(state, on=colour) + " " * (widths[painted] - _width(state))
-        lines.append("  ".join(padded).rstrip() + "\n")
+            filled[painted] = paint_state(state, on=colour) + " " * (widths[painted] - width(state))
+        lines.append("  ".join(filled).rstrip() + "\n")
     return "".join(lines)
 
 
-def _width(text: str) -> int:
+def padded(text: str, columns: int) -> str:
+    """Fill a text up with spaces to so many columns of a terminal."""
+    return text + " " * (columns - width(text))
+
+
+def shortened(text: str, columns: int) -> str:
+    """Cut a text's end off, so that it takes at most so many columns of a terminal."""
+    if width(text) <= columns:
+        return text
+    kept = text[: max(0, columns - 1)]
+    while kept and width(kept) >= columns:
+        kept = kept[:-1]
+    return kept + "…" if columns > 0 else ""
+
+
+def width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)

@@ -8,6 +8,7 @@ while its fragments come (`flow`); elsewhere a fragment is held back until its l
 
 `_open` names what the unfinished line is: speech, thought, or the call whose start was shown. Whatever comes that
 doesn't belong to it ends the line first. A call is one line: its start if nothing came between, then its outcome.
+When nothing comes for a moment (`pause`), what is held back is written: the beginning of a line, and calls that run.
 
 An agent is hostile: every text goes through `output.neutralise` before it is put together with our own codes.
 """
@@ -15,13 +16,14 @@ An agent is hostile: every text goes through `output.neutralise` before it is pu
 from __future__ import annotations
 
 import re
+import zlib
 
 from substrat.cli import output
-from substrat.cli.output import BOLD, DIM, GREEN, RED, one_line, paint
+from substrat.cli.output import BLUE, BOLD, CYAN, DIM, GREEN, MAGENTA, RED, YELLOW, one_line, paint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     Event = dict[str, object]
 
@@ -32,6 +34,12 @@ _NOTE_LENGTH = 500
 # What the daemon writes after a call's summary: `→ exit 0 (0.2 s)`, `→ done`, `→ failed: why`.
 _OUTCOME = re.compile(r"^(?P<outcome>.*?)(?: \((?P<took>\d+(?:\.\d+)?) s\))?$", re.DOTALL)
 _GOOD = ("exit 0", "done")
+_FAILED_LINES = 10
+"""The last lines of a failed command's output: an error stands at its end. `transcript` has all of it."""
+_NAME_WIDTH = 20
+"""The widest column of names: what agents say needs the rest of an 80-column terminal."""
+_VOICES = (CYAN, YELLOW, MAGENTA, BLUE, GREEN)
+"""The colours of agents' names, one after the other; red is for failures."""
 
 
 class Renderer:
@@ -41,17 +49,32 @@ class Renderer:
         flow: whether a line may be left unfinished, as on a terminal.
         colour: whether to use colours.
         clock: whether to put the time on the daemon's own lines.
+        whole_lines: whether only whole lines may be written, as in a chorus.
+        output_of: returns what a completed call gave, from its event; shown for calls that failed.
     """
 
-    def __init__(self, *, flow: bool, colour: bool, clock: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        flow: bool,
+        colour: bool,
+        clock: bool = True,
+        whole_lines: bool = False,
+        output_of: Callable[[Event], str] = lambda _: "",
+    ) -> None:
         self._flow = flow
         self._clock = clock
         self._colour = colour
         self._open: str | None = None
         self._held = ""
+        # Elsewhere than on a terminal: whether `pause` has written the beginning of the line under way.
+        self._partial = False
         self._heard_deltas = False
         self._spoke = False
         self._calls: dict[str, str] = {}
+        self._shown_running: set[str] = set()
+        self._whole_lines = whole_lines
+        self._output_of = output_of
 
     def feed(self, event: Event) -> str:
         """Take in an event and return the text to write now."""
@@ -71,25 +94,57 @@ class Renderer:
             case "tool-call-started":
                 return self._call_started(_call_id(event), text)
             case "tool-call-completed":
-                return self._call_completed(_call_id(event), text)
+                return self._call_completed(_call_id(event), text, event)
             case "result:success":
                 # The result repeats what was said; an agent that said nothing else is heard here.
                 return self._end_line() if self._spoke else self._segment(text)
         # A call may be under way while the daemon has something to say; only the end of a turn ends it too.
-        before = self.finish() if kind in {"turn:started", "turn:ended"} else self._end_line()
+        before = self._end_turn() if kind in {"turn:started", "turn:ended"} else self._end_line()
         return before + self._single_line(event, kind, text)
 
     def interrupt(self) -> str:
         """Return what ends a line under way on a terminal, so that something else can be written there."""
         return self._end_line() if self._flow else ""
 
+    def pause(self) -> str:
+        """Return what was held back, when nothing has come for a moment."""
+        if self._flow:
+            return ""
+        held, self._held = self._held, ""
+        text = self._tinted(self._open or "", held)
+        self._partial = self._partial or bool(held)
+        running = self._running_calls()
+        return text + (self._end_line() + running if running or self._whole_lines else "")
+
     def finish(self) -> str:
-        """Return what is missing at the end: the rest of a line, and calls of which no outcome is known."""
+        """Return what is missing at the end of the events: the rest of a line, and the calls that still run."""
+        if self._open in self._calls:
+            self._shown_running.add(self._open)
+            ended = "  " + paint("… running", DIM, on=self._colour) + "\n"
+            self._open = None
+        else:
+            ended = self._end_line()
+        running = self._running_calls()
+        self._forget_calls()
+        return ended + running
+
+    def _end_turn(self) -> str:
+        """Return what is missing at the end of a turn: the rest of a line, and calls of which no outcome is known."""
         ended = self._end_line()
-        lost = [self._call_line(summary, "", no_outcome=True) + "\n" for summary in self._calls.values()]
-        self._calls.clear()
-        self._heard_deltas = False
+        lost = [self._call_line(summary, "", note="no outcome was seen") + "\n" for summary in self._calls.values()]
+        self._forget_calls()
         return ended + "".join(lost)
+
+    def _running_calls(self) -> str:
+        """Return a line for each call that has started and was not shown as running before."""
+        fresh = [call for call in self._calls if call not in self._shown_running]
+        self._shown_running.update(fresh)
+        return "".join(self._call_line(self._calls[call], "", note="running") + "\n" for call in fresh)
+
+    def _forget_calls(self) -> None:
+        self._calls.clear()
+        self._shown_running.clear()
+        self._heard_deltas = False
 
     def _fragment(self, block: str, text: str) -> str:
         start = "" if self._open == block else self._end_line()
@@ -97,6 +152,7 @@ class Renderer:
         if not self._flow:
             whole, newline, rest = (self._held + text).rpartition("\n")
             self._held = rest
+            self._partial = self._partial and not newline
             text = whole + newline
         return start + self._tinted(block, text)
 
@@ -119,25 +175,34 @@ class Renderer:
         self._open = call
         return ended + self._call_line(summary, "")
 
-    def _call_completed(self, call: str, text: str) -> str:
+    def _call_completed(self, call: str, text: str, event: Event) -> str:
         started = self._calls.pop(call, None)
+        self._shown_running.discard(call)
         summary, outcome = _split_outcome(one_line(text), started)
+        failed = "" if _is_good(outcome) else self._failed_output(event)
         if self._open == call:
             self._open = None
-            return self._outcome(outcome) + "\n"
-        return self._end_line() + self._call_line(summary, outcome) + "\n"
+            return self._outcome(outcome) + "\n" + failed
+        return self._end_line() + self._call_line(summary, outcome) + "\n" + failed
 
-    def _call_line(self, summary: str, outcome: str, *, no_outcome: bool = False) -> str:
-        if no_outcome:
-            end = "  " + paint("… no outcome was seen", DIM, on=self._colour)
-        else:
-            end = self._outcome(outcome) if outcome else ""
-        return f"  {summary}{end}"
+    def _failed_output(self, event: Event) -> str:
+        """Return the last lines that a failed call gave, each as a line below it."""
+        lines = output.neutralise(self._output_of(event)).split("\n")
+        lines = [line for line in lines if line.strip()]
+        kept = lines[-_FAILED_LINES:]
+        if len(kept) < len(lines):
+            kept = [f"… {len(lines) - len(kept)} more lines, 'substratctl transcript --whole' shows them", *kept]
+        return "".join(paint(f"    {line}", DIM, on=self._colour) + "\n" for line in kept)
+
+    def _call_line(self, summary: str, outcome: str, *, note: str = "") -> str:
+        if note:
+            return f"  {summary}  " + paint(f"… {note}", DIM, on=self._colour)
+        return f"  {summary}{self._outcome(outcome) if outcome else ''}"
 
     def _outcome(self, text: str) -> str:
         found = _OUTCOME.match(text)
         assert found is not None
-        good = found["outcome"] in _GOOD
+        good = _is_good(text)
         took = "  " + paint(f"{found['took']}s", DIM, on=self._colour) if found["took"] else ""
         mark = "✓" if good else "✗"
         return "  " + paint(f"{mark} {found['outcome']}", GREEN if good else RED, on=self._colour) + took
@@ -164,11 +229,10 @@ class Renderer:
         """End the unfinished line, if there is one and it belongs to the block."""
         if self._open is None or (block is not None and self._open != block):
             return ""
-        held, opened = self._held, self._open
-        self._held = ""
-        self._open = None
+        held, opened, partial = self._held, self._open, self._partial
+        self._held, self._open, self._partial = "", None, False
         if not self._flow:
-            return self._tinted(opened, held) + "\n" if held else ""
+            return self._tinted(opened, held) + "\n" if held or partial else ""
         return "\n"
 
     def _tinted(self, block: str, text: str) -> str:
@@ -182,32 +246,65 @@ class Chorus:
 
     Args:
         names: what to call an agent by its id; ids that aren't in it are shown shortened.
-        colour: whether to use colours.
+        colour: whether to use colours; each agent's name has one of its own then.
+        aligned: whether names fill a column as wide as the longest, as on a terminal.
+        output_of: as for `Renderer`.
     """
 
-    def __init__(self, names: Mapping[str, str], *, colour: bool) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        *,
+        colour: bool,
+        aligned: bool = False,
+        output_of: Callable[[Event], str] = lambda _: "",
+    ) -> None:
         self._names = names
         self._colour = colour
+        self._aligned = aligned
+        self._output_of = output_of
         self._voices: dict[str, Renderer] = {}
+        self._last: object = None
 
     def feed(self, event: Event) -> str:
         """Take in an event and return the lines to write now."""
         agent = str(event.get("agent") or "")
-        voice = self._voices.setdefault(agent, Renderer(flow=False, colour=self._colour, clock=False))
+        voice = self._voices.get(agent)
+        if voice is None:
+            voice = self._voices[agent] = Renderer(
+                flow=False, colour=self._colour, clock=False, whole_lines=True, output_of=self._output_of
+            )
         text = voice.feed(event)
+        self._last = event.get("time")
         if event.get("kind") == "turn:ended":
             # Between its turns an agent has nothing unfinished, and a year's agents needn't be remembered.
             del self._voices[agent]
         return self._prefixed(event.get("time"), agent, text)
+
+    def pause(self) -> str:
+        """Return what was held back, when nothing has come for a moment."""
+        return "".join(self._prefixed(self._last, agent, voice.pause()) for agent, voice in self._voices.items())
 
     def finish(self) -> str:
         """Return the lines that are still held back."""
         return "".join(self._prefixed(None, agent, voice.finish()) for agent, voice in self._voices.items())
 
     def _prefixed(self, time: object, agent: str, text: str) -> str:
+        if not text:
+            return ""
         name = one_line(self._names.get(agent, agent[:8])) or "substratd"
-        head = paint(f"{output.clock(time)} {name}", DIM, on=self._colour)
+        clock = paint(output.clock(time), DIM, on=self._colour)
+        tint = _VOICES[zlib.crc32(agent.encode()) % len(_VOICES)]
+        if self._aligned:
+            width = min(_NAME_WIDTH, max(map(len, [*self._names.values(), name])))
+            name = output.padded(output.shortened(name, width), width)
+        head = f"{clock} {paint(name, tint, on=self._colour)}"
         return "".join(f"{head}  {line.removeprefix('  ')}\n" for line in text.split("\n")[:-1])
+
+
+def _is_good(outcome: str) -> bool:
+    found = _OUTCOME.match(outcome)
+    return outcome == "" or (found is not None and found["outcome"] in _GOOD)
 
 
 def _split_outcome(text: str, started: str | None) -> tuple[str, str]:

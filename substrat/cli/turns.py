@@ -11,13 +11,15 @@ from substrat.wire import methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from substrat.cli.connection import Connection
     from substrat.cli.options import Arguments
     from substrat.cli.output import Agent
 
 
 def read_prompt(arguments: Arguments, given: str | None) -> str | None:
-    """Return the prompt: the given words or the contents of `--prompt-file`.
+    """Return the prompt: the given words, standard input for a `-` before any `--`, or the contents of `--prompt-file`.
 
     Args:
         arguments: the command line.
@@ -30,9 +32,13 @@ def read_prompt(arguments: Arguments, given: str | None) -> str | None:
     path = arguments.value("prompt-file")
     if path is not None and given is not None:
         raise arguments.command.wrong("a PROMPT and --prompt-file came together; give one of them")
-    prompt = given if path is None else _read_text(path)
-    if prompt is not None and not prompt.strip():
-        raise arguments.command.wrong("the prompt is empty" if path is None else f"the prompt file {path} is empty")
+    if path is None and (given != "-" or given in arguments.verbatim):
+        if given is not None and not given.strip():
+            raise arguments.command.wrong("the prompt is empty")
+        return given
+    prompt = _read_text(path or "-")
+    if not prompt.strip():
+        raise arguments.command.wrong(f"the prompt file {path} is empty" if path else "standard input is empty")
     return prompt
 
 
@@ -64,6 +70,9 @@ def wait_for_verdict(connection: Connection, agent: Agent, message: object, time
         found = outage.wait_for_one(connection, "agent.wait_message", agent=agent["id"], message=message)
     except errors.WaitTimedOut:
         raise still_going(agent, timeout) from None
+    except KeyboardInterrupt:
+        tell_of_going_on([agent])
+        raise
     after = as_object("agent.wait_message", found)
     if json:
         output.put_json(after)
@@ -79,6 +88,15 @@ def ask_once(connection: Connection, name: object, method: str, **params: object
     """
     unknown = f"whether it took the prompt isn't known: look with 'substratctl show {name}' before you send it again"
     return outage.ask_once(connection, unknown, lambda: connection.call(method, **params))
+
+
+def tell_of_going_on(agents: Sequence[Agent]) -> None:
+    """Say, to a person who gives up waiting with Ctrl-C, that nothing was stopped, and how to look at it."""
+    names = " ".join(output.text_of(agent["name"]) for agent in agents)
+    if len(agents) == 1:
+        output.note(f"the turn of {names} goes on: 'substratctl logs -f {names}' shows it, 'interrupt {names}' stops it")
+    elif agents:
+        output.note(f"the turns go on: 'substratctl logs -f {names}' shows them")
 
 
 def still_going(agent: Agent, timeout: float | None) -> errors.WaitTimedOut:
@@ -103,7 +121,7 @@ def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:
     turn = output.turn_of(agent) or {}
     status = methods.verdict_status(turn.get("outcome"))
     if status != errors.DONE:
-        output.note(_failure(agent, turn))
+        output.note(failure(agent))
     elif not json:
         result = str(turn.get("result") or "")
         # A script gets the result as it is; a terminal must not be driven by it.
@@ -126,7 +144,9 @@ def agent_and_message(method: str, result: object) -> tuple[Agent, object]:
     return as_object(method, answer.get("agent")), answer.get("message")
 
 
-def _failure(agent: Agent, turn: dict[str, object]) -> str:
+def failure(agent: Agent) -> str:
+    """Say in one line how an agent's newest turn failed."""
+    turn = output.turn_of(agent) or {}
     name, outcome = agent["name"], turn.get("outcome") or "no outcome"
     reason = output.text_of(turn.get("error"), "") or f"'substratctl logs {name}' shows what it did"
     return f"turn {turn.get('number')} of {name} ended with {outcome}: {reason}"

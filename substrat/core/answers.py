@@ -9,9 +9,13 @@ block of code, is indented, or follows a colon.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from substrat.core import failures
 from substrat.core.failures import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # The codes of Connect, the protocol that cursor-agent speaks to its servers (connectrpc.com/docs/protocol, "Error codes").
 _CODES = (
@@ -107,3 +111,22 @@ def _introduces(before: str) -> bool:
 def _named(line: str) -> Failure:
     found = failures.recognise(line)
     return found or _DEFAULT._replace(sentence=_DEFAULT.sentence.format(said=failures.last_words(line)))
+
+
+def result_text(result: str, segments: Sequence[str]) -> str:
+    """Return a turn's result with a blank line between what was said before and after each tool call.
+
+    cursor-agent glues segments together without anything between them, so that "Let me look.Done." comes out; some
+    dialects have no result text at all.
+
+    Args:
+        result: the text of the `result` event, empty when it has none.
+        segments: what the agent said, in order.
+    """
+    if result and result != "".join(segments):
+        return result
+    text = ""
+    for segment in segments:
+        glued = text and segment and not text[-1].isspace() and not segment[0].isspace()
+        text += f"\n\n{segment}" if glued else segment
+    return text

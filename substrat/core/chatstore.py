@@ -19,6 +19,10 @@ _ENVELOPE = re.compile(r"<(user_info|timestamp|system_reminder|additional_data)>
 _MAX_TITLE = 200
 
 
+NO_TITLES = frozenset({"", "New Agent"})
+"""What cursor-agent calls a chat that it has found no title for."""
+
+
 class ChatDamaged(ValueError):
     """A chat's rows don't hold what they should; the message says what is wrong."""
 
@@ -72,6 +76,11 @@ def describe(value: str) -> Description:
         model=model if isinstance(model, str) and model else None,
         created_ms=_whole(meta.get("createdAt")),
     )
+
+
+def title_of(prompt: str) -> str:
+    """Return a title made from a prompt: its beginning, as one line."""
+    return " ".join(prompt[: 4 * _MAX_TITLE].split())[:_MAX_TITLE]
 
 
 def message_ids(root: bytes) -> list[str]:

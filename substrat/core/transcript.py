@@ -231,6 +231,11 @@ class _Fragments:
         return text
 
 
+def output_of(event: Mapping[str, object]) -> str:
+    """Return what a completed tool call gave, from its event object; empty when it gave nothing."""
+    return output(_call(event))
+
+
 def _call(event: Mapping[str, object]) -> Call:
     raw = event.get("raw")
     return toolcalls.read(dialects.normalise(raw) if isinstance(raw, dict) else {})

@@ -19,6 +19,7 @@ from sandbox.spec import Form, Network
 from substrat import paths
 from substrat.core import cursor, environment, gitunderway, overlap
 from substrat.core.cgroups import Limits
+from substrat.core.lifecycle import Phase
 from substrat.daemon import authorities, binds, blueprint, copies, guard, program, sources, workspace
 from substrat.daemon.covers import SystemCovers
 from substrat.daemon.findings import Found
@@ -55,11 +56,15 @@ _GIT_SECONDS = 5.0
 
 
 class Explanation(NamedTuple):
-    """How a turn would be started: a command that can be pasted, its environment, the agent program."""
+    """How a turn would be started: a command that can be pasted, its environment, the agent program.
+
+    `missing` are the protected paths that don't exist: a turn has placeholders there, which the command does without.
+    """
 
     command: str
     environment: dict[str, str]
     program: str
+    missing: tuple[str, ...]
 
 
 class Furnished(NamedTuple):
@@ -182,6 +187,13 @@ class Furnisher:
             return problem.message
         return None
 
+    def surroundings(self) -> dict[str, str]:
+        """Return the variables that decide what this daemon finds, as `doctor` needs them; no secret is among them."""
+        names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
+        given = {name: self._environ[name] for name in names if name in self._environ}
+        given |= {"SUBSTRAT_STATE_DIR": self._places.state, "SUBSTRAT_RUNTIME_DIR": self._places.runtime}
+        return given | {"SUBSTRAT_AGENT_BINARY": self._config.agent.binary}
+
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
         return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
@@ -233,20 +245,36 @@ class Furnisher:
             self._registry.note_git(directory, shared)
 
     async def explain(self, agent: Agent) -> Explanation:
-        """Say how an agent's next turn would be started."""
+        """Say how an agent's next turn would be started, by a command that runs while the agent is idle.
+
+        Files that the agent's first turn would generate are generated now, because the command shows them.
+        """
         bubblewrap = await self.find_bubblewrap()
         shared, own, _ = await self._shared_with(agent)
         found = await trio.to_thread.run_sync(self._look, agent, shared, own, self._further(agent))
+        missing = tuple(path for path in found.missing if not os.path.lexists(path))
+        found = msgspec.structs.replace(found, missing=tuple(path for path in found.missing if path not in missing))
         form = await self._form_for(agent, bubblewrap)
         place = self._places.agent(agent.id)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, place, agent)
+        if agent.turn is None and agent.phase != Phase.QUEUED:
+            await self._generate(agent, place, found, chat)
         covered = await self.covers.paths()
         spec = self._spec(Furnished(agent, place, bubblewrap, found, (), (), {}, form, chat, covered))
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         given = {*self._config.agent.env, *dict(agent.environment)}
         hidden = {name: "…" if name in given or name.startswith("CURSOR_") else value for name, value in spec.environment}
-        return Explanation(command, hidden, program.find(self._config.agent.binary).path)
+        return Explanation(command, hidden, program.find(self._config.agent.binary).path, missing)
+
+    async def _generate(self, agent: Agent, place: AgentPlace, found: Guard, chat: str | None) -> None:
+        """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
+        await trio.to_thread.run_sync(
+            place.prepare,
+            agent, self._registry.name_of(agent.parent), self._user, program.find_python()[0],
+            await self._git.identity(agent.name), found.own or found.shared,
+            os.path.basename(chat) if chat is not None else None,
+        )  # fmt: skip
 
     async def find_bubblewrap(self) -> host.Bubblewrap:
         """Return bubblewrap, found to make sandboxes here; raises what `check` raises. A good answer is remembered."""

@@ -39,6 +39,9 @@ SLICE_EVENTS = 64
 """Events read back without letting others have their turn: some 20 µs each, so a slice takes one to two milliseconds."""
 SLICE_BYTES = 64 * 1024
 """Bytes of lines in a slice: decoding as many takes about a millisecond, or some where they are no strict JSON."""
+_ACTS = frozenset({"tool-call-started", "tool-call-completed"})
+_ACT_LENGTH = 200
+"""Characters of what an agent does: it is one column of a list, and kept for each agent."""
 _THREAD_BYTES = 256 * 1024
 """A longer line is read and decoded in a thread: on the loop it would be a slice of several milliseconds by itself."""
 
@@ -57,6 +60,13 @@ class Ready(NamedTuple):
 
     cursor: int
     json: bytes
+
+
+class Act(NamedTuple):
+    """The last thing an agent was seen doing: a tool call or a status of its own, since when in seconds since the epoch."""
+
+    text: str
+    since: float
 
 
 class Told(NamedTuple):
@@ -88,6 +98,7 @@ class Journal:
         self._followers: dict[str | None, set[trio.Event]] = {}
         self._archives = Archives()
         self._heard: dict[str, float] = {}
+        self._acts: dict[str, Act | None] = {}
         # Of their own, because a thread may be using them while the loop uses the others.
         self._page_archives = Archives()
         self._reading = trio.Lock()
@@ -105,6 +116,9 @@ class Journal:
         """
         now = self._now()
         rows = [EventRow(0, told.agent, told.turn, now, told.kind, told.text, None, None, None) for told in events]
+        for told in events:
+            if told.kind == "agent:status":
+                self._acts[told.agent] = _act(told.text, now)
         self._keep([_encode(row, None) for row in self._store.add_events(rows)])
 
     def append(self, agent: str, turn: str, lines: Sequence[tuple[Line, stream.Event]]) -> None:
@@ -116,6 +130,10 @@ class Journal:
         ]
         stored = self._store.add_events(rows)
         self._heard[agent] = now
+        for _, event in reversed(lines):
+            if event.kind in _ACTS:
+                self._acts[agent] = _act(event.text, now)
+                break
         self._keep([_encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
 
     def heard_at(self, agent: str) -> float:
@@ -123,6 +141,17 @@ class Journal:
         if agent not in self._heard:
             self._heard[agent] = self._store.last_line_at(agent) or 0.0
         return self._heard[agent]
+
+    def last_act(self, agent: str) -> Act | None:
+        """Return an agent's last tool call or status; None when there was none in its last thousand events."""
+        if agent not in self._acts:
+            row = self._store.last_act(agent)
+            if row is None:
+                self._acts[agent] = None
+            else:
+                with self._reader() as reader:
+                    self._acts[agent] = _act(row.text if row.text is not None else _text_of(reader, row), row.time)
+        return self._acts[agent]
 
     @contextmanager
     def transaction(self, *, urgent: bool = False) -> Iterator[None]:
@@ -153,6 +182,7 @@ class Journal:
     def forget(self, agent: str) -> None:
         """Drop an agent's events from memory, after they were deleted from the store."""
         self._heard.pop(agent, None)
+        self._acts.pop(agent, None)
         self._keep_only(lambda event: event.agent != agent)
 
     def delete(self, cursors: Collection[int]) -> None:
@@ -216,11 +246,11 @@ class Journal:
             if not followers:
                 self._followers.pop(agent, None)
 
-    def said(self, agent: str, turn: str) -> str:
-        """Return what an agent said in a turn, segment after segment: in some dialects the result doesn't repeat it."""
+    def said(self, agent: str, turn: str) -> list[str]:
+        """Return what an agent said in a turn, segment by segment."""
         with self._reader() as reader:
             rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
-            return "".join(_text_of(reader, row) for row in rows)
+            return [_text_of(reader, row) for row in rows]
 
     def last_passage(self, agent: str, turn: str) -> str:
         """Return what an agent said last in a turn, empty when it said nothing."""
@@ -318,6 +348,11 @@ class Journal:
         for key in {None, *(event.agent for event in fresh)} if fresh else ():
             for event in self._followers.get(key, ()):
                 event.set()
+
+
+def _act(text: str | None, since: float) -> Act:
+    line = " ".join((text or "")[: 4 * _ACT_LENGTH].split())
+    return Act(line if len(line) <= _ACT_LENGTH else line[: _ACT_LENGTH - 1] + "…", since)
 
 
 def _fitting(events: list[Encoded], most: int) -> list[Ready]:

@@ -13,6 +13,24 @@ from substrat.daemon import app, config, logs, points
 from substrat.daemon.places import Places
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    found = argparse.ArgumentParser(
+        prog="substratd", description="Runs cursor-agent in sandboxes. Stops on SIGTERM (turns go on), reloads on SIGHUP."
+    )
+    found.add_argument("--state-dir", help="where agents are kept (default: SUBSTRAT_STATE_DIR, or the user's state)")
+    found.add_argument("--runtime-dir", help="where sockets are (default: SUBSTRAT_RUNTIME_DIR, or the user's runtime)")
+    found.add_argument("--config", help="the configuration file (default: SUBSTRAT_CONFIG, or the user's config.toml)")
+    found.add_argument("--points", action="store_true", help="list the instants at which a kill is tested, and exit")
+    found.add_argument(
+        "--set-aside-damaged-state",
+        action="store_true",
+        help="begin anew if the database is damaged, and keep the damaged one",
+    )
+    found.add_argument("--version", action="version", version=f"substratd {__version__}")
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the daemon in the foreground.
 
@@ -22,20 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    parser = argparse.ArgumentParser(
-        prog="substratd", description="Runs cursor-agent in sandboxes. Stops on SIGTERM (turns go on), reloads on SIGHUP."
-    )
-    parser.add_argument("--state-dir", help="where agents are kept (default: SUBSTRAT_STATE_DIR, or the user's state)")
-    parser.add_argument("--runtime-dir", help="where sockets are (default: SUBSTRAT_RUNTIME_DIR, or the user's runtime)")
-    parser.add_argument("--config", help="the configuration file (default: SUBSTRAT_CONFIG, or the user's config.toml)")
-    parser.add_argument("--points", action="store_true", help="list the instants at which a kill is tested, and exit")
-    parser.add_argument(
-        "--set-aside-damaged-state",
-        action="store_true",
-        help="begin anew if the database is damaged, and keep the damaged one",
-    )
-    parser.add_argument("--version", action="version", version=f"substratd {__version__}")
-    given = parser.parse_args(arguments)
+    given = parser().parse_args(arguments)
     if given.points:
         print(*points.POINTS, sep="\n")
         return errors.DONE

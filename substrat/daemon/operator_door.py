@@ -255,10 +255,11 @@ class OperatorDoor:
     def _shown(self, agents: Sequence[Agent], wanted: Collection[str]) -> list[dict[str, object]]:
         if not wanted:
             return self._objects(agents)
-        if _LOOKED_UP.isdisjoint(wanted):
-            found = [listed(agent_object(agent)) for agent in agents]
-        else:
-            found = self._objects(agents)
+        found = (
+            [listed(agent_object(agent)) for agent in agents] if _LOOKED_UP.isdisjoint(wanted) else self._objects(agents)
+        )
+        if not _EXTRAS.isdisjoint(wanted):
+            found = [{**shown, **self._overview.extras(agent)} for agent, shown in zip(agents, found, strict=True)]
         return [{name: shown[name] for name in wanted} for shown in found]
 
     def _whole_object(self, agent: Agent) -> dict[str, object]:
@@ -297,8 +298,9 @@ class OperatorDoor:
 
     async def _list(self, _connection: Connection, params: Params) -> object:
         wanted = dict.fromkeys(_strings(params, "fields"))
-        if odd := [name for name in wanted if name not in methods.AGENT_FIELDS]:
-            there_are = ", ".join(methods.AGENT_FIELDS)
+        known = (*methods.AGENT_FIELDS, *methods.AGENT_EXTRAS)
+        if odd := [name for name in wanted if name not in known]:
+            there_are = ", ".join(known)
             raise InvalidParams(f"agent.list: {odd[0]!r} is no member of an agent object; there are {there_are}")
         return await self._encode(tuple(self._registry.agents), wanted)
 
@@ -573,7 +575,7 @@ class OperatorDoor:
         }
 
     async def _check(self, _connection: Connection, _params: Params) -> object:
-        return {"obstacle": await self._furnisher.obstacle()}
+        return {"obstacle": await self._furnisher.obstacle(), "environment": self._furnisher.surroundings()}
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:
         if params.get("suspend"):
@@ -585,8 +587,9 @@ class OperatorDoor:
         return rpc.Last(None, self._stop)
 
 
-_LOOKED_UP = frozenset({"attention", "reason"})
+_LOOKED_UP = frozenset({"attention", "reason", "activity"})
 """Members of an agent object that its record doesn't hold."""
+_EXTRAS = frozenset(methods.AGENT_EXTRAS)
 _AWAKE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
 
 

@@ -27,7 +27,9 @@ class Overview:
         self._registry = registry
 
     def of(self, agents: Sequence[Agent]) -> list[dict[str, object]]:
-        """Return the members `attention` and `reason` of each agent's object, in the agents' order.
+        """Return the members of each agent's object that its record doesn't hold, in the agents' order.
+
+        They are `attention`, `reason` and `activity`.
 
         Args:
             agents: a few agents; whoever has many asks for one slice of them after the other.
@@ -44,8 +46,19 @@ class Overview:
             )  # fmt: skip
             one = attention.attention(agent, facts, now, stuck_after)
             shown = {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since)}
-            found.append({"attention": shown, "reason": attention.reason(agent, facts)})
+            found.append({
+                "attention": shown, "reason": attention.reason(agent, facts), "activity": self._activity(agent),
+            })  # fmt: skip
         return found
+
+    def extras(self, agent: Agent) -> dict[str, object]:
+        """Return the members of `methods.AGENT_EXTRAS`: since when a running turn is silent; null for other agents."""
+        heard = self._heard_at(agent)
+        return {"heard_at": timestamp(heard) if heard is not None else None}
+
+    def _activity(self, agent: Agent) -> dict[str, object] | None:
+        act = self._registry.journal.last_act(agent.id) if agent.turn is not None else None
+        return {"text": act.text, "since": timestamp(act.since)} if act is not None else None
 
     def _waiting_since(self, agent: Agent) -> float | None:
         return self._registry.store.waiting_since(agent.id) if agent.phase == Phase.QUEUED else None

@@ -22,16 +22,17 @@ class Program(NamedTuple):
     visible: tuple[str, ...]
 
 
-def find(name: str) -> Program:
+def find(name: str, path: str | None = None) -> Program:
     """Find the agent program.
 
     Args:
         name: a path, or a name to look up on PATH.
+        path: the PATH to look on; this process's own by default.
 
     Raises:
         AgentProgramMissing: there is none, or it can't be executed.
     """
-    found = os.path.abspath(os.path.expanduser(name)) if "/" in name else shutil.which(name)
+    found = os.path.abspath(os.path.expanduser(name)) if "/" in name else shutil.which(name, path=path)
     if found is None:
         raise AgentProgramMissing(
             f"the agent program {name!r} isn't on PATH: install it, "

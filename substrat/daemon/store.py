@@ -131,16 +131,20 @@ class Store(Database):
         return [(row[0], rows.USAGE.read(row[1])) for row in found]
 
     def forget_agent(self, agent_id: str) -> None:
-        """Delete everything about an agent; its children become nobody's."""
+        """Delete everything about an agent, its open questions too; its children become nobody's."""
         for table in ("turns", "items", "events", "calls", "reminders", "dropped_turns", "findings"):
             self._db.execute(f"DELETE FROM {table} WHERE agent = ?", (agent_id,))  # noqa: S608 - the names stand above
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
+        # Nobody is left who could take the answer. What it wrote without asking stays to be read.
+        self._db.execute(
+            "DELETE FROM items WHERE agent IS NULL AND turn IS NULL AND kind = 'question' AND sender = ?", (agent_id,)
+        )
         self._db.execute("INSERT OR IGNORE INTO removed_agents (id) VALUES (?)", (agent_id,))
         self.forget_settled()
 
     def forget_settled(self) -> None:
-        """Delete what removed agents asked or wrote and the operator has settled; what is open stays."""
+        """Delete what removed agents wrote and the operator has settled; messages that are open stay."""
         self._db.execute("DELETE FROM items WHERE turn = ? AND sender NOT IN (SELECT id FROM agents)", (SETTLED,))
 
     # What a person has to look at
@@ -367,6 +371,15 @@ class Store(Database):
             "SELECT time FROM events WHERE agent = ? AND offset NOT NULL ORDER BY cursor DESC LIMIT 1", (agent_id,)
         ).fetchone()
         return row[0] if row else None
+
+    def last_act(self, agent_id: str) -> EventRow | None:
+        """Load an agent's last tool call or status, if it is among its last thousand events."""
+        row = self._db.execute(
+            f"SELECT {EVENTS.columns} FROM ({EVENTS.select} WHERE agent = ? ORDER BY cursor DESC LIMIT 1000) "  # noqa: S608
+            "WHERE kind IN ('tool-call-started', 'tool-call-completed', 'agent:status') ORDER BY cursor DESC LIMIT 1",
+            (agent_id,),
+        ).fetchone()
+        return readable_event(row) if row is not None else None
 
     def last_cursor(self) -> int:
         """Return the newest event's cursor, 0 when there was none yet."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from substrat.core import prompts, retry, stream
+from substrat.core import answers, prompts, retry, stream
 from substrat.core.cursor import DISPENSABLE, is_session_id
 from substrat.core.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN
 from substrat.core.lifecycle import LIVE_PHASES, Event, Phase
@@ -280,7 +280,7 @@ class TurnBook:
         agent = self._agent_of(turn_id)
         if agent is None or agent.turn is None:
             return
-        text = (seen.result.text or self._journal.said(agent.id, turn_id)) if seen.result else ""
+        text = answers.result_text(seen.result.text, self._journal.said(agent.id, turn_id)) if seen.result else ""
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
             ended_at=self._registry.now(), exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,

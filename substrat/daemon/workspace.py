@@ -83,6 +83,7 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         real = nofollow.physical(path)
         with nofollow.opened(real) as directory:
             found = os.fstat(directory)
+            read_only = bool(os.fstatvfs(directory).f_flag & os.ST_RDONLY)
             cursor = _stat_beneath(directory, ".cursor") if stat.S_ISDIR(found.st_mode) else None
     except PermissionError as problem:
         raise WorkspaceUnusable(f"the workspace {path} can't be used: {problem.strerror}; choose another") from None
@@ -98,6 +99,10 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
                 f"the workspace {real} would open {other} to the agent: choose a directory that neither holds it "
                 f"nor lies in it"
             )
+    if read_only:
+        raise WorkspaceUnusable(
+            f"the workspace {real} is on a file system that is mounted read-only: mount it read-write, or choose another"
+        )
     _check_owner(real, found, user)
     if cursor is not None and not stat.S_ISDIR(cursor.st_mode):
         raise WorkspaceUnusable(f"{real}/.cursor is a link or a file, so it can't be protected: make it a directory")
@@ -129,6 +134,11 @@ def _check_owner(path: str, found: os.stat_result, user: User) -> None:
     bits = mode >> 6 if found.st_uid == user.uid else mode >> 3 if found.st_gid in groups else mode
     if bits & 0o7 == 0o7:
         return
+    if found.st_uid == user.uid:
+        raise WorkspaceUnusable(
+            f"the workspace {path} has the mode {stat.S_IMODE(mode):04o}, which doesn't let {user.name} read, write and "
+            f"enter it: chmod u+rwx {path}"
+        )
     try:
         owner = pwd.getpwuid(found.st_uid).pw_name
     except KeyError:

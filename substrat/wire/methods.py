@@ -19,8 +19,10 @@ NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
-    "attention", "reason",
+    "attention", "reason", "activity",
 )  # fmt: skip
+AGENT_EXTRAS = ("heard_at",)
+"""Members that an agent object has only in a list that is asked for them."""
 TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw")
 
@@ -116,7 +118,7 @@ METHODS = (
     Method("agent.interrupt", "stops the turn; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
     Method("agent.end", "finishes the agent; answers when its process is gone", "an agent object", (_AGENT,), waits=True),
     Method("agent.rm", "forgets an agent that isn't running, its files and its events", "null", (_AGENT,)),
-    Method("agent.explain", "how the next turn would be started", "`{command, environment, program}`", (_AGENT,)),
+    Method("agent.explain", "how the next turn would be started", "`{command, environment, program, missing}`", (_AGENT,)),
     Method("agent.exec", "runs a command in the agent's sandbox; answers when it has ended", "`{exit_code}`", (
         _AGENT,
         Param("command", "strings", "the program and its arguments, as seen from inside", required=True),
@@ -176,7 +178,7 @@ METHODS = (
         "daemon.status", "the daemon itself",
         "`{version, pid, state_dir, runtime_dir, agents, running, network, waiting_for, cgroups, damaged, reserve}`",
     ),
-    Method("daemon.check", "whether agents can run under this daemon", "`{obstacle}`"),
+    Method("daemon.check", "whether agents can run under this daemon", "`{obstacle, environment}`"),
     Method("daemon.shutdown", "stops the daemon; turns go on unless suspended first", "null", (
         Param("suspend", "boolean", "suspend every agent before"),
     ), waits=True),

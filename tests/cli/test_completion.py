@@ -102,6 +102,17 @@ def test_agents(complete):
     assert [verb for verb in TAKES_AGENTS if complete(verb, "an") != ["anna"]] == []
 
 
+def test_values(complete, ctl, fake, agent):
+    assert complete("spawn", "--network", "f") == ["filtered"]
+    assert complete("wait", "anna", "--until", "sus") == ["suspended"]
+    assert complete("ls", "--state", "fa") == ["failed"]
+    assert complete("help", "sus") == ["suspend"]
+    fake({"agent.list": [agent(), agent(model="gpt-5")], "session.list": [{"session": "abc"}]})
+    assert ctl("completion", "--values", "models").out == "auto\ngpt-5\n"
+    assert ctl("completion", "--values", "sessions").out == "abc\n"
+    assert ctl("completion", "--values", "models", "bash").code == ctl("completion").code == 2
+
+
 def test_files(complete, tmp_path):
     (tmp_path / "place").mkdir()
     (tmp_path / "place" / "inner").mkdir()

@@ -69,7 +69,7 @@ def test_a_daemon_that_goes_away(ctl, fake):
         (("-w", "ls"), "there is no option '-w' before the command"),
         (("--", "ls"), "there is no option '--' before the command"),
         (("ls", "x"), "ls: 'x' is one argument too many, it takes no arguments"),
-        (("show",), "show: it takes NAME, and none of them came"),
+        (("show",), "show: it takes NAME..., and none of them came"),
         (("send", "a", "\udcff"), "the argument '\\udcff' isn't UTF-8"),
         (("spawn", "a"), "spawn: -w DIR is missing"),
         (("spawn", "-w", "/", "--wait"), "--wait needs a prompt"),
@@ -153,7 +153,8 @@ def test_ctrl_c_while_waiting_for_the_daemon(fake):
     )
     assert asked.wait(20)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=20) == (b"", b"")
+    said = b"substratctl: nothing was changed: the agents go on; 'substratctl ls' shows them\n"
+    assert process.communicate(timeout=20) == (b"", said)
     assert process.returncode == 130
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from substrat import errors
 from substrat.cli import connection as connection_module
-from substrat.cli import outage
+from substrat.cli import many, outage
 from substrat.cli.connection import Connection
 
 
@@ -252,7 +252,9 @@ def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words):
 
 
 @pytest.mark.parametrize("words", [("wait", "anna"), ("suspend", "anna"), ("interrupt", "anna"), ("end", "anna")])
-def test_what_may_take_long_is_no_reason_to_say_anything(ctl, fake, agent, words, monkeypatch):
+def test_what_may_take_long_says_nothing_of_the_daemon_and_stopping_says_what_it_waits_for(
+    ctl, fake, agent, words, monkeypatch
+):
     monkeypatch.setattr(connection_module, "SILENCE_S", 0.5)  # the greeting has to come within it
 
     def serve(peer):
@@ -265,7 +267,8 @@ def test_what_may_take_long_is_no_reason_to_say_anything(ctl, fake, agent, words
 
     fake(serve)
     done = ctl(*words)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert done.err == ("" if words[0] == "wait" else f"substratctl: {many.STOPPING}\n")
 
 
 @pytest.mark.parametrize(

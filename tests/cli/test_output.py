@@ -125,27 +125,15 @@ def test_a_listed_agents_fields_cannot_break_the_table(ctl, fake, agent):
         {"agent.list": [agent(name="a\nb\x1b[2J", workspace="/a\r/b", model=None, turn={"outcome": None}, created_at="?")]}
     )
     done = ctl("ls")
-    assert done.out.splitlines()[1].split() == [
-        "a",
-        "b\\x1b[2J",
-        "idle",
-        "-",
-        "3",
-        "running",
-        "-",
-        "host",
-        "0",
-        "-",
-        "/a",
-        "/b",
-    ]
-    assert done.out.count("\n") == 2
+    cells = ["a", "b\\x1b[2J", "idle", "-", "3", "running", "-", "0", "-", "-", "host", "-", "/a", "/b"]
+    assert done.out.splitlines()[1].split() == cells
+    assert done.out.count("\n") == 3
     assert "\x1b" not in done.out
 
 
-def test_ls_without_agents_is_its_heads(ctl, fake):
+def test_ls_without_agents_is_its_heads_and_its_count(ctl, fake):
     fake({"agent.list": []})
-    assert ctl("ls").out == "  ".join(ls._TITLES) + "\n"
+    assert ctl("ls").out == "  ".join(ls.TITLES) + "\n0 agents\n"
     assert ctl("ls", "--json").json == []
 
 
@@ -286,9 +274,11 @@ def test_a_wait_that_takes_too_long(ctl, fake, agent):
     done = ctl("wait", "anna", "bert", "anna", "--until", "idle, ended", "--timeout", "1")
     assert (done.code, done.error) == (
         124,
-        "not each of anna, bert, anna was idle or ended within 1 s; nothing was changed",
+        "not each of anna, bert was idle or ended within 1 s; nothing was changed",
     )
-    assert daemon.calls("agent.wait") == [{"agents": ["anna", "bert"], "until": ["idle", "ended"], "timeout": 1.0}]
+    assert daemon.calls("agent.wait") == [
+        {"agents": [name], "until": ["idle", "ended"], "timeout": 1.0} for name in ("anna", "bert")
+    ]
 
 
 def test_the_first_failure_of_many_is_the_status_and_the_rest_is_done(ctl, fake, agent):
@@ -333,7 +323,7 @@ def test_resume_waits_for_all_and_names_them(ctl, fake, agent):
     assert [found["id"] for found in ctl("resume", "--all", "--wait", "--json").json] == ["a", "b", "c"]
     assert ctl("resume", "a", "go on").code == 0
     assert daemon.calls("agent.resume")[-1] == {"agent": "a", "prompt": "go on"}
-    assert ctl("resume", "--all", "stop it").out.count("resumed") == 3
+    assert ctl("resume", "--all", "stop it").out == "3 agents resumed\n"
     assert daemon.calls("agent.resume")[-1] == {"agent": "c", "prompt": "stop it"}
     assert "c  resumed (idle, nothing was left to do)" in ctl("resume", "c").out
 

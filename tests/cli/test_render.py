@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from substrat.cli.render import Chorus, Renderer
 
-SGR = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36)m")
+SGR = re.compile(r"\x1b\[(?:0|1|2|31|32|33|34|35|36)m")
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 KINDS = (
     "system:init", "user", "thinking:delta", "thinking:completed", "assistant", "assistant:delta", "tool-call-started",
@@ -128,7 +128,7 @@ def test_a_call_without_an_outcome_is_said_to_have_none(event, started, flow):
     ended = event("turn:ended", "turn 1 interrupted")
     shown = render(started("sleep 9"), ended, flow=flow).splitlines()
     assert shown[-2:] == ["  sleep 9  … no outcome was seen", "• turn 1 interrupted"]
-    assert render(started("sleep 9"), flow=flow).splitlines()[-1] == "  sleep 9  … no outcome was seen"
+    assert render(started("sleep 9"), flow=flow) == "  sleep 9  … running\n", "its turn hasn't ended"
 
 
 def test_thinking_is_dim_and_ends_its_line(event):
@@ -298,8 +298,9 @@ def test_a_chorus_says_at_the_end_what_it_held_back(event):
 
 def test_a_choruss_dim_thoughts_end_dim_on_each_line(event):
     chorus = Chorus({"a": "anna"}, colour=True)
-    head = "\x1b[2m10:20:30 anna\x1b[0m  "
     shown = chorus.feed(event("thinking:delta", "one\ntwo\nthr", agent="a"))
+    head = shown.partition("anna")[0] + "anna\x1b[0m  "
+    assert head.startswith("\x1b[2m10:20:30\x1b[0m ")
     assert shown == f"{head}\x1b[2mone\x1b[0m\n{head}\x1b[2mtwo\x1b[0m\n"
 
 

@@ -125,7 +125,7 @@ def verified(unit):
 @pytest.mark.parametrize("name", ["plain", "two words 100%", "$HOME ${x}", "é漢", "a;b #c %h"])
 def test_systemd_accepts_the_installed_unit(ctl, config, installed, tmp_path, name):
     installed(name, tmp_path)
-    assert ctl("service", "install").code == 0
+    assert ctl("service", "install").code == 1
     assert verified(config) == (0, [])
 
 
@@ -170,12 +170,13 @@ def test_a_systemd_that_could_not_restart_it_gets_no_subgroup(
 def test_install_and_uninstall(ctl, config, installed, tmp_path):
     daemon = installed("two words 100%", tmp_path)
     done = ctl("service", "install")
-    assert (done.code, done.out) == (0, f"wrote {config}\n")
+    assert (done.code, done.out) == (1, f"wrote {config}\n"), "nothing has started it"
+    assert f"the service isn't running: {config} is written" in done.err
     assert "no systemd user manager answers here; where one does, run: systemctl --user daemon-reload && " in done.err
     assert "systemctl --user enable --now substratd.service" in done.err
     assert config.read_text() == service.render(UNIT.read_text(), str(daemon), os.environ["PATH"], systemd())
     # Again, over what is there.
-    assert ctl("service", "install").code == 0
+    assert ctl("service", "install", "--json").json["started"] is False
     done = ctl("service", "uninstall")
     assert (done.code, done.out) == (0, f"removed {config}; agents and their state stay\n")
     assert not config.exists()
@@ -325,11 +326,11 @@ def test_the_socket_unit_comes_and_goes_with_the_service(ctl, config, installed,
     installed("bin", tmp_path)
     socket = config.with_name("substratd.socket")
     done = ctl("service", "install", "--socket")
-    assert done.code == 0
+    assert done.code == 1, "nothing has started it"
     assert f"wrote {socket}" in done.out
     assert socket.read_text() == (UNIT.with_name("substratd.socket")).read_text()
     assert "enable --now substratd.socket" in done.err
     assert ctl("service", "uninstall").code == 0
     assert not socket.exists()
-    assert ctl("service", "install").code == 0
+    assert ctl("service", "install").code == 1
     assert not socket.exists()

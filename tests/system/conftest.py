@@ -397,7 +397,9 @@ class House:
 
     def wait(self, name, *until):
         states = ("--until", ",".join(until)) if until else ()
-        found = self.ok("wait", name, *states, "--timeout", "20")[0]
+        done = self.ctl("wait", name, *states, "--timeout", "20", "--json")
+        assert done.code in {0, 5}, done
+        found = done.json
         # A wait's objects are abridged; the turn may have been followed by another by now.
         whole = self.show(found["id"])
         if found["turn"] is not None and whole["turn"]["id"] == found["turn"]["id"]:

@@ -18,6 +18,7 @@ AGENT = [
     "turn",
     "attention",
     "reason",
+    "activity",
 ]
 TURN = ["id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error"]
 EVENT = ["cursor", "agent", "turn", "time", "kind", "text", "raw"]
@@ -31,7 +32,7 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
     assert agent == {
         "id": str(uuid.UUID(agent["id"])), "name": "anna", "state": "idle", "session_id": None, "workspace": str(work),
         "model": agent["model"], "network": "filtered", "parent": None, "created_at": agent["created_at"], "unread": 0,
-        "turn": None, "attention": agent["attention"], "reason": None,
+        "turn": None, "attention": agent["attention"], "reason": None, "activity": None,
     }  # fmt: skip
     assert agent["attention"] == {
         "kind": "idle", "level": "info", "text": "has nothing to do", "since": agent["created_at"],

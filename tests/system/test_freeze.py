@@ -43,7 +43,7 @@ BUSY = (
 def test_freezing_stops_everything_and_resuming_lets_it_go_on(daemon, until):
     work = daemon.workspace()
     before = daemon.held("anna", work, before=BUSY)
-    (agent,) = daemon.ok("suspend", "anna", "--freeze")
+    agent = daemon.ok("suspend", "anna", "--freeze")
     assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", None)
     assert len(check_frozen(daemon)) > 4
     (work / "go").touch()
@@ -110,13 +110,13 @@ def test_a_suspended_turn_goes_on_after_a_freeze_and_a_suspend(daemon):
     daemon.ok("suspend", "anna")
     (work / "go").touch()
     agents = daemon.ok("resume", "anna", "--wait", "--timeout", "30")
-    assert agents[0]["turn"]["number"] == 2
+    assert agents["turn"]["number"] == 2
 
 
 def test_what_has_no_turn_is_only_suspended(daemon):
     daemon.spawn("anna", daemon.workspace(), "/say hi")
-    assert daemon.ok("suspend", "anna", "--freeze")[0]["state"] == "suspended"
-    assert daemon.ok("suspend", "anna", "--freeze")[0]["state"] == "suspended"
+    assert daemon.ok("suspend", "anna", "--freeze")["state"] == "suspended"
+    assert daemon.ok("suspend", "anna", "--freeze")["state"] == "suspended"
     assert daemon.events("anna", "agent:frozen") == []
 
 

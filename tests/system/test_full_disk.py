@@ -361,7 +361,7 @@ def test_all_are_suspended_by_a_shutdown_on_a_full_disk(disk, until):
 def test_a_turn_is_frozen_and_goes_on_on_a_full_disk(disk, until):
     house = disk.house
     hoarding(disk, until)
-    assert house.ok("suspend", "--freeze", "anna")[0]["state"] == "suspended"
+    assert house.ok("suspend", "--freeze", "anna")["state"] == "suspended"
     assert house.ok("end", "anna")["state"] == "ended"
 
 

@@ -68,7 +68,7 @@ def test_frozen_time_does_not_count(house, until):
     house.ok("suspend", "anna", "--freeze")
     until(lambda: time.time() > began + 6, "time")
     (work / "go").touch()
-    assert house.ok("resume", "anna", "--wait")[0]["turn"]["outcome"] == "success"
+    assert house.ok("resume", "anna", "--wait")["turn"]["outcome"] == "success"
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_a_lost_turn_waits_for_a_person(daemon, until):
     lose(daemon, until)
     assert daemon.show("anna")["state"] == "failed"
     (work / "go").touch()
-    assert daemon.ok("resume", "anna", "--wait")[0]["turn"]["outcome"] == "success"
+    assert daemon.ok("resume", "anna", "--wait")["turn"]["outcome"] == "success"
 
 
 def test_an_agent_that_restores_itself_goes_on_where_it_was_lost(daemon, until):

@@ -70,16 +70,15 @@ def test_a_message_can_be_answered_too(daemon):
 
 
 def test_what_is_settled_goes_with_its_agent(daemon):
-    """Else each question would leave a row for ever; an open one stays until it is dismissed."""
+    """Else each question would leave a row for ever; an open one goes too, because nobody is left to take the answer."""
     settled = ask(daemon, daemon.workspace())
     daemon.ok("answer", str(settled["id"]), "yes")
     daemon.wait("anna", "idle")
     daemon.ok("send", "anna", '/tool ask_operator {"question": "and now?"}', "--wait")
-    (question,) = daemon.ok("inbox")
+    assert len(daemon.ok("inbox")) == 1
     daemon.ok("end", "anna")
     daemon.ok("rm", "anna")
-    assert daemon.ok("inbox") == [question]
-    daemon.ok("inbox", "--dismiss", str(question["id"]))
+    assert daemon.ok("inbox") == []
     daemon.stop()
     with contextlib.closing(sqlite3.connect(daemon.state / "substrat.db")) as database:
         assert database.execute("SELECT id, text FROM items").fetchall() == []
@@ -87,13 +86,16 @@ def test_what_is_settled_goes_with_its_agent(daemon):
 
 def test_an_agent_that_is_gone_gets_no_answer(daemon):
     question = ask(daemon, daemon.workspace())
+    daemon.spawn("bert", daemon.workspace("other"), '/tool send_message {"to": "operator", "text": "just so"}')
+    message = daemon.ok("inbox")[-1]
     daemon.ok("end", "anna")
     assert daemon.ctl("answer", str(question["id"]), "x").code == 1
-    daemon.ok("rm", "anna")
-    gone = daemon.ctl("answer", str(question["id"]), "x")
+    daemon.ok("rm", "anna", "bert")
+    assert daemon.ctl("answer", str(question["id"]), "x").code == 4
+    gone = daemon.ctl("answer", str(message["id"]), "x")
     assert gone.code == 4
-    assert f"inbox --dismiss {question['id']}" in gone.error
-    daemon.ok("inbox", "--dismiss", str(question["id"]))
+    assert f"inbox --dismiss {message['id']}" in gone.error
+    daemon.ok("inbox", "--dismiss", str(message["id"]))
 
 
 def test_a_suspended_agents_answer_waits(daemon):

@@ -78,7 +78,7 @@ def test_a_session_is_exported_as_markdown(daemon):
     agent = daemon.spawn("anna", workspace, "a question\n/say an answer")
     by_name, by_id = daemon.ctl("export", "anna"), daemon.ctl("export", agent["session_id"], "-w", workspace)
     assert by_name.out == by_id.out
-    assert by_name.out.startswith("# New Agent\n\nSession `")
+    assert by_name.out.startswith("# a question /say an answer\n\nSession `")
     assert "\n## User\n\na question" in by_name.out
     assert "\n## Assistant\n\na question" in by_name.out
     document = daemon.ok("export", "anna")

@@ -76,12 +76,12 @@ def test_an_adopted_turn_can_be_suspended(house, until):
     work = counting(house, until)
     house.kill()
     house.start()
-    (agent,) = house.ok("suspend", "anna")
+    agent = house.ok("suspend", "anna")
     assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", "interrupted")
     assert not house.sandboxed()
     reached = count(work)
     (work / "go").touch()
-    (agent,) = house.ok("resume", "anna", "0", "--wait", "--timeout", "20")
+    agent = house.ok("resume", "anna", "0", "--wait", "--timeout", "20")
     assert agent["turn"]["number"] == 2
     assert reached
     check_every_line_once(house)

@@ -57,7 +57,7 @@ def start(house, source, until):
 
 
 def check_suspended(house):
-    (agent,) = house.ok("suspend", "anna")
+    agent = house.ok("suspend", "anna")
     assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", "interrupted")
     assert agent["turn"]["ended_at"]
     assert house.sandboxed() == set(), "when suspend has answered the process tree is gone"
@@ -119,7 +119,7 @@ while True:
     signal.pause()
 """
     start(house, source, until)
-    (agent,) = house.ok("suspend", "anna")
+    agent = house.ok("suspend", "anna")
     assert agent["state"] == "suspended"
     assert agent["turn"]["outcome"] in {"success", "interrupted"}
     assert [event["kind"] for event in house.events("anna")].count("turn:ended") == 1
@@ -128,7 +128,7 @@ while True:
 
 def test_suspend_of_an_idle_agent(daemon):
     agent = daemon.spawn("anna", daemon.workspace(), "one")
-    (suspended,) = daemon.ok("suspend", "anna")
+    suspended = daemon.ok("suspend", "anna")
     turn = {**agent["turn"], "result": None, "usage": None}  # as in all lists
     assert suspended == {**agent, "state": "suspended", "turn": turn, "attention": suspended["attention"]}
     assert suspended["attention"]["kind"] == "suspended"
@@ -196,7 +196,7 @@ def test_resume_continues_the_session_with_a_prompt_of_its_own(house, until):
     until((work / "turn-1").exists)
     session = until(lambda: house.show("anna")["session_id"])
     house.ok("suspend", "anna")
-    (agent,) = house.ok("resume", "anna", "--wait", "--timeout", "20")
+    agent = house.ok("resume", "anna", "--wait", "--timeout", "20")
     assert (agent["state"], agent["session_id"], agent["turn"]["number"]) == ("idle", session, 2)
     assert agent["turn"]["outcome"] == "success"
     argv = turn(work, 2)["argv"]
@@ -243,7 +243,7 @@ def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(daemon):
     """An interrupted first turn isn't kept by the program: to go on in an empty chat, the agent needs the task."""
     work = daemon.workspace()
     daemon.held("anna", work, before="the very first task\n")
-    (agent,) = daemon.ok("suspend", "anna")
+    agent = daemon.ok("suspend", "anna")
     assert not (daemon.chat(agent) / "store.db").exists(), "the stand-in drops a chat without a finished turn"
     (work / "go").touch()
     done = daemon.ctl("resume", "anna", "--wait", "--timeout", "20")
@@ -265,7 +265,7 @@ def test_the_standin_remembers_across_suspend_and_resume(daemon):
 def test_resume_of_an_idle_agent_that_was_suspended_runs_nothing(daemon):
     daemon.spawn("anna", daemon.workspace(), "one")
     daemon.ok("suspend", "anna")
-    (agent,) = daemon.ok("resume", "anna")
+    agent = daemon.ok("resume", "anna")
     assert agent["state"] in {"idle", "queued", "running"}
     agent = daemon.wait("anna")
     assert agent["turn"]["number"] == 1, "nothing was left to do"
@@ -341,7 +341,7 @@ def test_resume_all_goes_on_after_one_that_cannot(daemon):
         daemon.spawn(name, work, f"I am {name}")
         daemon.ok("send", name, "/sleep 1000")
         daemon.wait(name, "running")
-        agents[name] = daemon.ok("suspend", name)[0]
+        agents[name] = daemon.ok("suspend", name)
     shutil.rmtree(daemon.chat(agents["anna"]))
     done = daemon.ctl("resume", "--all", "/recall")
     assert done.code == 1
@@ -362,7 +362,7 @@ def test_suspend_and_resume_again_and_again(daemon, until):
         daemon.ctl("send" if number == 2 else "resume", "anna", "/sleep 1000")
         until(lambda: (now := daemon.show("anna"))["turn"]["number"] == number and now["state"] == "running")  # noqa: B023
         daemon.ok("suspend", "anna")
-    agent = daemon.ok("resume", "anna", "/recall", "--wait", "--timeout", "20")[0]
+    agent = daemon.ok("resume", "anna", "/recall", "--wait", "--timeout", "20")
     assert (agent["session_id"], agent["turn"]["outcome"]) == (session, "success")
 
 

@@ -287,7 +287,7 @@ def test_turns_over_the_limit_wait_their_turn(house, until):
     assert {agent["name"]: agent["state"] for agent in house.ok("ls")} == {
         "anna": "running", "bert": "queued", "carl": "queued"
     }  # fmt: skip
-    assert house.ok("suspend", "carl")[0]["state"] == "suspended"
+    assert house.ok("suspend", "carl")["state"] == "suspended"
     (work / "go").touch()
     assert house.wait("bert")["turn"]["result"] == "I am bert"
     assert house.show("carl")["turn"] is None

@@ -423,7 +423,7 @@ class Service:
         return self.ok("show", name)
 
     def wait(self, name):
-        return self.ok("wait", name, "--timeout", "20")[0]
+        return self.ok("wait", name, "--timeout", "20")
 
     def sandboxes(self):
         """The processes of bubblewrap that run on the machine, as they are numbered here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from substrat.cli import many, output
-from substrat.cli.connection import Connection, as_object
+from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 
@@ -15,7 +15,8 @@ COMMAND = Command(
     most=None,
     notes=(
         "Without a NUMBER: all findings of each agent, and its failed turn. Numbers are those that\n"
-        "'show NAME' lists, and go with one NAME. An accepted finding comes back only if it changes."
+        "'show NAME' lists, and go with one NAME. An accepted finding comes back only if it changes.\n"
+        f"{many.JSON_NOTE}"
     ),
 )
 
@@ -24,12 +25,11 @@ def run(arguments: Arguments) -> int:
     """Accept what was found and return the exit status."""
     names, numbers = _split(arguments)
     with Connection() as connection:
-        results, status = many.ask_each(connection, "agent.accept", names, what=numbers or None)
+        agents, status = many.ask_objects(connection, "agent.accept", names, what=numbers or None)
     if arguments.json:
-        output.put_json(results[0] if len(names) == 1 and results else results)
+        many.put_json(arguments, agents, status, names=len(names))
     else:
-        for result in results:
-            agent = as_object("agent.accept", result)
+        for agent in agents:
             print(f"{output.text_of(agent['name'])}  accepted; {output.attention_of(agent)}")
     return status
 

@@ -1,8 +1,8 @@
-"""`allow`: shows or changes what an agent's `filtered` network lets through; what it decided is in `show`."""
+"""`allow`: shows or changes what agents' `filtered` networks let through; what they decided is in `show`."""
 
 from __future__ import annotations
 
-from substrat.cli import output
+from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
@@ -10,25 +10,42 @@ from substrat.cli.table import VERBS
 COMMAND = Command(
     "allow",
     VERBS["allow"],
-    "NAME [HOST[:PORT]]...",
+    "NAME... [HOST[:PORT]]...",
     least=1,
     most=None,
     options=(Option("--remove", value="HOST", about="take this off the list; may be repeated"),),
-    notes="A running turn is held to the new list at once. What a parent loses its children lose too.",
+    notes=(
+        "The first word is a NAME. The words after it are NAMEs as far as agents have them as their name or\n"
+        "id, then come HOSTs. A running turn is held to the new list at once. What a parent loses its\n"
+        f"children lose too.\n{many.JSON_NOTE}"
+    ),
 )
 
 
 def run(arguments: Arguments) -> int:
-    """Change the list if asked to, print it and return the exit status."""
-    name, *add = arguments.words
+    """Change the lists if asked to, print them and return the exit status."""
     with Connection() as connection:
-        network = connection.call_object(
-            "agent.network", agent=name, allow=add or None, remove=arguments.values("remove") or None
-        )
+        names, hosts = _split(connection, arguments.words)
+        change = {"allow": hosts or None, "remove": arguments.values("remove") or None}
+        outcomes = connection.each([("agent.network", {"agent": name, **change}) for name in names])
+    networks, status = many.settle(outcomes)
     if arguments.json:
-        output.put_json(network)
-        return 0
-    allowed = network.get("allow")
-    for entry in allowed if isinstance(allowed, list) else []:
-        print(output.text_of(entry))
-    return 0
+        many.put_json(arguments, networks, status, names=len(names))
+        return status
+    for name, network in zip(names, outcomes, strict=True):
+        allowed = network.get("allow") if isinstance(network, dict) else None
+        for entry in allowed if isinstance(allowed, list) else []:
+            print(f"{name}  {output.text_of(entry)}" if len(names) > 1 else output.text_of(entry))
+    return status
+
+
+def _split(connection: Connection, words: list[str]) -> tuple[list[str], list[str]]:
+    """Tell names from hosts: the first word is a name, and those after it as long as agents are called so."""
+    if len(words) == 1:
+        return words, []
+    agents = connection.call_list("agent.list", fields=["id", "name"])
+    known = {agent[key] for agent in agents for key in ("id", "name")}
+    count = 1
+    while count < len(words) and words[count] in known:
+        count += 1
+    return list(dict.fromkeys(words[:count])), words[count:]

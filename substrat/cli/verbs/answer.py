@@ -15,6 +15,7 @@ COMMAND = Command(
     least=1,
     most=2,
     options=(Option("--prompt-file", value="F", about="read the answer from a file, '-' is standard input"),),
+    notes="A TEXT that is '-' is read from standard input.",
 )
 
 

@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 from substrat.cli import output
-from substrat.cli.options import Arguments, Command
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import PROGRAM, TAKES_AGENTS, VERBS
+from substrat.wire import methods
 
 COMMAND = Command(
     "completion",
     VERBS["completion"],
     words="bash|zsh|fish",
-    least=1,
     most=1,
+    options=(
+        Option("--values", value="KIND", about="print what the scripts offer instead", choices=("models", "sessions")),
+    ),
     notes=(
         'bash: eval "$(substratctl completion bash)"\n'
         'zsh:  eval "$(substratctl completion zsh)"\n'
-        "fish: substratctl completion fish | source"
+        "fish: substratctl completion fish | source\n"
+        "Offered are commands, options, agents' names, states, networks, the models that agents have, the\n"
+        "sessions of this directory, and files."
     ),
 )
 
 # Only what a name can be: bash would run what stands in `$(...)` in the words it completes from. A daemon that doesn't
 # answer must not keep a person waiting at Tab.
-_NAMES = f"timeout 2 {PROGRAM} ls -q 2>/dev/null | grep -x '[A-Za-z0-9._-]*'"
+_SAFE = "grep -x '[A-Za-z0-9._-]*'"
+_NAMES = f"timeout 2 {PROGRAM} ls -q 2>/dev/null | {_SAFE}"
+_FILES = ("DIR", "F", "PATH")
+"""What the values of options are called that are files."""
+_ASKED = {"M": "models", "SESSION": "sessions"}
+"""What the values of options are called that only the daemon knows."""
+_STATES = ("STATE", "STATE,...")
 
 
 def run(arguments: Arguments) -> int:
-    """Print the script and return the exit status."""
+    """Print the script, or values for one, and return the exit status."""
+    kind = arguments.value("values")
+    if bool(arguments.words) == (kind is not None):
+        raise COMMAND.wrong("it takes bash, zsh or fish, or --values")
+    if kind is not None:
+        return _print_values(kind, json=arguments.json)
     makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
     shell = arguments.words[0]
     if shell not in makers:
@@ -41,28 +59,68 @@ def run(arguments: Arguments) -> int:
     return 0
 
 
-def _options_of(verb: str) -> list[str]:
-    command = importlib.import_module(f"substrat.cli.verbs.{verb}").COMMAND
+def _print_values(kind: str, *, json: bool) -> int:
+    with Connection() as connection:
+        if kind == "models":
+            found = {str(agent.get("model")) for agent in connection.call_list("agent.list", fields=["model"])}
+        else:
+            chats = connection.call_list("session.list", workspace=os.getcwd())
+            found = {str(chat.get("session")) for chat in chats}
+    if json:
+        output.put_json(sorted(found))
+    else:
+        sys.stdout.write("".join(f"{output.one_line(value)}\n" for value in sorted(found)))
+    return 0
+
+
+def _commands() -> list[Command]:
+    return [importlib.import_module(f"substrat.cli.verbs.{verb}").COMMAND for verb in VERBS]
+
+
+def _options_of(command: Command) -> list[str]:
     return [name for option in command.options for name in option.names if name.startswith("--")]
 
 
+def _words_for(option: Option) -> str | None:
+    """Return the words that an option's value can be, as the shell finds them; None when nothing is known of it."""
+    if option.choices:
+        return " ".join(option.choices)
+    if option.value in _STATES:
+        return " ".join(methods.AGENT_STATES)
+    if option.value in _ASKED:
+        return f"$(timeout 2 {PROGRAM} completion --values {_ASKED[option.value]} 2>/dev/null | {_SAFE})"
+    return None
+
+
 def _bash() -> str:
-    cases = "\n".join(f"        {verb}) words='{' '.join(_options_of(verb))}' ;;" for verb in VERBS)
+    commands = _commands()
+    cases = "\n".join(f"        {command.name}) words='{' '.join(_options_of(command))}' ;;" for command in commands)
+    options = [option for command in commands for option in command.options if option.value is not None]
+    files = "|".join(dict.fromkeys(name for option in options if option.value in _FILES for name in option.names))
+    values = {name: words for option in options if (words := _words_for(option)) for name in option.names}
+    offers = "\n".join(
+        f'        {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;' for name, words in values.items()
+    )
     return f"""\
 _{PROGRAM}() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} words=
     if [ "$COMP_CWORD" = 1 ]; then
         COMPREPLY=($(compgen -W '{" ".join(VERBS)}' -- "$word")); return
     fi
+    case ${{COMP_WORDS[COMP_CWORD-1]}} in
+        {files}) COMPREPLY=($(compgen -f -- "$word")); return ;;
+    esac
     case ${{COMP_WORDS[1]}} in
 {cases}
     esac
-    case ${{COMP_WORDS[1]}} in
-        {"|".join(TAKES_AGENTS)}) words="$words $({_NAMES})" ;;
-    esac
     case ${{COMP_WORDS[COMP_CWORD-1]}} in
-        -w|--prompt-file) COMPREPLY=($(compgen -f -- "$word")) ;;
-        *) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
+{offers}
+        *)
+            case ${{COMP_WORDS[1]}} in
+                {"|".join(TAKES_AGENTS)}) words="$words $({_NAMES})" ;;
+                help) words="$words {" ".join(VERBS)}" ;;
+            esac
+            COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
     esac
 }}
 complete -F _{PROGRAM} {PROGRAM}
@@ -77,11 +135,15 @@ def _fish() -> str:
     first = f"not __fish_seen_subcommand_from {' '.join(VERBS)}"
     lines = [f"complete -c {PROGRAM} -f"]
     lines += [f"complete -c {PROGRAM} -n '{first}' -a {verb} -d {_quoted(about)}" for verb, about in VERBS.items()]
-    lines += [
-        f"complete -c {PROGRAM} -n '__fish_seen_subcommand_from {verb}' -l {name.removeprefix('--')}"
-        for verb in VERBS
-        for name in _options_of(verb)
-    ]
+    for command in _commands():
+        head = f"complete -c {PROGRAM} -n '__fish_seen_subcommand_from {command.name}'"
+        lines += [f"{head} -l {name.removeprefix('--')}" for name in _options_of(command)]
+        for option in command.options:
+            if option.value in _FILES:
+                lines.append(f"{head} -l {option.key} -rF")
+            elif words := _words_for(option):
+                offered = words[1:] if words.startswith("$(") else words
+                lines.append(f"{head} -l {option.key} -xa {_quoted(offered)}")
     agents = f"__fish_seen_subcommand_from {' '.join(TAKES_AGENTS)}"
     lines.append(f"complete -c {PROGRAM} -n '{agents}' -a {_quoted(f'({_NAMES})')}")
     return "\n".join(lines) + "\n"

@@ -38,7 +38,11 @@ def run(arguments: Arguments) -> int:
     # Imported here because it needs what substratctl otherwise never loads.
     from substrat import doctor
 
-    findings = [*doctor.examine(os.environ), _daemon()]
+    about, environment, runs = _daemon()
+    # A running daemon's own PATH and directories decide, not those of the shell that asks.
+    findings = [*doctor.examine({**os.environ, **environment}), about]
+    if runs:
+        findings = [_seen_from_here(finding) for finding in findings]
     works = all(finding.state != doctor.BROKEN for finding in findings)
     if arguments.json:
         output.put_json({"agents_can_run": works, "checks": [finding._asdict() for finding in findings]})
@@ -93,23 +97,53 @@ def _network_facts(report: Report) -> dict[str, object]:
     }
 
 
-def _obstacle(connection: Connection) -> str | None:
-    """Ask the daemon what keeps agents from running under it; one from before an upgrade may not know the question."""
+_DAEMON_KNOWS = ("bubblewrap", "namespaces", "agent program", "system calls", "chats folder")
+"""What a running daemon has found out for itself, by making a sandbox and finding the agent program."""
+
+
+def _seen_from_here(finding: Finding) -> Finding:
+    """Weaken what seems broken from here while the running daemon found that agents can run."""
+    from substrat.doctor import BROKEN, WEAKER
+
+    if finding.state != BROKEN or finding.name not in _DAEMON_KNOWS:
+        return finding
+    return finding._replace(state=WEAKER, detail=f"{finding.detail} (seen from here; the running daemon can run agents)")
+
+
+def _check(connection: Connection) -> tuple[str | None, dict[str, str]]:
+    """Ask the daemon what keeps agents from running under it, and where it looks for what they need.
+
+    A daemon from before an upgrade may know neither question.
+    """
     try:
-        return str(connection.call_object("daemon.check").get("obstacle") or "") or None
+        found = connection.call_object("daemon.check")
     except errors.MethodNotFound:
-        return None
+        return None, {}
+    given = found.get("environment")
+    environment = {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}
+    return str(found.get("obstacle") or "") or None, environment
 
 
-def _daemon() -> Finding:
-    from substrat.doctor import BROKEN, GOOD, WEAKER, Finding
+def _daemon() -> tuple[Finding, dict[str, str], bool]:
+    """Look at the running daemon.
+
+    Returns:
+        The finding about it, the variables of its environment that decide, and whether agents can run under it.
+    """
+    from substrat.doctor import WEAKER, Finding
 
     try:
         with Connection() as connection:
             status = connection.call_object("daemon.status")
-            obstacle = _obstacle(connection)
+            obstacle, environment = _check(connection)
     except errors.SubstratError as problem:
-        return Finding("daemon", WEAKER, "no daemon answers", problem.message)
+        return Finding("daemon", WEAKER, "no daemon answers", problem.message), {}, False
+    return _judged(status, obstacle), environment, obstacle is None
+
+
+def _judged(status: dict[str, object], obstacle: str | None) -> Finding:
+    from substrat.doctor import BROKEN, GOOD, WEAKER, Finding
+
     detail = f"{status['version']}, pid {status['pid']}, {status['agents']} agents"
     limits = status.get("cgroups")
     if isinstance(limits, list):

@@ -1,21 +1,29 @@
-"""`end`: finishes an agent for good; its files and events stay until `rm`."""
+"""`end`: finishes agents for good; their files and events stay until `rm`."""
 
 from __future__ import annotations
 
-from substrat.cli import output
+from substrat.cli import many
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 
-COMMAND = Command("end", VERBS["end"], "NAME", least=1, most=1)
+COMMAND = Command(
+    "end",
+    VERBS["end"],
+    "NAME...|--all",
+    most=None,
+    options=(many.ALL,),
+    notes=f"--all takes each agent that isn't ended.\n{many.JSON_NOTE}",
+)
+_ENDABLE = ("idle", "queued", "running", "suspended", "failed")
 
 
 def run(arguments: Arguments) -> int:
-    """Finish the agent, print it and return the exit status."""
+    """Finish the agents, report each and return the exit status."""
+    many.check_all(arguments, arguments.words)
     with Connection() as connection:
-        agent = connection.call_object("agent.end", agent=arguments.words[0])
-    if arguments.json:
-        output.put_json(agent)
-    else:
-        print(f"{output.text_of(agent['name'])}  {output.text_of(agent['state'])}")
-    return 0
+        names = many.chosen(arguments, connection, _ENDABLE)
+        connection.slow_notice = many.STOPPING
+        agents, status = many.ask_objects(connection, "agent.end", names)
+    many.report(arguments, agents, status, "ended", everyone=arguments.flag("all"))
+    return status

@@ -10,6 +10,7 @@ from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.render import Chorus
 from substrat.cli.table import VERBS
+from substrat.cli.verbs.logs import TAIL, pausing, start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ COMMAND = Command(
     options=(
         Option("--follow", "-f", about="go on with what comes; without --since after the last 20 events"),
         Option("--since", value="CURSOR", about="only what came after this cursor; -20: the last 20 events"),
+        TAIL,
     ),
 )
 _RECENT = -20
@@ -30,25 +32,25 @@ _RECENT = -20
 
 def run(arguments: Arguments) -> int:
     """Print the events and return the exit status."""
-    follow, since = arguments.flag("follow"), arguments.whole("since")
+    follow, since = arguments.flag("follow"), start(arguments)
     if since is None:
         since = _RECENT if follow else 0
-    feed = Feed(Connection(), None, since)
+    names: dict[str, str] = {}
+    chorus = Chorus(names, colour=output.has_colour(sys.stdout), aligned=sys.stdout.isatty())
+    feed = Feed(Connection(), None, since, on_quiet=str if arguments.json else pausing(chorus))
     try:
         events = feed.follow() if follow else feed.past()
         if arguments.json:
             for event in events:
                 output.put_json(event)
         else:
-            _render(feed, events)
+            _render(feed, events, chorus, names)
     finally:
         feed.close()
     return 0
 
 
-def _render(feed: Feed, events: Iterator[Event]) -> None:
-    names: dict[str, str] = {}
-    chorus = Chorus(names, colour=output.has_colour(sys.stdout))
+def _render(feed: Feed, events: Iterator[Event], chorus: Chorus, names: dict[str, str]) -> None:
     try:
         for event in events:
             agent = event.get("agent")

@@ -34,4 +34,11 @@ def run(arguments: Arguments) -> int:
     lending.complete_descriptors()
     with Connection() as connection:
         connection.greet()  # tells of a daemon that doesn't answer, which nothing does later
-        return lending.run(connection, name, command or [_SHELL])
+        return lending.run(connection, name, command or _shell(name))
+
+
+def _shell(name: str) -> list[str]:
+    """Return the command of a shell whose prompt says where one is: `[anna] /home/me/src/app $ `."""
+    label = "".join(letter for letter in name if letter.isalnum() or letter in "._-")
+    # The shell puts its directory in itself (POSIX, sh: PS1 is subject to parameter expansion).
+    return ["/usr/bin/env", f"PS1=[{label}] $PWD \\$ ", _SHELL]

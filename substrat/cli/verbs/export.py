@@ -10,7 +10,7 @@ from substrat.cli import output, transcripts
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
-from substrat.cli.verbs.sessions import WORKSPACE, workspace_of
+from substrat.cli.verbs.sessions import WORKSPACE, whole_id, workspace_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,14 @@ def _find(connection: Connection, arguments: Arguments) -> tuple[str, str]:
         except errors.NotFound:
             return workspace_of(arguments), word
     else:
-        agent = connection.call_object("agent.show", agent=word)
+        try:
+            agent = connection.call_object("agent.show", agent=word)
+        except errors.NotFound:
+            workspace = workspace_of(arguments)
+            session = whole_id(connection, workspace, word)
+            if session == word:
+                raise
+            return workspace, session
     if agent.get("session_id") is None:
         raise errors.NotFound(f"{output.text_of(agent['name'])} has no session yet: its first turn begins one")
     return str(agent["workspace"]), str(agent["session_id"])

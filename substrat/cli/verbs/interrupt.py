@@ -1,21 +1,19 @@
-"""`interrupt`: stops an agent's turn; the agent stays and takes new prompts."""
+"""`interrupt`: stops agents' turns; the agents stay and take new prompts."""
 
 from __future__ import annotations
 
-from substrat.cli import output
+from substrat.cli import many
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 
-COMMAND = Command("interrupt", VERBS["interrupt"], "NAME", least=1, most=1)
+COMMAND = Command("interrupt", VERBS["interrupt"], "NAME...", least=1, most=None, notes=many.JSON_NOTE)
 
 
 def run(arguments: Arguments) -> int:
-    """Stop the turn, print the agent and return the exit status."""
+    """Stop the turns, report each agent and return the exit status."""
     with Connection() as connection:
-        agent = connection.call_object("agent.interrupt", agent=arguments.words[0])
-    if arguments.json:
-        output.put_json(agent)
-    else:
-        print(f"{output.text_of(agent['name'])}  {output.text_of(agent['state'])}")
-    return 0
+        connection.slow_notice = many.STOPPING
+        agents, status = many.ask_objects(connection, "agent.interrupt", arguments.words)
+    many.report(arguments, agents, status, "interrupted", everyone=False)
+    return status

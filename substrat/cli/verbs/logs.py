@@ -1,52 +1,57 @@
-"""`logs`: what one agent did, readable, as JSON, or its own lines byte for byte; and with -f what it does."""
+"""`logs`: what agents did, readable, as JSON, or their own lines byte for byte; and with -f what they do."""
 
 from __future__ import annotations
 
 import binascii
 import sys
 
-from substrat.cli import output
+from substrat.cli import many, output
 from substrat.cli.connection import Connection
-from substrat.cli.follow import Feed
+from substrat.cli.follow import Feed, Feeds
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.render import Renderer
+from substrat.cli.render import Chorus, Renderer
 from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from substrat.cli.follow import Event
+    from substrat.cli.output import Agent
 
+TAIL = Option("--tail", "-n", value="N", about="only the last N events; with -f what comes after them, too")
 COMMAND = Command(
     "logs",
     VERBS["logs"],
-    "NAME",
+    "NAME...",
     least=1,
-    most=1,
+    most=None,
     options=(
-        Option("--follow", "-f", about="go on until the agent is ended or removed"),
+        Option("--follow", "-f", about="go on until each agent is ended or removed"),
         Option("--since", value="CURSOR", about="only what came after this cursor; -20: the last 20 events"),
+        TAIL,
         Option("--raw", about="the agent's own lines byte for byte, control characters included"),
+    ),
+    notes=(
+        "With several NAMEs each line has its time and its agent; --since -20 and -n 20 count for each agent.\n"
+        "--json is one event object a line."
     ),
 )
 
 
 def run(arguments: Arguments) -> int:
     """Print the events and return the exit status."""
-    raw, since = arguments.flag("raw"), arguments.whole("since") or 0
+    raw, since = arguments.flag("raw"), start(arguments) or 0
     if raw and arguments.json:
         raise COMMAND.wrong("--raw and --json came together; --raw lines are the agent's own JSON already")
     connection = Connection()
     try:
-        agent = connection.call_object("agent.show", agent=arguments.words[0])
+        agents, status = many.ask_objects(connection, "agent.show", arguments.words)
     except BaseException:
         connection.__exit__()
         raise
-    renderer = Renderer(flow=sys.stdout.isatty(), colour=output.has_colour(sys.stdout))
-    feed = Feed(
-        connection, str(agent["id"]), since, lines=raw, before_notice=lambda: sys.stdout.write(renderer.interrupt())
-    )
+    renderer: Renderer | Chorus = _renderer(agents, several=len(arguments.words) > 1)
+    feed = _feed(connection, agents, since, renderer, raw=raw, silent=raw or arguments.json)
     try:
         events = feed.follow() if arguments.flag("follow") else feed.past()
         if raw:
@@ -55,18 +60,74 @@ def run(arguments: Arguments) -> int:
             for event in events:
                 output.put_json(event)
         else:
-            _render(renderer, events)
+            put_text(renderer, events)
     finally:
         feed.close()
-    return 0
+    return status
 
 
-def _render(renderer: Renderer, events: Iterator[Event]) -> None:
+def start(arguments: Arguments) -> int | None:
+    """Return where to start: the cursor of `--since`, or minus the number of `--tail`; None when neither was given.
+
+    Raises:
+        UsageError: both were given, or a number is none.
+    """
+    since, tail = arguments.whole("since"), arguments.whole("tail")
+    if tail is None:
+        return since
+    if since is not None:
+        raise arguments.command.wrong("--since and --tail came together; give one of them")
+    if tail < 1:
+        raise arguments.command.wrong(f"--tail must be a number from 1 on, not {tail}")
+    return -tail
+
+
+def put_text(renderer: Renderer | Chorus, events: Iterator[Event]) -> None:
+    """Write events as people read them."""
     try:
         for event in events:
             sys.stdout.write(renderer.feed(event))
     finally:
         sys.stdout.write(renderer.finish())
+
+
+def output_of(event: Event) -> str:
+    """Return what a completed call gave."""
+    # Imported here because only calls that failed need it.
+    from substrat.core import transcript
+
+    return transcript.output_of(event)
+
+
+def pausing(renderer: Renderer | Chorus) -> Callable[[], None]:
+    """Return a function that writes what a renderer holds back."""
+
+    def pause() -> None:
+        sys.stdout.write(renderer.pause())
+
+    return pause
+
+
+def _renderer(agents: list[Agent], *, several: bool) -> Renderer | Chorus:
+    colour, terminal = output.has_colour(sys.stdout), sys.stdout.isatty()
+    if several:
+        names = {str(agent["id"]): str(agent["name"]) for agent in agents}
+        return Chorus(names, colour=colour, aligned=terminal, output_of=output_of)
+    return Renderer(flow=terminal, colour=colour, output_of=output_of)
+
+
+def _feed(
+    connection: Connection, agents: list[Agent], since: int, renderer: Renderer | Chorus, *, raw: bool, silent: bool
+) -> Feed | Feeds:
+    """Make the feed of the agents' events; `silent` when the renderer isn't used."""
+    interrupt = renderer.interrupt if isinstance(renderer, Renderer) and not silent else str
+    on_quiet = pausing(renderer) if not silent else str
+    ids = [str(agent["id"]) for agent in agents]
+    if len(ids) == 1:
+        return Feed(
+            connection, ids[0], since, lines=raw, before_notice=lambda: sys.stdout.write(interrupt()), on_quiet=on_quiet
+        )
+    return Feeds(connection, ids, since, lines=raw, on_quiet=on_quiet)
 
 
 def _put_lines(events: Iterator[Event]) -> None:

@@ -1,7 +1,8 @@
-"""`ls`: lists the agents; the start-up time of this verb is the yardstick for the whole program."""
+"""`ls`: lists the agents, first those that need a person; its start-up time is the yardstick for the whole program."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -14,51 +15,171 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from substrat.cli.output import Agent
 
-COMMAND = Command("ls", VERBS["ls"], options=(Option("--quiet", "-q", about="the names only, one a line"),))
-_TITLES = ("NAME", "STATE", "ATTENTION", "TURN", "MODEL", "NETWORK", "UNREAD", "AGE", "WORKSPACE")
+COMMAND = Command(
+    "ls",
+    VERBS["ls"],
+    options=(
+        Option("--quiet", "-q", about="the names only, one a line"),
+        Option("--state", value="STATE", about="only agents in this state; several with commas or repeated"),
+        Option("--all", "-a", about="ended agents too, which is so without it"),
+    ),
+    notes=(
+        "Agents that need you come first. SILENT is how long a running turn has had no event. DOING is the\n"
+        "last tool call or status of a running turn, otherwise why an agent waits or needs you. On a terminal\n"
+        "columns are left out and cut to fit its width. --json gives whole values, oldest agent first."
+    ),
+)
+ATTENTION = (
+    "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle",
+    "done",
+)  # fmt: skip
+"""Why an agent is shown where it is, the weightiest first (`attention.kind` in docs/protocol.md)."""
+_FIELDS = (
+    "name", "state", "attention", "turn", "reason", "activity", "heard_at", "model", "network", "unread", "created_at",
+    "workspace",
+)  # fmt: skip
+TITLES = (
+    "NAME", "STATE", "ATTENTION", "TURN", "SILENT", "UNREAD", "AGE", "MODEL", "NETWORK", "DOING", "WORKSPACE",
+)  # fmt: skip
+_LEAST = {"NAME": 8, "DOING": 20, "WORKSPACE": 20, "MODEL": 8}
+"""Columns that are cut to fit a terminal, and how narrow they may become."""
+_DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "UNREAD", "AGE", "TURN")
+"""Columns that a narrow terminal goes without, in the order in which they go."""
 
 
 def run(arguments: Arguments) -> int:
-    """Print all agents and return the exit status."""
-    if arguments.flag("quiet"):
-        return _print_names(json=arguments.json)
+    """Print the agents and return the exit status."""
+    states = _states(arguments)
+    quiet = arguments.flag("quiet")
+    fields = ["name", *(["state"] if states else [])] if quiet else None if arguments.json else list(_FIELDS)
     with Connection() as connection:
-        agents = connection.call_list("agent.list")
-        waiting.explain(connection, agents)
+        agents = connection.call_list("agent.list", fields=fields)
+        if states:
+            agents = [agent for agent in agents if agent.get("state") in states]
+        if not quiet:
+            waiting.explain(connection, agents)
+    if quiet:
+        return _print_names(agents, json=arguments.json)
     if arguments.json:
         output.put_json(agents)
     else:
-        rows = [_row(agent, time.time()) for agent in agents]
-        sys.stdout.write(output.table(_TITLES, rows, colour=output.has_colour(sys.stdout), painted=1))
+        _print_table(agents)
     return 0
 
 
-def _print_names(*, json: bool) -> int:
-    with Connection() as connection:
-        agents = connection.call_list("agent.list", fields=["name"])
+def _states(arguments: Arguments) -> list[str]:
+    states = [state for given in arguments.values("state") for state in given.split(",") if state]
+    if states:
+        # Imported here because the table of methods is a third of what the bare `ls` imports.
+        from substrat.wire import methods
+
+        for state in states:
+            if state not in methods.AGENT_STATES:
+                raise COMMAND.wrong(f"{state!r} is no state; the states are {', '.join(methods.AGENT_STATES)}")
+    return states
+
+
+def _print_names(agents: list[Agent], *, json: bool) -> int:
     if json:
-        output.put_json(agents)
+        output.put_json([{"name": agent.get("name")} for agent in agents])
     else:
         sys.stdout.write("".join(f"{output.text_of(agent.get('name'))}\n" for agent in agents))
     return 0
 
 
+def _print_table(agents: list[Agent]) -> None:
+    now = time.time()
+    rows = [_row(agent, now) for agent in sorted(agents, key=_weight)]
+    titles, rows = fitted(TITLES, rows, _terminal_width())
+    text = output.table(titles, rows, colour=output.has_colour(sys.stdout), painted=titles.index("STATE"))
+    sys.stdout.write(text + counts(agents) + "\n")
+
+
+def counts(agents: list[Agent]) -> str:
+    """Say how many agents there are, and how many for each kind of attention, the weightiest first."""
+    kinds = [_kind(agent) for agent in agents]
+    parts = [f"{kinds.count(kind)} {kind}" for kind in (*ATTENTION, "-") if kind in kinds]
+    total = f"{len(agents)} agent{'' if len(agents) == 1 else 's'}"
+    return f"{total}: {', '.join(parts)}" if parts else total
+
+
+def fitted(titles: tuple[str, ...], rows: list[list[str]], width: int | None) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Leave columns out and cut cells so that no line of a table is wider than a terminal.
+
+    Args:
+        titles: the heads of all columns.
+        rows: the cells of all columns.
+        width: the terminal's columns; None leaves everything as it is.
+    """
+    if width is None:
+        return titles, rows
+    widths = {
+        title: max(output.width(cell) for cell in (title, *(row[column] for row in rows)))
+        for column, title in enumerate(titles)
+    }
+    for title in _DISPENSABLE:
+        least = sum(min(_LEAST.get(kept, size), size) for kept, size in widths.items()) + 2 * (len(widths) - 1)
+        if least > width or (title == "WORKSPACE" and width < 120):
+            del widths[title]
+    excess = sum(widths.values()) + 2 * (len(widths) - 1) - width
+    for title in ("WORKSPACE", "DOING", "NAME", "MODEL"):
+        if title in widths and excess > 0:
+            cut = min(excess, max(0, widths[title] - _LEAST[title]))
+            widths[title] -= cut
+            excess -= cut
+    kept = [column for column, title in enumerate(titles) if title in widths]
+    return (
+        tuple(titles[column] for column in kept),
+        [[output.shortened(row[column], widths[titles[column]]) for column in kept] for row in rows],
+    )
+
+
+def _terminal_width() -> int | None:
+    """Return the width of the terminal that standard output is; None when it is none."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def _weight(agent: Agent) -> tuple[int, str]:
+    found = agent.get("attention")
+    since = found.get("since") if isinstance(found, dict) else ""
+    kind = _kind(agent)
+    return ATTENTION.index(kind) if kind in ATTENTION else len(ATTENTION), str(since)
+
+
+def _kind(agent: Agent) -> str:
+    found = agent.get("attention")
+    return output.text_of(found.get("kind")) if isinstance(found, dict) else "-"
+
+
 def _row(agent: Agent, now: float) -> list[str]:
     text = output.text_of
+    found = agent.get("attention")
+    needed = isinstance(found, dict) and found.get("level") != "info"
     return [
         text(agent.get("name")),
         text(agent.get("state")),
-        _attention(agent),
+        _kind(agent) if needed else "-",
         output.turn_summary(agent),
-        text(agent.get("model")),
-        text(agent.get("network")),
+        output.age(agent.get("heard_at"), now),
         text(agent.get("unread")),
         output.age(agent.get("created_at"), now),
+        text(agent.get("model")),
+        text(agent.get("network")),
+        _doing(agent),
         text(agent.get("workspace")),
     ]
 
 
-def _attention(agent: Agent) -> str:
-    """Name why an agent needs a person; `-` for one that doesn't."""
-    found = agent.get("attention")
-    return output.text_of(found.get("kind")) if isinstance(found, dict) and found.get("level") != "info" else "-"
+def _doing(agent: Agent) -> str:
+    """Say why an agent needs a person, why it waits, or what it does; `-` when it does nothing."""
+    found, activity = agent.get("attention"), agent.get("activity")
+    if agent.get("reason"):
+        return output.text_of(agent["reason"])
+    if isinstance(found, dict) and found.get("kind") not in {"working", "stuck", "idle", "done"}:
+        return output.text_of(found.get("text"))
+    if agent.get("state") == "running" and isinstance(activity, dict):
+        return output.text_of(activity.get("text"))
+    return "-"

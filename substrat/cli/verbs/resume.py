@@ -10,6 +10,7 @@ from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from substrat.cli.connection import Call
     from substrat.cli.output import Agent
 
     Resumed = list[tuple[Agent, object]]
@@ -27,8 +28,8 @@ COMMAND = Command(
     ),
     notes=(
         "--all takes each agent that is suspended. Of two or more arguments the last one is the PROMPT\n"
-        "unless an agent has that name or id; with --all the only argument is the PROMPT. --json gives a\n"
-        "list of agent objects."
+        "unless an agent has that name or id; with --all the only argument is the PROMPT. A PROMPT that is\n"
+        f"'-' is read from standard input.\n{many.JSON_NOTE}"
     ),
 )
 
@@ -47,7 +48,8 @@ def run(arguments: Arguments) -> int:
         results.extend(found)
 
     with Connection(timeout=timeout) as connection:
-        names, prompt = _who_and_what(arguments, connection)
+        names, given = _who_and_what(arguments, connection)
+        prompt = turns.read_prompt(arguments, given)
         outage.ask_once(connection, unknown, ask)
         resumed = [turns.agent_and_message("agent.resume", result) for result in results]
         if arguments.flag("wait"):
@@ -56,9 +58,9 @@ def run(arguments: Arguments) -> int:
         else:
             agents = [agent for agent, _ in resumed]
             if not arguments.json:
-                _report(resumed)
-    if arguments.json and (agents or status == errors.DONE):
-        output.put_json(agents)
+                _report(resumed, everyone=arguments.flag("all"))
+    if arguments.json:
+        many.put_json(arguments, agents, status, names=0 if arguments.flag("all") else len(names))
     return status
 
 
@@ -94,7 +96,10 @@ def _who_and_what(arguments: Arguments, connection: Connection) -> tuple[list[st
     return split_words(words, known)
 
 
-def _report(resumed: Resumed) -> None:
+def _report(resumed: Resumed, *, everyone: bool) -> None:
+    if everyone:
+        print(f"{many.counted(len(resumed))} resumed")
+        return
     for agent, message in resumed:
         rest = "" if message is not None else ", nothing was left to do"
         print(f"{output.text_of(agent['name'])}  resumed ({output.text_of(agent['state'])}{rest})")
@@ -105,9 +110,12 @@ def _wait(
 ) -> tuple[list[Agent], int]:
     """Wait for all the turns at once; an agent with nothing left to do has none."""
     waited = [(agent, message) for agent, message in resumed if message is not None]
-    outcomes = outage.wait_for_all(
-        connection, [("agent.wait_message", {"agent": agent["id"], "message": message}) for agent, message in waited]
-    )
+    calls: list[Call] = [("agent.wait_message", {"agent": agent["id"], "message": message}) for agent, message in waited]
+    try:
+        outcomes = outage.wait_for_all(connection, calls)
+    except KeyboardInterrupt:
+        turns.tell_of_going_on([agent for agent, _ in waited])
+        raise
     after: dict[object, Agent] = {agent["id"]: agent for agent, _ in resumed}
     status = errors.DONE
     for (agent, _), outcome in zip(waited, outcomes, strict=True):

@@ -1,22 +1,40 @@
-"""`rm`: forgets an agent that isn't running, with its files and events; the workspace and the chat stay."""
+"""`rm`: forgets agents that aren't running, with their files and events; workspaces and chats stay."""
 
 from __future__ import annotations
 
-from substrat.cli import output
+from substrat import errors
+from substrat.cli import many, output
 from substrat.cli.connection import Connection
-from substrat.cli.options import Arguments, Command
+from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 
-COMMAND = Command("rm", VERBS["rm"], "NAME", least=1, most=1, notes="--json gives the agent object as it last was.")
+COMMAND = Command(
+    "rm",
+    VERBS["rm"],
+    "NAME...|--ended",
+    most=None,
+    options=(Option("--ended", about="all agents that are ended"),),
+    notes=f"{many.JSON_NOTE}\nEach object is the agent as it last was.",
+)
 
 
 def run(arguments: Arguments) -> int:
-    """Remove the agent and return the exit status."""
+    """Remove the agents, report each and return the exit status."""
+    many.check_all(arguments, arguments.words, "ended")
     with Connection() as connection:
-        agent = connection.call_object("agent.show", agent=arguments.words[0])
-        connection.call("agent.rm", agent=agent["id"])
+        names = many.chosen(arguments, connection, ("ended",), "ended")
+        found, status = many.ask_objects(connection, "agent.show", names)
+        outcomes = connection.each([("agent.rm", {"agent": agent["id"]}) for agent in found])
+    _, failed = many.settle(outcomes)
+    agents = [
+        agent for agent, outcome in zip(found, outcomes, strict=True) if not isinstance(outcome, errors.SubstratError)
+    ]
+    status = status or failed
     if arguments.json:
-        output.put_json(agent)
+        many.put_json(arguments, agents, status)
+    elif arguments.flag("ended"):
+        print(f"{many.counted(len(agents))} removed")
     else:
-        print(f"{output.text_of(agent['name'])}  removed")
-    return 0
+        for agent in agents:
+            print(f"{output.text_of(agent['name'])}  removed")
+    return status

@@ -18,7 +18,10 @@ COMMAND = Command(
         WAIT,
         TIMEOUT,
     ),
-    notes="With --wait the result of the turn that got the prompt is printed.",
+    notes=(
+        "A PROMPT that is '-' is read from standard input. With --wait the result of the turn that got the\n"
+        "prompt is printed."
+    ),
 )
 
 

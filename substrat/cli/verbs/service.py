@@ -25,8 +25,9 @@ COMMAND = Command(
     notes=(
         "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH\n"
         "that install runs with: install again when the agent program has moved. It gets no other variable of the\n"
-        "shell's; install names those that it would read. --json gives an object with\n"
-        "`unit`, the file's path, `installed`, whether it is there now, and after install its `text`."
+        "shell's; install names those that it would read. --json gives an object with `unit`, the file's path,\n"
+        "`installed`, whether it is there now, and after install `started`, whether systemd has started it, and its\n"
+        "`text`. The exit status of an install that isn't started is 1."
     ),
 )
 UNIT = "substratd.service"
@@ -115,10 +116,12 @@ def _install(path: str, arguments: Arguments) -> int:
     # systemd takes the socket over only while no daemon holds it.
     socket = [["stop", UNIT], ["enable", "--now", SOCKET_UNIT]] if _install_socket(path, arguments) else []
     done = _systemctl([["daemon-reload"], *(socket or restart), ["enable", "--now", UNIT]], arguments)
+    if not done:
+        output.note(f"the service isn't running: {path} is written, but nothing has started it")
     _warn_about_lingering()
     _warn_about_variables()
     if arguments.json:
-        output.put_json({"unit": path, "installed": True, "text": text})
+        output.put_json({"unit": path, "installed": True, "started": done, "text": text})
     return errors.DONE if done else errors.FAILED
 
 
@@ -220,7 +223,7 @@ def _systemctl(commands: list[list[str]], arguments: Arguments) -> bool:
     lines = [["systemctl", "--user", *command] for command in commands]
     if not _has_manager():
         output.note("no systemd user manager answers here; where one does, run: " + " && ".join(map(" ".join, lines)))
-        return True
+        return False
     for line in lines:
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode != 0:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 
+from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
@@ -16,9 +18,14 @@ COMMAND = Command(
     "sessions",
     VERBS["sessions"],
     options=(WORKSPACE,),
-    notes="`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat nobody holds.",
+    notes=(
+        "`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat nobody holds. The first\n"
+        "letters of a SESSION do, where no other begins with them."
+    ),
 )
 _TITLE_LENGTH = 40
+_BEGINNING = re.compile(r"(?=.{4,35}$)[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{0,12}){0,4}")
+"""Part of a UUID, from four letters on: fewer are more likely a slip."""
 
 
 def run(arguments: Arguments) -> int:
@@ -42,6 +49,28 @@ def run(arguments: Arguments) -> int:
     titles = ("SESSION", "AGENT", "MODEL", "USED", "SIZE", "TITLE")
     sys.stdout.write(output.table(titles, rows, colour=output.has_colour(sys.stdout)))
     return 0
+
+
+def whole_id(connection: Connection, workspace: str, word: str) -> str:
+    """Return the id of the chat that a word means: an id, or the beginning of the only one of the workspace's.
+
+    Raises:
+        NotFound: no chat's id begins so.
+        UsageError: several do.
+    """
+    if not _BEGINNING.fullmatch(word):
+        return word
+    chats = connection.call_list("session.list", workspace=workspace)
+    found = [str(chat["session"]) for chat in chats if str(chat["session"]).startswith(word.lower())]
+    if not found:
+        raise errors.NotFound(
+            f"no session of {workspace} begins with {word!r}: 'substratctl sessions -w {workspace}' lists those there are"
+        )
+    if len(found) > 1:
+        raise errors.UsageError(
+            f"{word!r} is the beginning of {len(found)} sessions, {', '.join(found[:3])}: give more of it"
+        )
+    return found[0]
 
 
 def workspace_of(arguments: Arguments) -> str:

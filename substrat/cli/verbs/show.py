@@ -1,10 +1,12 @@
-"""`show`: everything about one agent, its newest turn included; what it did is `logs`."""
+"""`show`: everything about agents, each with its newest turn; what they did is `logs`."""
 
 from __future__ import annotations
 
 import sys
+import time
 
-from substrat.cli import output, waiting
+from substrat import errors
+from substrat.cli import many, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from substrat.cli.output import Agent
 
-COMMAND = Command("show", VERBS["show"], "NAME", least=1, most=1)
+COMMAND = Command("show", VERBS["show"], "NAME...", least=1, most=None, notes=many.JSON_NOTE)
 _RESULT_LENGTH = 400
 _DIFFERENCE_LINES = 40
 """Of each finding; `--json` gives all of it."""
@@ -24,25 +26,38 @@ _HOST = "host (shares this machine's network; `--network filtered` does not)"
 
 
 def run(arguments: Arguments) -> int:
-    """Print the agent and return the exit status."""
+    """Print the agents and return the exit status."""
     with Connection() as connection:
-        agent = connection.call_object("agent.show", agent=arguments.words[0])
-        waiting.explain(connection, [agent])
-        parent = None if arguments.json else _parent(connection, agent)
-        filtered = not arguments.json and agent.get("network") == "filtered"
-        network = connection.call_object("agent.network", agent=arguments.words[0]) if filtered else {}
-    if arguments.json:
-        output.put_json(agent)
-        return 0
+        agents, status = many.ask_objects(connection, "agent.show", arguments.words)
+        waiting.explain(connection, agents)
+        if arguments.json:
+            many.put_json(arguments, agents, status)
+            return status
+        wanted = any(agent.get("parent") or agent.get("state") == "running" for agent in agents)
+        names, heard = _others(connection) if wanted else ({}, {})
+        filtered = [str(agent["id"]) for agent in agents if agent.get("network") == "filtered"]
+        answers = connection.each([("agent.network", {"agent": agent}) for agent in filtered])
+    # An agent that was removed meanwhile is shown as it was.
+    networks = {
+        agent: found for agent, found in zip(filtered, answers, strict=True) if not isinstance(found, errors.SubstratError)
+    }
+    for number, agent in enumerate(agents):
+        network = networks.get(str(agent["id"]))
+        sys.stdout.write("\n" if number else "")
+        shown = {**agent, "heard_at": heard.get(str(agent["id"]))}
+        _print(shown, names.get(str(agent.get("parent"))), network if isinstance(network, dict) else {})
+    return status
+
+
+def _print(agent: Agent, parent: str | None, network: dict[str, object]) -> None:
     colour = output.has_colour(sys.stdout)
-    for title, value in describe(agent, parent, network):
-        shown = output.paint_state(value, on=colour) if title == "state" else value
-        print(output.paint(f"{title:<12}", output.BOLD, on=colour) + shown)
-    return 0
+    for title, value in describe(agent, parent, network, time.time()):
+        state, space, rest = value.partition(" ") if title == "state" else ("", "", value)
+        print(output.paint(f"{title:<12}", output.BOLD, on=colour) + output.paint_state(state, on=colour) + space + rest)
 
 
 def describe(
-    agent: Agent, parent: str | None = None, network: dict[str, object] | None = None
+    agent: Agent, parent: str | None = None, network: dict[str, object] | None = None, now: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """Give an agent object's lines: a title and harmless text.
 
@@ -50,6 +65,7 @@ def describe(
         agent: the agent object.
         parent: what to call its parent; its id by default.
         network: what `agent.network` tells of a `filtered` one.
+        now: seconds since the epoch, from which silence is counted.
     """
     for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
         value = output.text_of(agent.get(key))
@@ -58,10 +74,13 @@ def describe(
         if key == "network" and network and network.get("form") == "proxy":
             value = _PROXY
         if key == "parent" and parent:
-            value = parent
+            value = f"{parent} ({value})"
+        if key == "state" and _is_frozen(agent):
+            value = f"{value} (frozen: its turn is stopped in memory, and 'resume' goes on with it)"
         yield key.removesuffix("_id").removesuffix("_at"), value
         if key == "state":
             yield from _attention(agent)
+            yield from _doing(agent, now)
         if key == "network" and network:
             yield from _network(network)
     yield from _places(agent)
@@ -104,6 +123,24 @@ def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
             yield "", "  " + output.one_line(line)
 
 
+def _is_frozen(agent: Agent) -> bool:
+    """Say whether a suspended agent's turn is stopped in memory: any other suspended agent's turn has ended."""
+    turn = output.turn_of(agent)
+    return agent.get("state") == "suspended" and turn is not None and turn.get("outcome") is None
+
+
+def _doing(agent: Agent, now: float) -> Iterator[tuple[str, str]]:
+    """Give the lines about what an agent does, since when nothing was heard of it, and why it waits."""
+    activity = agent.get("activity")
+    if isinstance(activity, dict):
+        title = "doing" if agent.get("state") == "running" or _is_frozen(agent) else "did last"
+        yield title, f"{output.text_of(activity.get('text'))} (since {output.text_of(activity.get('since'))})"
+    if agent.get("heard_at") is not None:
+        yield "silent for", f"{output.age(agent['heard_at'], now)} (since {output.text_of(agent['heard_at'])})"
+    if agent.get("reason"):
+        yield "waits", output.text_of(agent["reason"])
+
+
 def _use(use: dict[str, object]) -> str:
     """Say what a sandbox has at the moment, as far as that is counted."""
     memory, seconds, processes = use.get("memory"), use.get("cpu_seconds"), use.get("processes")
@@ -126,11 +163,8 @@ def _network(network: dict[str, object]) -> Iterator[tuple[str, str]]:
             yield title, output.one_line(text)
 
 
-def _parent(connection: Connection, agent: Agent) -> str | None:
-    """Return the parent's name and id; a parent that was removed has only its id left."""
-    if agent.get("parent") is None:
-        return None
-    for other in connection.call_list("agent.list"):
-        if other.get("id") == agent["parent"]:
-            return f"{output.text_of(other['name'])} ({output.text_of(other['id'])})"
-    return None
+def _others(connection: Connection) -> tuple[dict[str, str], dict[str, object]]:
+    """Return the agents' names, and when running ones were last heard of, by their ids."""
+    agents = connection.call_list("agent.list", fields=["id", "name", "heard_at"])
+    names = {str(agent["id"]): output.text_of(agent["name"]) for agent in agents}
+    return names, {str(agent["id"]): agent.get("heard_at") for agent in agents}

@@ -9,6 +9,7 @@ from substrat.cli import outage, output, turns
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 from substrat.cli.table import VERBS
+from substrat.cli.verbs.sessions import whole_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -36,7 +37,8 @@ COMMAND = Command(
     ),
     notes=(
         "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise\n"
-        "the PROMPT. Without a NAME one is made up. With --wait the turn's result is printed."
+        "the PROMPT. Without a NAME one is made up. A PROMPT that is '-' is read from standard\n"
+        "input. With --wait the turn's result is printed."
     ),
 )
 
@@ -51,6 +53,9 @@ def run(arguments: Arguments) -> int:
         raise COMMAND.wrong("-w DIR is missing: the directory the agent works in, '-w .' for this one")
     unknown = "whether the agent was created isn't known: look with 'substratctl ls' before you spawn it again"
     with Connection(timeout=timeout) as connection:
+        session = arguments.value("adopt")
+        if session is not None:
+            session = whole_id(connection, os.path.abspath(workspace), session)
         ask: dict[str, object] = {
             # Not resolved: the agent sees its workspace under the path it was given.
             "workspace": os.path.abspath(workspace),
@@ -63,7 +68,7 @@ def run(arguments: Arguments) -> int:
             "env": [_variable(text) for text in arguments.values("env")] or None,
             "ssh_agent": _ssh_agent() if arguments.flag("ssh-agent") else None,
             "prompt": prompt,
-            "session": arguments.value("adopt"),
+            "session": session,
             "restore": arguments.value("restore"),
         }
         created = outage.ask_once(connection, unknown, lambda: connection.call("agent.spawn", **ask))

@@ -1,10 +1,9 @@
-"""`suspend`: stops turns and keeps the sessions; the daemon answers when the processes are gone."""
+"""`suspend`: stops agents' turns and keeps their sessions; `resume` goes on."""
 
 from __future__ import annotations
 
-from substrat import errors
-from substrat.cli import many, output
-from substrat.cli.connection import Connection, as_object
+from substrat.cli import many
+from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 
@@ -14,22 +13,17 @@ COMMAND = Command(
     "NAME...|--all",
     most=None,
     options=(many.ALL, Option("--freeze", about="stop the turn in memory, where it is: no process ends")),
-    notes="--all takes each agent that is idle, queued or running. --json gives a list of agent objects.",
+    notes=f"--all takes each agent that is idle, queued or running.\n{many.JSON_NOTE}",
 )
 
 
 def run(arguments: Arguments) -> int:
     """Suspend the agents, report each and return the exit status."""
-    names = arguments.words
-    many.check_all(arguments, names)
+    many.check_all(arguments, arguments.words)
+    freeze = arguments.flag("freeze")
     with Connection() as connection:
-        if arguments.flag("all"):
-            names = many.names_in(connection.call_list("agent.list"), ("idle", "queued", "running"))
-        results, status = many.ask_each(connection, "agent.suspend", names, freeze=arguments.flag("freeze") or None)
-    agents = [as_object("agent.suspend", result) for result in results]
-    if arguments.json and (agents or status == errors.DONE):
-        output.put_json(agents)
-    elif not arguments.json:
-        for agent in agents:
-            print(f"{output.text_of(agent['name'])}  {output.text_of(agent['state'])}")
+        names = many.chosen(arguments, connection, ("idle", "queued", "running"))
+        connection.slow_notice = many.STOPPING
+        agents, status = many.ask_objects(connection, "agent.suspend", names, freeze=freeze or None)
+    many.report(arguments, agents, status, "suspended", everyone=arguments.flag("all"))
     return status

@@ -1,10 +1,10 @@
-"""`transcript`: what an agent was asked, said and did, turn by turn, as text, Markdown or JSON; `logs` has every event."""
+"""`transcript`: what agents were asked, said and did, turn by turn, as text, Markdown or JSON; `logs` has every event."""
 
 from __future__ import annotations
 
 import sys
 
-from substrat.cli import output, transcripts
+from substrat.cli import many, output, transcripts
 from substrat.cli.connection import Connection
 from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 COMMAND = Command(
     "transcript",
     VERBS["transcript"],
-    "NAME",
+    "NAME...",
     least=1,
-    most=1,
+    most=None,
     options=(
         Option("--turn", value="N", about="only this turn; -1 is the newest"),
         Option("--markdown", about="as a Markdown document"),
         Option("--whole", about="all of what tools gave, not only the beginning"),
     ),
+    notes=f"{many.JSON_NOTE}\nWith --turn, an agent without such a turn counts as one that failed.",
 )
 
 
@@ -38,18 +39,47 @@ def run(arguments: Arguments) -> int:
     """Print the transcript and return the exit status."""
     if arguments.json and arguments.flag("markdown"):
         raise COMMAND.wrong("--json and --markdown came together")
+    several = len(arguments.words) > 1
     with Connection() as connection:
-        agent = connection.call_object("agent.show", agent=arguments.words[0])
-        turns = {str(turn["id"]): turn for turn in _turns(connection, agent)}
-        only = _only(arguments.whole("turn"), list(turns.values()), agent)
-        steps = _steps(Feed(connection, str(agent["id"]), 0), only)
-        if arguments.json:
-            _put_json(agent, turns, steps)
-        elif arguments.flag("markdown"):
-            _put_markdown(agent, turns, steps)
-        else:
-            _put_text(turns, steps, whole=arguments.flag("whole"))
-    return 0
+        agents, status = many.ask_objects(connection, "agent.show", arguments.words)
+        opened = False
+        for agent in agents:
+            try:
+                found = _find(connection, agent, arguments.whole("turn"))
+            except NotFound as problem:
+                failed = output.complain(problem)
+                status = status or failed
+                continue
+            if arguments.json and several:
+                sys.stdout.write("," if opened else "[")
+            _put(arguments, *found, several=several)
+            opened = True
+        if arguments.json and several and (opened or not status):
+            sys.stdout.write("]" if opened else "[]")
+        if arguments.json and opened:
+            sys.stdout.write("\n")
+    return status
+
+
+def _find(connection: Connection, agent: Agent, number: int | None) -> tuple[Agent, dict[str, Turn], Iterator[Step]]:
+    """Return an agent, its turns by their ids, and the steps that are asked for.
+
+    Raises:
+        NotFound: it has no such turn.
+    """
+    turns = {str(turn["id"]): turn for turn in _turns(connection, agent)}
+    only = _only(number, list(turns.values()), agent)
+    return agent, turns, _steps(Feed(connection, str(agent["id"]), 0), only)
+
+
+def _put(arguments: Arguments, agent: Agent, turns: dict[str, Turn], steps: Iterator[Step], *, several: bool) -> None:
+    if arguments.json:
+        _put_json(agent, turns, steps)
+    elif arguments.flag("markdown"):
+        _put_markdown(agent, turns, steps)
+    else:
+        sys.stdout.write(many.title(agent["name"], more=several, colour=output.has_colour(sys.stdout)))
+        _put_text(turns, steps, whole=arguments.flag("whole"))
 
 
 def _turns(connection: Connection, agent: Agent) -> Iterator[Turn]:
@@ -149,4 +179,4 @@ def _put_json(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -> No
             sys.stdout.write(",")
         write(step.as_object())
         opened, before = True, step.turn
-    sys.stdout.write("]}]}\n" if opened else "]}\n")
+    sys.stdout.write("]}]}" if opened else "]}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from substrat.cli import output
+from substrat import errors
+from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
@@ -12,11 +13,12 @@ from substrat.cli.table import VERBS
 COMMAND = Command(
     "usage",
     VERBS["usage"],
-    "[NAME]",
-    most=1,
+    "[NAME]...",
+    most=None,
     notes=(
         "The numbers are cursor-agent's own: each turn that ended with a result says what it used. Turns\n"
-        "that were stopped say nothing. A family is an agent with all its descendants that weren't removed."
+        "that were stopped say nothing. A family is an agent with all its descendants that weren't removed.\n"
+        f"{many.JSON_NOTE}"
     ),
 )
 _COUNTS = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
@@ -26,15 +28,15 @@ def run(arguments: Arguments) -> int:
     """Print the table, or one agent's numbers, and return the exit status."""
     with Connection() as connection:
         if arguments.words:
-            agents = [connection.call_object("agent.show", agent=arguments.words[0])]
+            agents, status = many.ask_objects(connection, "agent.show", arguments.words)
         else:
-            agents = connection.call_list("agent.list")
+            agents, status = connection.call_list("agent.list", fields=["id", "name"]), errors.DONE
         used = connection.each([("agent.usage", {"agent": str(agent["id"])}) for agent in agents])
     known = [(agent, usage) for agent, usage in zip(agents, used, strict=True) if isinstance(usage, dict)]
     if arguments.json:
         documents = [{"agent": agent["id"], "name": agent["name"], **usage} for agent, usage in known]
-        output.put_json(documents[0] if arguments.words else documents)
-        return 0
+        many.put_json(arguments, documents, status)
+        return status
     rows = []
     for agent, usage in known:
         name, family = output.text_of(agent["name"]), usage.get("family", {})
@@ -43,7 +45,7 @@ def run(arguments: Arguments) -> int:
             rows.append(_row(f"{name} and its {family['agents'] - 1}", family))
     titles = ("NAME", "TURNS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")
     sys.stdout.write(output.table(titles, rows, colour=output.has_colour(sys.stdout)))
-    return 0
+    return status
 
 
 def _row(name: str, numbers: dict[str, object]) -> tuple[str, ...]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli import outage, output
+from substrat.cli import many, outage, output, turns
 from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 from substrat.wire import methods
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.cli.connection import Call
+    from substrat.cli.output import Agent
 
 COMMAND = Command(
     "wait",
@@ -19,7 +24,10 @@ COMMAND = Command(
         Option("--until", value="STATE,...", about=f"any of {', '.join(methods.AGENT_STATES)}"),
         Option("--timeout", value="S", about="give up after S seconds, with exit status 124"),
     ),
-    notes="Without --until: until each is neither queued nor running. --json gives a list of agent objects.",
+    notes=(
+        "Without --until: until each is neither queued nor running; the exit status is 5 when one of them is\n"
+        f"then failed. With --until it is 0 as soon as each is in one of the states.\n{many.JSON_NOTE}"
+    ),
 )
 
 
@@ -29,19 +37,42 @@ def run(arguments: Arguments) -> int:
     timeout = arguments.seconds("timeout")
     names = list(dict.fromkeys(arguments.words))
     with Connection(timeout=timeout) as connection:
+        # A request for each: a name that fails doesn't end the wait for the others.
+        calls: list[Call] = [("agent.wait", {"agents": [name], "until": until}) for name in names]
         try:
-            agents = as_list("agent.wait", outage.wait_for_one(connection, "agent.wait", agents=names, until=until))
+            outcomes = outage.wait_for_all(connection, calls)
         except errors.WaitTimedOut:
-            wanted = " or ".join(until) if until else "neither queued nor running"
-            raise errors.WaitTimedOut(
-                f"not each of {', '.join(arguments.words)} was {wanted} within {timeout:g} s; nothing was changed"
-            ) from None
+            raise _too_long(", ".join(names), until, timeout) from None
+        except KeyboardInterrupt:
+            output.note("nothing was changed: the agents go on; 'substratctl ls' shows them")
+            raise
+    late = [name for name, outcome in zip(names, outcomes, strict=True) if isinstance(outcome, errors.WaitTimedOut)]
+    if late:
+        outcomes = [outcome for outcome in outcomes if not isinstance(outcome, errors.WaitTimedOut)]
+        outcomes.append(_too_long(", ".join(late), until, timeout))
+    results, status = many.settle(outcomes)
+    agents = [as_list("agent.wait", result)[0] for result in results]
+    if until is None:
+        status = status or _verdict(agents)
     if arguments.json:
-        output.put_json(agents)
+        many.put_json(arguments, agents, status)
     else:
         for agent in agents:
             print(f"{output.text_of(agent['name'])}  {output.text_of(agent['state'])}")
-    return 0
+    return status
+
+
+def _too_long(names: str, until: list[str] | None, timeout: float | None) -> errors.WaitTimedOut:
+    wanted = " or ".join(until) if until else "neither queued nor running"
+    return errors.WaitTimedOut(f"not each of {names} was {wanted} within {timeout:g} s; nothing was changed")
+
+
+def _verdict(agents: list[Agent]) -> int:
+    """Say which agents failed, and return the exit status for that."""
+    failed = [agent for agent in agents if agent.get("state") == "failed"]
+    for agent in failed:
+        output.note(turns.failure(agent))
+    return errors.TURN_FAILED if failed else errors.DONE
 
 
 def _states(arguments: Arguments) -> list[str] | None:

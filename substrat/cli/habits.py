@@ -1,0 +1,47 @@
+"""Words that people type because other programs have them, and the commands of ours that do the same."""
+
+from __future__ import annotations
+
+from substrat import errors
+from substrat.cli.options import nearest
+from substrat.cli.table import PROGRAM, VERBS
+
+_SPAWN = "'spawn NAME -w DIR PROMPT' creates an agent and starts its first turn"
+_LOGS = "'logs -f NAME' follows what an agent does, 'exec NAME' opens a shell beside it"
+_RM = "'end NAME' finishes an agent, 'rm NAME' forgets it"
+HABITS = {
+    "ps": "'ls' lists the agents",
+    "list": "'ls' lists the agents",
+    "status": "'ls' shows all agents, 'show NAME' everything about one, 'doctor' the daemon and this machine",
+    "stop": "'suspend NAME' stops the turn and keeps it for 'resume', 'interrupt NAME' gives it up",
+    "pause": "'suspend NAME' stops the turn and keeps it for 'resume', with --freeze in memory",
+    "kill": "'interrupt NAME' stops the turn, 'end NAME' finishes the agent; both kill what doesn't stop",
+    "attach": _LOGS,
+    "tail": "'logs -f NAME' follows what an agent does",
+    "log": "'logs NAME' shows what an agent did",
+    "run": _SPAWN,
+    "create": _SPAWN,
+    "new": _SPAWN,
+    "start": f"'resume NAME' continues an agent, {_SPAWN}; 'service install' starts the daemon",
+    "restart": "'resume NAME' continues an agent; 'interrupt NAME' stops a turn that hangs before",
+    "continue": "'resume NAME' continues an agent",
+    "adopt": "'spawn -w DIR --adopt SESSION' takes a chat over, and 'sessions -w DIR' lists them",
+    "diff": "agents work in your directories: 'git diff' in the workspace shows what changed",
+    "delete": _RM,
+    "remove": _RM,
+    "top": "'ls' shows what agents do, 'events -f' what happens",
+    "prompt": "'send NAME PROMPT' queues a prompt",
+    "shell": "'exec NAME' opens a shell in an agent's sandbox",
+    "stats": "'usage' shows tokens, 'show NAME' memory and processor time",
+}
+
+
+def unknown(word: str) -> errors.UsageError:
+    """Make the error for a command that isn't there; it names the one that was meant, as far as that is known."""
+    if word in HABITS:
+        return errors.UsageError(f"there is no command {word!r}: {HABITS[word]}")
+    close = nearest(word, VERBS)
+    if close is None and (habit := nearest(word, HABITS)) is not None:
+        return errors.UsageError(f"there is no command {word!r}: {HABITS[habit]}")
+    hint = f"did you mean {close!r}?" if close else f"'{PROGRAM} --help' lists the commands"
+    return errors.UsageError(f"there is no command {word!r}; {hint}")

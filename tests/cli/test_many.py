@@ -1,0 +1,181 @@
+"""The verbs that take several agents: what they ask, what they print, what a failing name costs."""
+
+import subprocess
+
+import pytest
+
+from substrat import errors
+from substrat.cli import habits, output
+from substrat.cli.table import VERBS
+from substrat.cli.verbs import ls
+from substrat.core.attention import Kind
+
+STATES = {"a": "idle", "b": "failed", "c": "ended", "d": "suspended"}
+
+
+@pytest.fixture
+def several(fake, agent):
+    """A daemon with the agents of STATES, which are also their names' ids."""
+
+    def one(params):
+        name = params["agent"]
+        if name not in STATES:
+            raise errors.NotFound(f"there is no agent {name!r}")
+        return agent(id=name, name=name, state=STATES[name], turn={"outcome": "error", "error": "it broke"})
+
+    def listed(params):
+        return [{key: one({"agent": name})[key] for key in params.get("fields") or agent()} for name in STATES]
+
+    def network(params):
+        one(params)
+        return {"network": "filtered", "form": None, "allow": [f"{params['agent']}.org"], "decisions": []}
+
+    used = {"turns": 1, "usage": {"inputTokens": 5}, "family": {"agents": 1, "turns": 1, "usage": {}}}
+    return fake({
+        "agent.list": listed, "agent.show": one, "agent.interrupt": one, "agent.end": one, "agent.suspend": one,
+        "agent.accept": one, "agent.rm": None, "agent.usage": used, "agent.network": network,
+        "agent.turns": {"turns": [], "after": 0}, "events.read": {"events": [], "cursor": 0},
+        "agent.wait": lambda params: [one({"agent": params["agents"][0]})],
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "verb", ["show", "transcript", "usage", "suspend", "interrupt", "end", "rm", "wait", "accept", "allow"]
+)
+def test_one_name_is_an_object_several_are_an_array_and_a_failing_one_costs_a_line(ctl, several, verb):
+    assert isinstance(ctl(verb, "a", "--json").json, dict)
+    # On `allow`'s line a word that no agent is called is a host.
+    done = ctl(verb, "nobody", "d", "a", "--json") if verb == "allow" else ctl(verb, "d", "nobody", "a", "--json")
+    assert (done.code, done.error) == (4, "there is no agent 'nobody'")
+    assert len(done.json) == 2
+    if verb not in {"allow", "transcript"}:
+        assert [one["name"] for one in done.json] == ["d", "a"]
+    gone = ctl(verb, "nobody", "--json")
+    assert (gone.code, gone.out) == (4, "")
+    assert ctl(verb, "d", "nobody", "a").code == (0 if verb == "allow" else 4)
+
+
+def test_wait_ends_with_5_for_a_failed_agent_unless_a_state_was_asked_for(ctl, several):
+    done = ctl("wait", "a", "b")
+    assert (done.code, done.out) == (5, "a  idle\nb  failed\n")
+    assert done.error == "turn 3 of b ended with error: it broke"
+    assert ctl("wait", "a").code == 0
+    assert ctl("wait", "b", "--until", "failed,idle").code == 0
+
+
+def test_all_and_ended_say_how_many(ctl, several):
+    assert ctl("end", "--all").out == "3 agents ended\n"
+    assert [call["agent"] for call in several.calls("agent.end")] == ["a", "b", "d"]
+    assert ctl("suspend", "--all").out == "1 agent suspended\n"
+    assert ctl("rm", "--ended").out == "1 agent removed\n"
+    assert several.calls("agent.rm") == [{"agent": "c"}]
+    assert ctl("rm", "--ended", "--json").json[0]["name"] == "c"
+    for words in (("rm",), ("rm", "a", "--ended"), ("end",), ("end", "a", "--all")):
+        assert ctl(*words).code == 2
+
+
+def test_allow_tells_names_from_hosts(ctl, several):
+    assert ctl("allow", "a", "d", "pypi.org", "a").out == "a  a.org\nd  d.org\n"
+    asked = [(call["agent"], call["allow"]) for call in several.calls("agent.network")]
+    assert asked == [("a", ["pypi.org", "a"]), ("d", ["pypi.org", "a"])]
+    assert ctl("allow", "a").out == "a.org\n"
+
+
+@pytest.mark.parametrize("word", ["ps", "stop", "kill", "attach", "run", "status", "start", "adopt", "diff"])
+def test_words_of_other_programs_name_ours(ctl, word):
+    done = ctl(word, "anna", "-f")
+    assert (done.code, done.out) == (2, "")
+    assert f"there is no command {word!r}: " in done.error
+    named = {part.split("'")[0].split()[0] for part in done.error.split(": '", 1)[1].split(" '")}
+    assert named & set(VERBS) or word == "diff"
+
+
+def test_no_habit_is_a_verb_and_help_knows_both(ctl):
+    assert not set(habits.HABITS) & set(VERBS)
+    assert ctl("help").out == ctl("--help").out
+    assert ctl("help", "ls").out == ctl("ls", "--help").out
+    assert ctl("help", "ps").error == ctl("ps").error
+    assert ctl("help", "atach").error.endswith(habits.HABITS["attach"])
+
+
+def test_a_dash_is_standard_input(program, fake, agent, tmp_path):
+    answer = {"agent": agent(), "message": 1}
+    daemon = fake({
+        "agent.send": answer, "agent.spawn": agent(), "inbox.answer": answer, "agent.resume": answer,
+        "agent.list": [agent()],
+    })  # fmt: skip
+    for words in (("send", "anna", "-"), ("spawn", "anna", "-", "-w", "/"), ("answer", "1", "-"), ("resume", "anna", "-")):
+        with (tmp_path / "prompt").open("w+") as file:
+            file.write("from a pipe\n")
+            file.seek(0)
+            assert program(*words, stdin=file).code == 0
+    assert daemon.calls("agent.send")[0]["prompt"] == "from a pipe\n"
+    assert daemon.calls("agent.spawn")[0]["prompt"] == "from a pipe\n"
+    assert daemon.calls("inbox.answer")[0]["text"] == "from a pipe\n"
+    assert daemon.calls("agent.resume")[0]["prompt"] == "from a pipe\n"
+    done = program("send", "anna", "-", stdin=subprocess.DEVNULL)
+    assert (done.code, done.error) == (2, "send: standard input is empty (see 'substratctl send --help')")
+
+
+@pytest.mark.parametrize(("words", "since"), [(("-n", "5"), -5), (("--tail", "5"), -5), (("--since", "7"), 7)])
+def test_tail_is_the_last_events(ctl, several, words, since):
+    for verb in (("logs", "a"), ("events",)):
+        assert ctl(*verb, *words).code == 0
+        assert several.calls("events.read")[-1]["since"] == since
+    assert ctl("logs", "a", "-n", "0").code == 2
+    assert ctl("events", "-n", "3", "--since", "4").code == 2
+
+
+def listed(agent, name, kind, level, **fields):
+    found = {"kind": kind, "level": level, "text": f"why {name}", "since": "2026-01-01T00:00:00Z"}
+    return agent(name=name, attention=found, **fields)
+
+
+def test_ls_begins_with_what_needs_a_person_and_ends_with_counts(ctl, fake, agent):
+    working = {"state": "running", "activity": {"text": "shell: make", "since": "2026-01-01T00:00:00Z"}}
+    agents = [
+        listed(agent, "calm", "idle", "info"),
+        listed(agent, "busy", "working", "info", **working, heard_at="2026-01-01T00:00:00Z"),
+        listed(agent, "broken", "failed", "urgent", state="failed"),
+        listed(agent, "curious", "answer", "urgent"),
+        listed(agent, "later", "queued", "info", state="queued", reason="it waits for a turn to end"),
+    ]
+    fake({"agent.list": agents, "daemon.status": {}})
+    lines = ctl("ls").out.splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == ["curious", "broken", "busy", "later", "calm"]
+    assert lines[-1] == "5 agents: 1 answer, 1 failed, 1 working, 1 queued, 1 idle"
+    by_name = {line.split()[0]: line for line in lines}
+    assert "why curious" in by_name["curious"]
+    assert "why broken" in by_name["broken"]
+    assert "shell: make" in by_name["busy"]
+    assert "it waits for a turn to end" in by_name["later"]
+    assert "why calm" not in by_name["calm"]
+
+
+def test_ls_picks_states(ctl, several):
+    assert ctl("ls", "-q", "--state", "idle,failed").out == "a\nb\n"
+    assert ctl("ls", "-q", "--state", "idle", "--state", "ended").out == "a\nc\n"
+    assert ctl("ls", "-q", "-a").out == "a\nb\nc\nd\n"
+    done = ctl("ls", "--state", "asleep")
+    assert (done.code, "'asleep' is no state" in done.error) == (2, True)
+
+
+def test_the_order_of_attention_is_the_daemons():
+    order = [kind for kind in ls.ATTENTION if kind in set(Kind)]
+    assert order == list(Kind)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_table_fits_a_terminal(width):
+    rows = [
+        ["a-name-of-forty-letters-which-is-quite-long", "suspended", "suspended", "12 interrupted", "12m", "0", "3d",
+         "claude-4-sonnet-thinking", "filtered", "shell: " + "word " * 60, "/home/somebody/with/a/long/path/" * 3],
+        ["b", "idle", "-", "1 success", "-", "0", "1s", "auto", "host", "-", "/w"],
+    ]  # fmt: skip
+    titles, shown = ls.fitted(ls.TITLES, rows, width)
+    lines = output.table(titles, shown, colour=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert {"NAME", "STATE", "ATTENTION", "SILENT", "DOING"} <= set(titles)
+    assert shown[1][0] == "b"
+    assert ("WORKSPACE" in titles) == (width == 200)
+    assert len(shown[0][titles.index("DOING")]) >= 20

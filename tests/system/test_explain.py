@@ -1,0 +1,44 @@
+"""`explain`: its text runs, also for an agent that never had a turn, and leaves nothing behind."""
+
+import os
+import subprocess
+
+import pytest
+
+SHELL = """
+begin()
+subprocess.run(["sh", "-c", prompt], check=True)
+finish()
+"""
+
+
+def started(house, text, prompt):
+    return subprocess.run(
+        ["sh", "-c", text], input=prompt, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, check=False,
+        timeout=30,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("network", ["none", "filtered"])
+def test_its_text_runs_in_an_idle_workspace(house, network):
+    # The stand-in would wait for its tools, which only a turn has.
+    house.start(agent=house.program(SHELL), environment={"CURSOR_API_KEY": "key-that-nobody-sees"})
+    work = house.workspace(git=True)
+    house.ok("spawn", "anna", "-w", work, "--network", network)
+    for round_ in ("before the first turn", "after it"):
+        shown = house.ctl("explain", "anna")
+        assert shown.code == 0, shown
+        assert "key-that-nobody-sees" not in shown.out
+        assert "CURSOR_API_KEY" in shown.out.partition("\n(")[0], "its absence is told"
+        assert f"{work}/.envrc" in shown.out.partition("\n(")[0]
+        done = started(house, shown.out, f"echo here > {network}")
+        assert done.returncode == 0, (round_, done.stderr)
+        assert '"result"' in done.stdout
+        assert (work / network).read_text() == "here\n"
+        (work / network).unlink()
+        assert sorted(os.listdir(work)) == [".git", "README.md"]
+        house.ok("send", "anna", "--wait", "true")
+    found = house.ok("explain", "anna")
+    assert set(found) == {"command", "environment", "program", "missing"}
+    assert found["environment"]["CURSOR_API_KEY"] == "…"
+    assert house.ctl("explain", "nobody").code == 4

@@ -1,0 +1,222 @@
+"""What a person with many agents sees: lists that fit, what runs, whose silence lasts, several agents' logs."""
+
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from fcntl import ioctl
+
+import pytest
+
+from tests.system.conftest import PROGRAMS, wait_until
+
+
+@pytest.fixture
+def busy(shared):
+    """Agents that run a command, failed, are frozen and have nothing to do."""
+    work = shared.workspace()
+    shared.spawn("idle", work, "/shell echo once")
+    shared.spawn("broken-agent-with-a-long-name-that-would-wrap-a-row-of-eighty", work, "/exit 3")
+    agent = shared.held("busy", work)
+    wait_until(lambda: shared.show("busy")["activity"], "the tool call")
+    yield shared, agent
+    (work / "go").touch()
+    shared.wait("busy")
+
+
+def on_terminal(house, columns, *words):
+    """Run a command whose standard output is a terminal of so many columns; returns its lines."""
+    master, slave = pty.openpty()
+    ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TERM="xterm")
+    process = subprocess.Popen([PROGRAMS / "substratctl", *words], env=environment, stdout=slave, stderr=slave)
+    os.close(slave)
+    data = b""
+    while True:
+        try:
+            data += os.read(master, 65536)
+        except OSError:  # EIO: nobody has the other end any more
+            break
+    os.close(master)
+    assert process.wait(20) == 0, data
+    return data.decode().split("\r\n")[:-1]
+
+
+def test_a_list_shows_who_needs_a_person_and_what_runs_and_fits(busy):
+    house, _ = busy
+    for columns in (80, 200):
+        raw = on_terminal(house, columns, "ls")
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in raw]
+        assert max(map(len, lines)) <= columns
+        assert "\x1b[31mfailed" in raw[1], "states have colours"
+        assert [line.split()[0][:6] for line in lines[1:-1]] == ["broken", "busy", "idle"]
+        assert "shell: touch ready" in lines[2]
+        assert re.search(r" \d+s ", lines[2])
+        assert lines[-1] == "3 agents: 1 failed, 1 working, 1 idle"
+    assert house.ctl("ls", "-q", "--state", "running").out == "busy\n"
+
+
+def test_show_says_what_runs_since_when_it_is_silent_and_that_it_is_frozen(busy):
+    house, agent = busy
+    activity = house.show("busy")["activity"]
+    assert activity["text"].startswith("shell: touch ready-busy;")
+    assert activity == next(one for one in house.ok("ls") if one["id"] == agent["id"])["activity"]
+    assert "shell: echo once → exit 0" in house.show("idle")["activity"]["text"]
+    shown = house.ctl("show", "busy", "idle").out
+    assert re.search(r"doing +shell: touch ready-busy", shown)
+    assert re.search(r"silent for +\d+s \(since ", shown)
+    assert re.search(r"did last +shell: echo once", shown)
+    assert "frozen" not in shown
+    house.ok("suspend", "busy", "--freeze")
+    shown = house.ctl("show", "busy").out
+    assert re.search(r"state +suspended \(frozen: ", shown)
+    assert re.search(r"doing +shell: touch ready-busy", shown)
+    house.ok("resume", "busy")
+
+
+def test_activity_outlives_the_daemon(daemon):
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/shell echo one\n/shell echo two")
+    daemon.held("bert", work)
+    wait_until(lambda: daemon.show("bert")["activity"], "the tool call")
+    before = {agent["name"]: agent["activity"] for agent in daemon.ok("ls")}
+    assert "echo two" in before["anna"]["text"]
+    daemon.kill()
+    daemon.start()
+    assert {agent["name"]: agent["activity"] for agent in daemon.ok("ls")} == before
+    (work / "go").touch()
+    daemon.wait("bert")
+
+
+def test_logs_show_a_running_command_as_running_and_a_failed_ones_output(busy):
+    house, _ = busy
+    last = house.ctl("logs", "busy").out.splitlines()[-1]
+    assert last.startswith("  shell: touch ready-busy")
+    assert last.endswith("… running")
+    work = house.directory / "work"
+    house.spawn("carl", work, "/shell seq 30; echo why >&2; exit 4\n/shell echo fine")
+    lines = house.ctl("logs", "carl").out.splitlines()
+    place = next(number for number, line in enumerate(lines) if "✗ exit 4" in line)
+    assert lines[place + 1] == "    … 21 more lines, 'substratctl transcript --whole' shows them"
+    assert lines[place + 2 : place + 12] == [f"    {number}" for number in range(22, 31)] + ["    why"]
+    assert "    fine" not in lines
+
+
+def test_several_agents_logs_are_in_order_and_followed_to_their_ends(daemon):
+    work = daemon.workspace()
+    for name in ("anna", "bert", "carl"):
+        daemon.spawn(name, work, f"I am {name}")
+    both = daemon.ctl("logs", "bert", "anna", "--json").lines
+    ids = {daemon.show(name)["id"] for name in ("anna", "bert")}
+    everything = daemon.ctl("events", "--json").lines
+    assert both == [event for event in everything if event["agent"] in ids]
+    shown = daemon.ctl("logs", "bert", "nobody", "anna")
+    assert (shown.code, "nobody" in shown.error) == (4, True)
+    assert re.search(r"^\d\d:\d\d:\d\d anna  I am anna$", shown.out, re.MULTILINE)
+    assert len(daemon.ctl("logs", "bert", "anna", "-n", "1", "--json").lines) == 2
+    follower = daemon.follow("logs", "-f", "anna", "bert", "--json")
+    heard = [follower.stdout.readline() for _ in both]
+    daemon.ok("send", "bert", "--wait", "once more")
+    daemon.ok("rm", "anna")
+    daemon.ok("end", "bert")
+    rest = follower.stdout.read()
+    assert follower.wait(20) == 0, follower.stderr.read()
+    kinds = [line for line in b"".join(heard).splitlines() + rest.splitlines() if b"once more" in line]
+    assert kinds, "what came after is followed too"
+    assert b'"agent:ended"' in rest
+    follower.stdout.close()
+    follower.stderr.close()
+
+
+WORDS = """
+begin()
+emit("assistant", message={"role": "assistant", "content": [{"type": "text", "text": "half a li"}]}, timestamp_ms=1)
+mark("said")
+wait_for("go")
+finish()
+"""
+
+
+def test_text_without_a_following_event_is_shown_at_once_elsewhere_than_on_a_terminal(house):
+    house.start(agent=house.program(WORDS))
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "hi")
+    wait_until((work / "said").exists, "the words")
+    wait_until(lambda: house.events("anna", "assistant:delta"), "the fragment")
+    for words in (("logs", "anna", "-f"), ("events", "-f")):
+        follower = house.follow(*words)
+        seen = b""
+        while b"half a li" not in seen:
+            seen += os.read(follower.stdout.fileno(), 4096)
+        follower.terminate()
+        follower.communicate()
+    (work / "go").touch()
+    assert house.wait("anna")["turn"]["outcome"] == "success"
+
+
+def test_texts_in_a_result_stand_apart(shared):
+    agent = shared.spawn("anna", shared.workspace(), "/say Let me look.\n/shell true\n/say Done.")
+    assert agent["turn"]["result"] == "Let me look.\n\nDone."
+
+
+def test_a_removed_agents_question_goes_with_it(shared):
+    work = shared.workspace()
+    shared.spawn("anna", work, '/tool ask_operator {"question": "which way?"}')
+    shared.spawn("bert", work, '/tool send_message {"to": "operator", "text": "it is done"}')
+    assert {item["from"] for item in shared.ok("inbox")} == {"anna", "bert"}
+    shared.ok("rm", "anna", "bert")
+    assert [item["from"] for item in shared.ok("inbox")] == ["bert"], "news stay"
+
+
+def test_a_workspace_that_cannot_be_written_to_is_refused_for_what_it_is(shared):
+    work = shared.workspace()
+    work.chmod(0o555)
+    done = shared.ctl("spawn", "anna", "-w", work)
+    assert done.code == 1
+    assert "has the mode 0555" in done.error
+    assert "chmod u+rwx" in done.error
+    work.chmod(0o755)
+    done = shared.ctl("spawn", "anna", "-w", "/sys/fs/cgroup")
+    assert (done.code, shared.ok("ls")) == (1, [])
+
+
+def test_the_doctor_judges_the_running_daemons_path_and_disk(shared):
+    environment = shared.environment(SUBSTRAT_SOCKET=str(shared.socket), PATH="/nonexistent")
+    done = shared.ctl("doctor", "--json", environment=environment)
+    checks = {check["name"]: check for check in done.json["checks"]}
+    assert done.json["agents_can_run"], done
+    assert "cursor-agent-standin" in checks["agent program"]["detail"]
+    assert str(shared.directory) in checks["disk"]["detail"]
+
+
+def test_chats_have_titles_and_the_beginning_of_an_id_does(daemon):
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, "Make the tests pass\nand commit.")
+    (chat,) = daemon.ok("sessions", "-w", work)
+    assert chat["title"] == "Make the tests pass and commit."
+    begin = agent["session_id"][:6]
+    assert "Make the tests pass" in daemon.ctl("export", begin, "-w", work).out
+    daemon.ok("rm", "anna")
+    assert daemon.ok("spawn", "bert", "-w", work, "--adopt", begin)["session_id"] == agent["session_id"]
+    done = daemon.ctl("spawn", "carl", "-w", work, "--adopt", "0123456")
+    assert (done.code, "begins with '0123456'" in done.error) == (4, True)
+
+
+def test_a_shells_prompt_says_where_one_is(shared):
+    work = shared.workspace()
+    shared.spawn("anna", work)
+    master, slave = pty.openpty()
+    environment = shared.environment(SUBSTRAT_SOCKET=str(shared.socket), TERM="xterm")
+    process = subprocess.Popen(
+        [PROGRAMS / "substratctl", "exec", "anna"], env=environment, stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    seen = b""
+    while f"[anna] {work} ".encode() not in seen:
+        seen += os.read(master, 4096)
+    os.write(master, b"exit\n")
+    wait_until(lambda: process.poll() is not None, "the shell's end")
+    os.close(master)
