@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from substrat import __version__
-from substrat.daemon import sockets
+from substrat.daemon import process, sockets
 from substrat.daemon.pace import Pace
 from substrat.daemon.turn import stored
 from substrat.errors import MessageTooLarge, StateUnusable
@@ -132,6 +132,7 @@ class AgentDoor:
         async with self._importing:
             if self._host is None:
                 self._host = await trio.to_thread.run_sync(_import_host)
+                process.keep_what_is_there()
         return self._host
 
 
