@@ -116,18 +116,22 @@ def measure_followers() -> Iterator[Figure]:
         names = [f"busy-{number}" for number in range(50)]
         for name in names:
             os.mkdir(f"{running.root}/{name}")
-        prompt = "/sleep 4\n" + "\n".join(["/emit 1 40\n/sleep 0.1"] * 120)
+        # Far longer than is measured: they are stopped with the daemon.
+        prompt = "\n".join(["/emit 1 40\n/sleep 0.1"] * 600)
         for name in names:
             wire.call("agent.spawn", workspace=f"{running.root}/{name}", name=name, prompt=prompt, network="none")
         _wait_until_all_emit(wire, set(names))
         followers = _Child("followers", running.socket, "100")
-        # Long enough for the mean to be one, and short enough for all agents to emit all the time.
         before, began = cpu_seconds(running.pid), time.perf_counter()
         time.sleep(5.0)
         used, took = cpu_seconds(running.pid) - before, time.perf_counter() - began
         events, seconds = map(float, followers.end().split())
-        finish(wire, names)
+        states = {agent["name"]: agent["state"] for agent in wire.call("agent.list")}
         wire.close()
+        if stopped := [name for name in names if states[name] != "running"]:
+            raise FigureFailed(
+                f"{len(stopped)} of the 50 agents had stopped before the end: {stopped[0]} is {states[stopped[0]]}"
+            )
     rate = events / seconds
     if rate < _RATE / 10:
         raise FigureFailed(f"only {rate:.0f} events a second were sent, which says nothing about {_RATE}")
