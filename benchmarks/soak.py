@@ -254,7 +254,7 @@ class Soak:
         while True:
             await trio.sleep(PROGRESS_S)
             memory, descriptors = "", ""
-            with suppress(OSError, StopIteration, AssertionError):
+            with suppress(OSError, KeyError, AssertionError):
                 memory = f"{rss_mib(self.place.pid):.0f} MiB"
                 descriptors = f"{figures.descriptors(self.place.pid, self.place.root).total()} descriptors"
             self.say(

@@ -13,7 +13,7 @@ import sys
 from typing import NamedTuple
 
 from sandbox import bwrap, netrelay
-from sandbox.spec import Network, Spec
+from sandbox.spec import Bind, Network, Spec
 
 AVAILABLE_NETWORKS = (Network.NONE, Network.FILTERED, Network.HOST)
 
@@ -34,10 +34,12 @@ class Start(NamedTuple):
     Args:
         command: what is executed.
         options: what it reads from `bwrap.OPTIONS_FD`.
+        held: what an agent could replace, in the order of its descriptors (`bwrap.held`).
     """
 
     command: tuple[str, ...]
     options: bytes
+    held: tuple[Bind, ...] = ()
 
 
 def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool = False) -> Start:
@@ -49,11 +51,12 @@ def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool =
         by_descriptor: whether it finds what is `bwrap.held` open.
         tied: as in `bwrap.options`.
     """
-    held = {mount: bwrap.FIRST_SOURCE_FD + number for number, mount in enumerate(bwrap.held(spec))}
-    made = bwrap.options(spec, descriptors=held if by_descriptor else None, tied=tied)
-    options = b"".join(os.fsencode(option) + b"\0" for option in made)
+    held = bwrap.held(spec)
+    numbers = {mount: bwrap.FIRST_SOURCE_FD + number for number, mount in enumerate(held)}
+    made = bwrap.options(spec, descriptors=numbers if by_descriptor else None, tied=tied)
+    options = os.fsencode("\0".join((*made, "")))
     launcher = _launcher(spec, str(bwrap.NETWORK_FD))
-    return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options)
+    return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options, held)
 
 
 def command(program: str, spec: Spec) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ It stands before each turn's start, so it imports only small C modules; netlink(
 
 import _signal  # type: ignore[import-not-found]  # signal itself takes a while to import
 import _socket
-import os
+import posix
 import sys
 
 NAMESERVER = "198.18.0.1"
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
             enter(int(rest[0]))
         listeners = ([] if what == "more" else answer_names()) + listen(numbers)
     except OSError as problem:
-        os.write(2, f"substrat: no filtered network: {problem.filename or 'netlaunch'}: {problem.strerror}\n".encode())
+        posix.write(2, f"substrat: no filtered network: {problem.filename or 'netlaunch'}: {problem.strerror}\n".encode())
         return REFUSED
     hand_over(channel, listeners)
     if what == "launch":
@@ -70,13 +70,13 @@ def main(arguments: list[str]) -> int:
         for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
             _signal.signal(number, _signal.SIG_DFL)
         # Every descriptor opened here is closed by this: Python makes them so (PEP 446).
-        os.execv(rest[0], rest)  # noqa: S606
+        posix.execv(rest[0], rest)
     return 0
 
 
 def isolate() -> None:
     """Enter a network namespace that nobody else is in, as oneself."""
-    uid, gid = os.geteuid(), os.getegid()
+    uid, gid = posix.geteuid(), posix.getegid()
     if uid == 0:
         _call("unshare", CLONE_NEWNET)
         return
@@ -91,15 +91,15 @@ def enter(pid: int) -> None:
     """Enter the namespaces of a process; the user namespace first, because it owns the other (setns(2))."""
     for name, kind in (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET)):
         path = f"/proc/{pid}/ns/{name}"
-        if os.readlink(path) == os.readlink(f"/proc/self/ns/{name}"):
+        if posix.readlink(path) == posix.readlink(f"/proc/self/ns/{name}"):
             if name == "net":
                 raise OSError(0, "it has this one's network", path)
             continue
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
         try:
             _call("setns", descriptor, kind)
         finally:
-            os.close(descriptor)
+            posix.close(descriptor)
 
 
 def bring_up() -> None:
@@ -188,12 +188,12 @@ def _request(netlink: _socket.socket, kind: int, body: bytes, what: str) -> None
     if int.from_bytes(answer[4:6], order) != NLMSG_ERROR:
         raise OSError(0, "netlink gave no answer", what)
     if code != 0:
-        raise OSError(code, os.strerror(code), what)
+        raise OSError(code, posix.strerror(code), what)
 
 
 def _call(name: str, *arguments: int) -> None:
-    """Call a function of the C library that returns -1 when it fails; Python has these two in `os` from 3.12 on."""
-    known = getattr(os, name, None)
+    """Call a function of the C library that returns -1 when it fails; Python has these two from 3.12 on."""
+    known = getattr(posix, name, None)
     try:
         if known is not None:
             known(*arguments)
@@ -218,17 +218,17 @@ def _call_slowly(name: str, arguments: tuple[int, ...]) -> None:
     import ctypes
 
     if ctypes.CDLL(None, use_errno=True)[name](*arguments) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        raise OSError(ctypes.get_errno(), posix.strerror(ctypes.get_errno()))
 
 
 def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY)
+    descriptor = posix.open(path, posix.O_WRONLY)
     try:
-        os.write(descriptor, text.encode())
+        posix.write(descriptor, text.encode())
     except OSError as problem:
         raise OSError(problem.errno, problem.strerror, path) from None
     finally:
-        os.close(descriptor)
+        posix.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Standard library only, and `_socket` instead of `socket`: that module's enumerat
 from __future__ import annotations
 
 import _socket
-import json
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from collections import deque
 
 from substrat import __version__, errors, paths
 from substrat.cli import output
-from substrat.wire import framing
+from substrat.wire import framing, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -308,7 +307,7 @@ class Connection:
 
     def _decoded(self, line: bytes) -> dict[str, object]:
         try:
-            message = json.loads(line)
+            message = text.loads(line)
         except ValueError:
             message = None
         if not isinstance(message, dict):

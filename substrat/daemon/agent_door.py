@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from substrat import __version__
-from substrat.daemon import descriptors, sockets
+from substrat.daemon import descriptors, process, sockets
 from substrat.daemon.pace import Pace
 from substrat.daemon.turn import disk_is_full, stored
 from substrat.errors import DescriptorsUsedUp, MessageTooLarge, StateUnusable, StorageFailed
@@ -135,6 +135,7 @@ class AgentDoor:
         async with self._importing:
             if self._host is None:
                 self._host = await trio.to_thread.run_sync(_import_host)
+                process.keep_what_is_there()
         return self._host
 
 

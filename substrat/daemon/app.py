@@ -165,6 +165,7 @@ def _say_ready(notifier: Notifier, registry: Registry, places: Places) -> None:
     notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
     registry.points.after("daemon ready")
     log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
+    process.keep_what_is_there()
 
 
 def _tidy_up(visits: Visits, furnisher: Furnisher, registry: Registry, groups: Cgroups, nursery: trio.Nursery) -> None:

@@ -348,8 +348,7 @@ class Furnisher:
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         await self._write_authorities()
-        identity_of = await trio.to_thread.run_sync(workspace.identify, agent.workspace)
-        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, agent.workspace)
+        identity_of = await trio.to_thread.run_sync(self._identify, agent.workspace)
         found, unprotected, kept = await self._protect(agent, holder)
         python = program.find_python()[0]
         covered = await self.covers.paths()
@@ -399,7 +398,7 @@ class Furnisher:
             group.make(Limits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
         version = program.version_of(spec.command[0])
-        held = await trio.to_thread.run_sync(self._open_sources, furnished, bwrap.held(spec))
+        held = await trio.to_thread.run_sync(self._open_sources, furnished, started.held)
         if not by_descriptor:
             sources.close_all(held)
             held = ()
@@ -411,6 +410,12 @@ class Furnisher:
                 f"its network can't be served: {problem.strerror}; look at {furnished.place.door}"
             ) from None
         return Launch(line, dict(spec.environment), started.options, version, channel, held)
+
+    def _identify(self, directory: str) -> workspace.Identity | None:
+        """Return which directory a workspace is, and make its folder of chats; one hop to a thread does both."""
+        found = workspace.identify(directory)
+        workspace.make_chats_folder(self._user, directory)
+        return found
 
     def _spec(self, furnished: Furnished, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
         """Return the sandbox.

@@ -540,7 +540,8 @@ class OperatorDoor:
         with self._registry.journal.following(agent) as next_event:
             while True:
                 more = next_event()
-                while True:
+                # Most events come one by one, and then there is no further page to look for.
+                while cursor < self._registry.journal.last_cursor:
                     # A page is made when there is room for it: what a client doesn't take isn't held for it either.
                     async with connection.room_for_page():
                         events = await read(cursor, agent, _FEED_EVENTS, _FEED_BYTES)

@@ -474,7 +474,7 @@ class Protection:
         if absent:
             with self._registry.change("mount point noted"):
                 for path in absent:
-                    self._registry.store.add_mount_point(path)
+                    self._registry.store.add_mount_points([path])
         for one in judged:
             fresh = _placeholder(one.path) if one.verdict is Verdict.PLACEHOLDER else one.now
             await trio.to_thread.run_sync(copies.put, one.path, fresh)

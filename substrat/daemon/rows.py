@@ -596,6 +596,14 @@ def readable_event(values: Sequence[Any]) -> EventRow:
         )
 
 
+def readable_events(found: Sequence[Sequence[Any]]) -> list[EventRow]:
+    """Decode many events as `readable_event` does, a page several times as fast as one by one."""
+    try:
+        return EVENTS.read_all(found)
+    except RowDamaged:
+        return [readable_event(values) for values in found]
+
+
 def _or(column: Column, value: object, otherwise: Any) -> Any:
     try:
         return column.read(value)

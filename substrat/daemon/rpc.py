@@ -86,17 +86,18 @@ class _Outbox:
         self._held: deque[bytes] = deque()
         self._size = 0
         self._filled = trio.Event()
-        self._emptied = trio.Condition()
+        # Not a Condition, whose lock costs the loop a round each time that nobody waits, and a follower several an event.
+        self._emptied = trio.lowlevel.ParkingLot()
         self._closed = False
 
     async def room(self, most: int) -> None:
         """Wait until at most so many bytes are on their way."""
-        async with self._emptied:
-            while self._size > most and not self._closed:
-                await self._emptied.wait()
+        while self._size > most and not self._closed:
+            await self._emptied.park()
 
     async def put(self, *pieces: bytes) -> None:
-        """Take whole lines, in pieces, as soon as there is room."""
+        """Take whole lines, in pieces, as soon as there is room; others have their turn first."""
+        await trio.lowlevel.checkpoint()
         await self.room(_OUTBOX_BYTES)
         if self._closed:
             raise trio.BrokenResourceError
@@ -119,9 +120,8 @@ class _Outbox:
                 while rest:
                     sent = await _send_piece(stream, rest[:_PIECE])
                     rest = rest[sent:]
-                async with self._emptied:
-                    self._size -= len(data)
-                    self._emptied.notify_all()
+                self._size -= len(data)
+                self._emptied.unpark_all()
         except OSError as problem:
             raise trio.BrokenResourceError from problem
         finally:
@@ -144,9 +144,8 @@ class _Outbox:
 
     async def drained(self) -> None:
         """Wait until all of it was sent."""
-        async with self._emptied:
-            while self._size and not self._closed:
-                await self._emptied.wait()
+        while self._size and not self._closed:
+            await self._emptied.park()
 
 
 async def _send_piece(stream: trio.SocketStream, piece: memoryview) -> int:

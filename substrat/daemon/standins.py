@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,11 +21,13 @@ from substrat.errors import StorageFailed, WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from substrat.daemon.registry import Registry
 
 log = structlog.get_logger("substrat.standins")
+
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class StandIns:
@@ -75,10 +78,9 @@ class StandIns:
         if not paths:
             return ()
         with self._registry.change("mount point noted"):
-            for path in paths:
-                self._registry.store.add_mount_point(path)
+            self._registry.store.add_mount_points(paths)
         self._registry.points.before("mount point made")
-        made = tuple(path for path in paths if make(path))
+        made = make_all(paths)
         self._registry.points.after("mount point made")
         return made
 
@@ -94,58 +96,96 @@ class StandIns:
         if not left:
             return
         self._registry.points.before("mount point removed")
-        for path in left:
-            remove(path)
+        remove_all(left)
         self._registry.points.after("mount point removed")
         with self._registry.change("mount point forgotten"):
-            for path in left:
-                store.forget_mount_point(path)
+            store.forget_mount_points(left)
 
 
-def make(path: str) -> bool:
-    """Make what stands where something protected is missing.
+def make_all(paths: Sequence[str]) -> tuple[str, ...]:
+    """Make what stands where something protected is missing; each directory is opened once for its paths in a row.
 
     Args:
-        path: its absolute path.
+        paths: absolute paths.
 
     Returns:
-        Whether there is something now; where nobody may make anything, the agent can't either.
+        Those where there is something now; where nobody may make anything, the agent can't either.
 
     Raises:
-        WorkspaceUnusable: it can't be made.
+        WorkspaceUnusable: one can't be made.
     """
-    head, _, name = path.rpartition("/")
-    content = protect.stand_in(path)
+    made: list[str] = []
+    for head, group in groupby(paths, _head):
+        together = list(group)
+        try:
+            with nofollow.opened(head) as directory:
+                made += [path for path in together if _make(path, directory)]
+        except OSError as problem:
+            if problem.errno not in _FORBIDDEN:
+                raise _not_made(together[0], problem) from None
+    return tuple(made)
+
+
+def _make(path: str, directory: int) -> bool:
+    name, content = path.rpartition("/")[2], protect.stand_in(path)
     try:
-        with nofollow.opened(head) as directory:
-            if content is None:
-                os.mkdir(name, 0o755, dir_fd=directory)
-            else:
-                made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
-                with open(made, "wb") as file:
-                    file.write(content)
+        if content is None:
+            os.mkdir(name, 0o755, dir_fd=directory)
+        else:
+            made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
+            try:
+                _write_whole(made, content)
+            finally:
+                os.close(made)
     except FileExistsError:
         return True
     except OSError as problem:
-        if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        if problem.errno in _FORBIDDEN:
             return False
-        raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}; check the workspace") from None
+        raise _not_made(path, problem) from None
     return True
 
 
-def remove(path: str) -> None:
-    """Remove what `make` made, unless somebody has put something there since."""
-    head, _, name = path.rpartition("/")
-    content = protect.stand_in(path)
+def _write_whole(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def _not_made(path: str, problem: OSError) -> WorkspaceUnusable:
+    return WorkspaceUnusable(f"{path} can't be made: {problem.strerror}; check the workspace")
+
+
+def _head(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def remove_all(paths: Sequence[str]) -> None:
+    """Remove what `make_all` made, unless somebody has put something there since."""
+    for head, group in groupby(paths, _head):
+        together = list(group)
+        try:
+            with nofollow.opened(head) as directory:
+                for path in together:
+                    _remove(path, directory)
+        except OSError as problem:
+            for path in together:
+                _tell_left(path, problem)
+
+
+def _remove(path: str, directory: int) -> None:
+    name, content = path.rpartition("/")[2], protect.stand_in(path)
     try:
-        with nofollow.opened(head) as directory:
-            if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-                os.rmdir(name, dir_fd=directory)
-            elif content is not None:
-                found = nofollow.read_small(name, len(content), directory)
-                if found is not None and protect.is_stand_in(path, found):
-                    os.unlink(name, dir_fd=directory)
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            os.rmdir(name, dir_fd=directory)
+        elif content is not None:
+            found = nofollow.read_small(name, len(content), directory)
+            if found is not None and protect.is_stand_in(path, found):
+                os.unlink(name, dir_fd=directory)
     except OSError as problem:
-        if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP}:
-            # An agent may have taken the right away; its workspace is no reason to stop.
-            log.warning("a mount point stays", path=path, reason=problem.strerror)
+        _tell_left(path, problem)
+
+
+def _tell_left(path: str, problem: OSError) -> None:
+    if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP}:
+        # An agent may have taken the right away; its workspace is no reason to stop.
+        log.warning("a mount point stays", path=path, reason=problem.strerror)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from substrat.core.records import Agent, Finding, Item, Policy, Process, Reminder, Session, Turn
 from substrat.daemon import rows
 from substrat.daemon.database import Database, unusable
-from substrat.daemon.rows import AGENTS, CALLS, EVENTS, FINDINGS, ITEMS, REMINDERS, TURNS, EventRow, readable_event
+from substrat.daemon.rows import (
+    AGENTS,
+    CALLS,
+    EVENTS,
+    FINDINGS,
+    ITEMS,
+    REMINDERS,
+    TURNS,
+    EventRow,
+    readable_event,
+    readable_events,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -319,7 +330,7 @@ class Store(Database):
             f"{EVENTS.select} WHERE cursor > ? {where} ORDER BY cursor LIMIT ?",
             values,
         )
-        return [readable_event(row) for row in found]
+        return readable_events(found.fetchall())
 
     def result_event(self, turn_id: str) -> EventRow | None:
         """Load the newest result a turn has reported, if it has."""
@@ -336,7 +347,7 @@ class Store(Database):
             _EVENTS_OF_TURN,
             (agent_id, turn_id, kind, turn_id, limit),
         )
-        return [readable_event(row) for row in found]
+        return readable_events(found.fetchall())
 
     def last_event_of_turn(self, agent_id: str, turn_id: str, kind: str) -> EventRow | None:
         """Load the last event of a kind that a turn's agent program made, if it made any."""
@@ -456,17 +467,17 @@ class Store(Database):
         row = self._db.execute("SELECT 1 FROM calls WHERE agent = ? AND turn = ? LIMIT 1", (agent_id, turn_id)).fetchone()
         return row is not None
 
-    def add_mount_point(self, path: str) -> None:
-        """Note a directory that is about to be made in a workspace only to be mounted over."""
-        self._db.execute("INSERT OR IGNORE INTO mount_points (path) VALUES (?)", (path,))
+    def add_mount_points(self, paths: Iterable[str]) -> None:
+        """Note files and directories that are about to be made in a workspace only to be mounted over."""
+        self._db.executemany("INSERT OR IGNORE INTO mount_points (path) VALUES (?)", [(path,) for path in paths])
 
     def mount_points(self) -> list[str]:
-        """Return the directories noted with `add_mount_point`."""
+        """Return the paths noted with `add_mount_points`."""
         return [row[0] for row in self._db.execute("SELECT path FROM mount_points")]
 
-    def forget_mount_point(self, path: str) -> None:
-        """Take back `add_mount_point`."""
-        self._db.execute("DELETE FROM mount_points WHERE path = ?", (path,))
+    def forget_mount_points(self, paths: Iterable[str]) -> None:
+        """Take back `add_mount_points`."""
+        self._db.executemany("DELETE FROM mount_points WHERE path = ?", [(path,) for path in paths])
 
 
 _SAVE_AGENT = AGENTS.upsert("id")

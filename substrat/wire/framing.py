@@ -5,9 +5,8 @@ Standard library only. `docs/protocol.md` is the description of what is written 
 
 from __future__ import annotations
 
-import json
-
 from substrat import errors
+from substrat.wire import text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def success(request_id: object, result: object) -> bytes:
 
 def success_encoded(request_id: object, result: Iterable[bytes]) -> list[bytes]:
     """Put a result that is JSON text already into an answer; both are in pieces, because a long one isn't copied."""
-    return [b'{"jsonrpc":"2.0","id":' + json.dumps(request_id).encode() + b',"result":', *result, b"}\n"]
+    return [b'{"jsonrpc":"2.0","id":' + text.dumps(request_id) + b',"result":', *result, b"}\n"]
 
 
 def failure(request_id: object, error: errors.SubstratError) -> bytes:
@@ -84,6 +83,8 @@ def decode(line: bytes) -> dict[str, object]:
         ParseError: it isn't JSON (NaN, duplicate keys and lone surrogates included) or is nested too deeply.
         InvalidRequest: it is JSON but no object.
     """
+    import json  # only the daemon is this strict, and clients start often
+
     try:
         # Decoded here, because json.loads would also take UTF-16 and UTF-32.
         message = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
@@ -96,7 +97,7 @@ def decode(line: bytes) -> dict[str, object]:
 
 
 def _line(message: dict[str, object]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    return text.dumps(message) + b"\n"
 
 
 def _refuse_constant(name: str) -> object:

@@ -90,8 +90,7 @@ def fill(house):
     house.spawn("gone")
     house.supervisor.remove("gone")
     with store.transaction():
-        store.add_mount_point("/w/.envrc")
-        store.add_mount_point("/v/.envrc")
+        store.add_mount_points(["/w/.envrc", "/v/.envrc"])
         store.connection.execute(
             "INSERT INTO damaged (time, agent, origin, reason, row) VALUES (1.0,'x','agents','r','{}')"
         )

@@ -127,13 +127,12 @@ def test_the_walk_is_bounded(work):
 
 def test_what_stands_in_comes_and_goes(repository):
     missing = guard.look(str(repository)).missing
-    assert all(standins.make(path) for path in missing)
+    assert standins.make_all(missing) == tuple(missing)
     assert git(repository, "status", "--porcelain") == ""
     git(repository, "commit", "-q", "--allow-empty", "-m", "with them")
-    assert all(standins.make(path) for path in missing)
-    for path in missing:
-        standins.remove(path)
-        standins.remove(path)
+    assert standins.make_all(missing) == tuple(missing)
+    standins.remove_all(missing)
+    standins.remove_all(missing)
     assert set(guard.look(str(repository)).missing) == set(missing)
 
 
@@ -142,7 +141,7 @@ def test_what_somebody_put_there_stays(repository):
         path = repository / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
-        standins.remove(str(path if path.parent.name == ".git" else path.parent))
+        standins.remove_all([str(path if path.parent.name == ".git" else path.parent)])
         assert path.read_text() == content
 
 
@@ -154,16 +153,15 @@ def test_nothing_is_made_or_removed_behind_a_link(work, tmp_path, name):
     (other / ".envrc").mkdir()
     work.rmdir()
     work.symlink_to(other)
-    standins.remove(str(work / name))
+    standins.remove_all([str(work / name)])
     assert (other / name).exists()
     with pytest.raises(WorkspaceUnusable):
-        standins.make(str(work / ".vscode"))
+        standins.make_all([str(work / ".vscode")])
 
 
 def test_news_are_what_is_new_or_another(repository):
     before = guard.look(str(repository))
-    for path in before.missing:
-        standins.make(path)
+    standins.make_all(before.missing)
     assert guard.news(before, guard.look(str(repository))) == []
     git(repository, "init", "-q", repository / "new")
     (repository / "sub").mkdir()
@@ -515,8 +513,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
     (repository / ".git" / "more").write_text(f"[core]\n\tfsmonitor = {evil}\n")
     git(repository, "config", "include.path", "more")
     seen = guard.look(str(repository))
-    for path in seen.missing:
-        standins.make(path)
+    standins.make_all(seen.missing)
     before = config.read_bytes()
     await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
     assert not (repository / ".git" / "MARK").exists()
@@ -585,8 +582,7 @@ async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, 
     place.unlink(missing_ok=True)
     place.parent.mkdir(exist_ok=True)
     os.mkfifo(place)
-    for path in seen.missing:
-        standins.make(path)
+    standins.make_all(seen.missing)
     await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
     assert [run[-1] for run in runs] == [0.3]
 

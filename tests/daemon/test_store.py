@@ -211,11 +211,11 @@ def test_a_repeated_call_finds_its_answer(store):
 
 def test_mount_points_are_noted_once(store):
     with store.transaction():
-        for path in ("/w/.cursor", "/v/.cursor", "/w/.cursor"):
-            store.add_mount_point(path)
+        store.add_mount_points(["/w/.cursor", "/v/.cursor"])
+        store.add_mount_points(["/w/.cursor"])
     assert sorted(reopened(store).mount_points()) == ["/v/.cursor", "/w/.cursor"]
     with store.transaction():
-        store.forget_mount_point("/w/.cursor")
+        store.forget_mount_points(["/w/.cursor"])
     assert store.mount_points() == ["/v/.cursor"]
 
 

@@ -415,6 +415,22 @@ def test_it_is_made_anew_for_every_turn(place, new_agent, user, source):
     assert os.path.exists(os.path.join(place.dot_cursor, "kept"))
 
 
+def test_what_says_the_same_is_not_made_again_and_what_does_not_is(place, new_agent, user, work):
+    agent = new_agent("bob", workspace=str(work))
+    prepare(place, agent, user)
+    same, changed, link = (Path(place.etc, name) for name in ("hosts", "passwd", "group"))
+    group = link.read_text()
+    inode = same.stat().st_ino
+    changed.write_text("root::0:0::/:/bin/sh\n")
+    link.unlink()
+    link.symlink_to("/etc/group")
+    prepare(place, agent, user)
+    assert same.stat().st_ino == inode
+    assert f"me:x:{user.uid}:" in changed.read_text()
+    assert not link.is_symlink()
+    assert link.read_text() == group
+
+
 def test_the_workspaces_own_servers_stay(place, new_agent, user, source):
     (source / "mcp.json").write_text('{"mcpServers": {"own": {"command": "x"}}} // comment')
     assert prepare(place, new_agent(workspace=str(source.parent)), user) is None

@@ -1,0 +1,110 @@
+"""What agents cost that do nothing, and what `substratctl` costs.
+
+- *substratctl ls*: the whole process, beside `python -I -c pass` with the same Python, without agents and with 1,000.
+- *idle agent: daemon memory*: the daemon's resident memory with 5,000 idle agents, less that of one without agents,
+  for each agent. The agents' rows are written into the database beforehand, so it is a restored daemon that is measured.
+- *5,000 agents: exec to ready*: from starting the daemon to its word that it is ready, beside one without agents.
+- *5,000 idle agents: wakeups*: how often the daemon woke in two seconds, beside one without agents, and its processes:
+  an idle agent has none, and no timer.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness import BIN, Figure, Wire, daemon, descendants, paired, rss_mib, switches, timed
+
+from sandbox.spec import Network
+from substrat.core.lifecycle import Phase
+from substrat.core.records import Agent, Policy
+from substrat.daemon.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LS = {0: ("substratctl ls, whole process", 2.3), 1000: ("substratctl ls, 1000 agents", 4.0)}
+LS_NAMES = tuple(name for name, _ in LS.values())
+LS_SECONDS = 40.0
+MEMORY, READY = "idle agent: daemon memory", "5000 agents: exec to ready"
+WAKEUPS = "5000 idle agents: wakeups in 2 s, processes"
+IDLE_NAMES = (MEMORY, READY, WAKEUPS)
+IDLE_SECONDS = 60.0
+_AGENTS = 5000
+
+
+def measure_ls() -> Iterator[Figure]:
+    """Take the figures of `substratctl ls`."""
+    bare = [sys.executable, "-I", "-c", "pass"]
+    for agents, (name, most) in LS.items():
+        with tempfile.TemporaryDirectory(prefix="") as root:
+            _populate(root, agents)
+            with daemon(root=root) as running:
+                environ = {**os.environ, "SUBSTRAT_SOCKET": running.socket}
+                command = [f"{BIN}/substratctl", "ls"]
+                ours, floor = paired(
+                    lambda command=command, environ=environ: timed(command, environ), lambda: timed(bare), 25
+                )
+        times = ours / floor
+        value = f"{ours:.1f} ms, {times:.2f} times the floor"
+        yield Figure(name, value, f"python -I -c pass {floor:.1f} ms", f"{most:g} times the floor", met=times <= most)
+
+
+class _Idle(NamedTuple):
+    """A daemon at rest."""
+
+    ready: float
+    memory: float
+    wakeups: int
+    processes: int
+
+
+def measure_idle() -> Iterator[Figure]:
+    """Take the figures of idle agents."""
+    empty, full = _at_rest(0), _at_rest(_AGENTS)
+    each = (full.memory - empty.memory) * 1024 / _AGENTS
+    yield Figure(MEMORY, f"{each:.2f} KiB", f"empty daemon {empty.memory:.0f} MiB", "< 3 KiB", met=each < 3)
+    value, floor = f"{full.ready:.2f} s", f"without agents {empty.ready:.2f} s"
+    yield Figure(READY, value, floor, "< 1 s", met=full.ready < 1)
+    value = f"{full.wakeups}, {full.processes} processes"
+    met = full.wakeups <= empty.wakeups + 2 and not full.processes
+    yield Figure(WAKEUPS, value, f"without agents {empty.wakeups}", "floor, 0 processes", met=met)
+
+
+def _at_rest(agents: int) -> _Idle:
+    with tempfile.TemporaryDirectory(prefix="") as root:
+        _populate(root, agents)
+        ready, memory = [], []
+        for _ in range(3):
+            with daemon(root=root) as running:
+                ready.append(running.ready_after)
+                wire = Wire(running.socket)
+                wire.call("daemon.status")
+                memory.append(rss_mib(running.pid))
+                before = switches(running.pid)
+                time.sleep(2.0)
+                wakeups = switches(running.pid) - before
+                found = _Idle(0, 0, wakeups, len(descendants(running.pid)))
+                wire.close()
+        return found._replace(ready=statistics.median(ready), memory=statistics.median(memory))
+
+
+def _populate(root: str, count: int) -> None:
+    """Write idle agents into a new state directory; ten of them share a workspace."""
+    os.makedirs(f"{root}/state", mode=0o700, exist_ok=True)
+    store = Store(f"{root}/state/substrat.db")
+    now = time.time()
+    with store.transaction():
+        for number in range(count):
+            workspace = f"{root}/ws-{number // 10}"
+            os.makedirs(workspace, exist_ok=True)
+            policy = Policy(Network.FILTERED, ("*.cursor.sh", "*.cursor.com"))
+            store.save_agent(
+                Agent(str(uuid.uuid4()), f"idle-{number}", Phase.IDLE, workspace, "auto", policy, now, since=now)
+            )
+    store.close()
