@@ -295,15 +295,19 @@ class Connection:
         if "method" in message:
             self._notifications.append(as_object("event", message.get("params", {})))
             return
-        self._looked, self._silent_since = False, time.monotonic()
         number = message.get("id")
         if number is None:
             _result(message)
-        elif number == 0:
+        elif number == 0 and not self.server:
             self.server = as_object("hello", _result(message))
-        elif isinstance(number, int):
+            self._end_silence()
+        elif isinstance(number, int) and number in self._asked:
             self._answers[number] = message
-            self._asked.pop(number, None)
+            del self._asked[number]
+            self._end_silence()
+
+    def _end_silence(self) -> None:
+        self._looked, self._silent_since = False, time.monotonic()
 
     def _decoded(self, line: bytes) -> dict[str, object]:
         try:

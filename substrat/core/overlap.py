@@ -80,8 +80,10 @@ def overlaps(claim: Claim, others: Iterable[Claim]) -> tuple[Overlap, ...]:
 
 
 def _overlap(mine: Claim, theirs: Claim) -> Overlap | None:
-    is_mixed = _differ(mine.policy, theirs.policy)
     shared = _meet(mine.writable, theirs.readable) or _meet(mine.readable, theirs.writable)
+    if shared is None and not mine.git and not theirs.git:
+        return None  # as nearly all of some thousand agents
+    is_mixed = _differ(mine.policy, theirs.policy)
     if shared is not None:
         return Overlap(theirs, shared, mine.workspace == theirs.workspace, is_mixed)
     # Worktrees of one repository beside each other are common, and only connections matter there.
@@ -102,7 +104,9 @@ def _differ(mine: Policy, theirs: Policy) -> bool:
     """Say whether one of two agents may reach something that the other may not."""
     if mine.network is not theirs.network:
         return True
-    return mine.network is Network.FILTERED and set(mine.allow) != set(theirs.allow)
+    if mine.network is not Network.FILTERED or mine.allow == theirs.allow:
+        return False
+    return set(mine.allow) != set(theirs.allow)
 
 
 def ruling(claim: Claim, others: Iterable[Claim]) -> tuple[Claim, ...]:
@@ -201,4 +205,6 @@ def roots(claim: Claim, others: Iterable[Claim]) -> tuple[str, ...]:
 
 
 def _within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
+    if not path.startswith(directory):
+        return False
+    return len(path) == len(directory) or directory.endswith("/") or path[len(directory)] == "/"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,11 @@ Object = dict[str, object]
 MAX_TEXT = 64 * 1024
 """The longest `text` of an event that has its own words (`raw` lines); the rest is in the turn's stdout file."""
 _MAX_HEAD = 64 * 1024
+MAX_VALUES = 250_000
+"""How many values a line may hold to be read as JSON: some 30 ms of a processor's time, in Python's own reader 100. A
+search result of 60,000 lines of code has as many. A line with more is told like one that is too long."""
+_MOST_COUNTS, _LONGEST_COUNT_NAME = 64, 64
+"""How many counts of a `usage` are kept, and how long their names are: cursor-agent has some ten, such as `inputTokens`."""
 _SPEECH = ("assistant", "thinking", "user", "system")
 """The types of lines that tell of no act; a `result` is the end of a turn and is judged as that."""
 
@@ -42,12 +48,14 @@ class Event(NamedTuple):
         text: its readable form, if it has one.
         body: the line's JSON object, None when it isn't one.
         verbatim: whether the line itself is valid JSON, so that it can be passed on as it is.
+        written: the body as every reader takes it (`as_json`), where that was made beforehand.
     """
 
     kind: str
     text: str | None
     body: Object | None
     verbatim: bool
+    written: bytes | None = None
 
 
 class Result(NamedTuple):
@@ -65,15 +73,16 @@ def decode(line: Line, pairing: Pairing | None = None) -> Event:
         line: the line.
         pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
     """
-    body, verbatim = _parse(line)
-    if line.cut and (head := _head(line)).get("type") == "result":
+    is_readable = not line.cut and not lenient.has_more_values(line.data, MAX_VALUES)
+    body, verbatim = _parse(line) if is_readable else (None, False)
+    if not is_readable and (head := _head(line)).get("type") == "result":
         # However long its text is, this is the end of the turn.
         return Event(_kind(head), _own_text(head), head, verbatim=False)
     if body is None:
         return Event("raw", _plain(line), None, verbatim=False)
     plain = dialects.normalise(body)
     kind = _kind(plain)
-    return Event(kind, _text(kind, plain, pairing if pairing is not None else Pairing()), body, verbatim)
+    return Event(kind, _text(kind, plain, pairing if pairing is not None else Pairing(), line.length), body, verbatim)
 
 
 def as_json(body: Object) -> bytes:
@@ -101,7 +110,8 @@ def result_of(event: Event) -> Result | None:
 
 
 def _counts(usage: Object) -> dict[str, int]:
-    counts = {key: toolcalls.whole(value) for key, value in usage.items()}
+    named = islice((item for item in usage.items() if len(item[0]) <= _LONGEST_COUNT_NAME), _MOST_COUNTS)
+    counts = {key: toolcalls.whole(value) for key, value in named}
     return {key: count for key, count in counts.items() if count is not None and count >= 0}
 
 
@@ -138,8 +148,6 @@ def only_speaks(line: bytes) -> bool:
 
 
 def _parse(line: Line) -> tuple[Object | None, bool]:
-    if line.cut:
-        return None, False
     try:
         body = msgspec.json.decode(line.data)
         return (body, True) if isinstance(body, dict) and not _too_deep(line.data, body) else (None, False)
@@ -173,10 +181,10 @@ def _kind(body: Object) -> str:
     return "unknown"
 
 
-def _text(kind: str, body: Object, pairing: Pairing) -> str | None:
+def _text(kind: str, body: Object, pairing: Pairing, size: int) -> str | None:
     if kind == "tool-call-started":
         call = toolcalls.read(body)
-        pairing.start(call)
+        pairing.start(call, size)
         return toolcalls.summary(call)
     if kind == "tool-call-completed":
         return toolcalls.ended_line(pairing.end(toolcalls.read(body)))

@@ -14,6 +14,8 @@ Object = dict[str, object]
 
 _MAX_SUMMARY = 200
 _MAX_OPEN_CALLS = 1000
+_MAX_OPEN_BYTES = 4 * 1024 * 1024
+"""Of the lines of open calls, whose arguments are held in memory: one long edit, or a thousand usual calls."""
 
 # What a call is applied to, by its kind: the first of these arguments that is there.
 _SUBJECTS: dict[str, tuple[str, ...]] = {
@@ -171,19 +173,32 @@ class Pairing:
     """Remembers calls under way, so that an end can be told with what its start said."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Call] = {}
+        self._open: dict[str, tuple[Call, int]] = {}
+        self._bytes = 0
 
-    def start(self, call: Call) -> None:
-        """Note a call's start; the oldest is forgotten when a program opens calls without end."""
+    def start(self, call: Call, size: int = 0) -> None:
+        """Note a call's start; the oldest are forgotten when a program opens calls without end.
+
+        Args:
+            call: the call.
+            size: how long its line is, in bytes: an edit's arguments hold a whole file.
+        """
         if not call.id:
             return  # nothing tells its end from another's
-        if len(self._open) >= _MAX_OPEN_CALLS:
-            self._open.pop(next(iter(self._open)))
-        self._open[call.id] = call
+        self._forget(call.id)
+        while self._open and (len(self._open) >= _MAX_OPEN_CALLS or self._bytes + size > _MAX_OPEN_BYTES):
+            self._forget(next(iter(self._open)))
+        self._open[call.id] = call, size
+        self._bytes += size
+
+    def _forget(self, call_id: str) -> Call | None:
+        call, size = self._open.pop(call_id, (None, 0))
+        self._bytes -= size
+        return call
 
     def end(self, call: Call) -> Call:
         """Return a call's end, completed with what its start said and with how long it took."""
-        started = self._open.pop(call.id, None)
+        started = self._forget(call.id)
         if started is None or (call.kind and started.kind and call.kind != started.kind):
             return call
         took = call.took_ms
@@ -265,7 +280,7 @@ def whole(value: object) -> int | None:
     if isinstance(value, int):
         return value if abs(value) < 1 << 63 else None
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return int(value)
+        return whole(int(value))
     return None
 
 

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from substrat import __version__
+from substrat.core import lenient
 from substrat.daemon import descriptors, process, sockets
 from substrat.daemon.pace import Pace
 from substrat.daemon.turn import disk_is_full, stored
@@ -33,7 +34,15 @@ MAX_LINE = 4 * 1024 * 1024
 _RELAY = re.compile(r"[!-~]{1,64}")
 _LONGEST_ID = 64
 _RATE, _BURST = 20.0, 1000.0
-"""Messages a second and a turn: beyond that the agent waits, not the daemon, and its state grows slowly."""
+"""Messages a second and a turn, connections among them: beyond that the agent waits, not the daemon, and its state grows
+slowly."""
+_SIZE = 16 * 1024
+"""Bytes for which a message counts as one more: a prompt of a megabyte is as much work as some sixty short messages."""
+_MOST_VALUES = 10_000
+"""In a message: tools take a few strings, and ten thousand values are read in some milliseconds."""
+_NO_JSON = b"{"
+_LONGEST_HELLO = 256
+"""Bytes of our companion's first line, whose only text of any length is a name of 64."""
 
 
 class AgentDoor:
@@ -90,6 +99,7 @@ class AgentDoor:
                     MAX_CONNECTIONS,
                     partial(self._serve_one, agent, turn, pace),
                     spares_reserve=True,
+                    pace=pace,
                 )
         finally:
             self._points.before("agent socket removed")
@@ -116,18 +126,24 @@ class AgentDoor:
         try:
             messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
             await host.serve(__version__, messages, stream.send_all, call, pace.wait)
-        except* (MessageTooLarge, trio.BrokenResourceError) as group:
+        except* MessageTooLarge as group:
             log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
+        except* trio.BrokenResourceError:
+            log.debug("a companion went away", agent=agent)
 
     async def _noting(self, turn: str | None, pace: Pace, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
+        is_first = True
         async for message in messages:
-            if turn is not None:
+            await pace.wait(1 + len(message) // _SIZE)
+            if lenient.has_more_values(message, _MOST_VALUES):
+                # Answered as what is no JSON is. Were the connection closed, our companion would say it again in another.
+                log.debug("a message with too many values was left out", turn=turn, bytes=len(message))
+                yield _NO_JSON
+                continue
+            if is_first and turn is not None:
                 await stored(partial(self._called, turn))
-            yield message
-            break
-        async for message in messages:
-            await pace.wait()
+            is_first = False
             yield message
 
     async def _sdk(self) -> ModuleType:
@@ -164,6 +180,8 @@ def _import_host() -> ModuleType:
 
 def _relay_name(line: bytes) -> str | None:
     """Return how our companion names itself in its first line; None when the line is MCP already."""
+    if len(line) > _LONGEST_HELLO:
+        return None
     try:
         hello = json.loads(line)
     except (ValueError, RecursionError):

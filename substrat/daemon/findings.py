@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.lenient import tame_text
 from substrat.core.lifecycle import Phase
 from substrat.core.records import Finding
 from substrat.daemon.journal import Told
@@ -65,6 +66,7 @@ class Findings:
         agent = self._registry.get(agent_id)
         if agent is None or not found:
             return []
+        found = [one._replace(path=tame_text(one.path), text=tame_text(one.text)) for one in found]
         known = {(finding.path, finding.text) for finding in agent.findings} | self._store.accepted_findings(agent_id)
         new = list({(one.path, one.text): one for one in found if (one.path, one.text) not in known}.values())
         room = _MOST - len(agent.findings)

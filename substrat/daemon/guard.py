@@ -216,8 +216,11 @@ class _Walk:
 
     def found(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Guard:
         """Return what was found."""
+        # What stands in for something missing is noted in the state, which takes text only.
+        missing = tuple(path for path in self._missing if path == _printable(path))
+        self._unlooked += [path for path in self._missing if path != _printable(path)]
         return Guard(
-            tuple(self._kept), tuple(self._closed), tuple(self._missing), shared, own, self._seen, tuple(self._notes()),
+            tuple(self._kept), tuple(self._closed), missing, shared, own, self._seen, tuple(self._notes()),
             tuple(self._unsettled), underway.look((*self._repositories, *self._kept)),
         )  # fmt: skip
 

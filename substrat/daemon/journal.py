@@ -12,12 +12,13 @@ from bisect import bisect_right
 from collections import deque
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import trio
 
-from substrat.core import stream
+from substrat.core import lenient, stream
 from substrat.core.ndjson import Line
 from substrat.core.prompts import timestamp
 from substrat.daemon.archive import Archives
@@ -34,6 +35,8 @@ _RECENT_EVENTS = 4096
 _RECENT_BYTES = 8 * 1024 * 1024
 _PAGE = 256
 _MOST_SEGMENTS = 1000
+_MOST_SAID = 16 * 1024 * 1024
+"""Bytes of a turn's lines that are read on the loop, for what it said: some tens of milliseconds at the turn's end."""
 _PAGE_BYTES = 8 * 1024 * 1024
 SLICE_EVENTS = 64
 """Events read back without letting others have their turn: some 20 µs each, so a slice takes one to two milliseconds."""
@@ -42,7 +45,7 @@ SLICE_BYTES = 64 * 1024
 _ACTS = frozenset({"tool-call-started", "tool-call-completed"})
 _ACT_LENGTH = 200
 """Characters of what an agent does: it is one column of a list, and kept for each agent."""
-_THREAD_BYTES = 256 * 1024
+_THREAD_BYTES = SLICE_BYTES
 """A longer line is read and decoded in a thread: on the loop it would be a slice of several milliseconds by itself."""
 
 
@@ -115,7 +118,11 @@ class Journal:
         To be called inside `transaction`, which announces them after its commit.
         """
         now = self._now()
-        rows = [EventRow(0, told.agent, told.turn, now, told.kind, told.text, None, None, None) for told in events]
+        # A text may hold a file's name, which may be in no encoding.
+        rows = [
+            EventRow(0, told.agent, told.turn, now, told.kind, lenient.tame_text(told.text), None, None, None)
+            for told in events
+        ]
         for told in events:
             if told.kind == "agent:status":
                 self._acts[told.agent] = _act(told.text, now)
@@ -247,10 +254,11 @@ class Journal:
                 self._followers.pop(agent, None)
 
     def said(self, agent: str, turn: str) -> list[str]:
-        """Return what an agent said in a turn, segment by segment."""
+        """Return what an agent said in a turn, segment by segment: in some dialects the result doesn't repeat it."""
+        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
+        ends = accumulate(row.length or 0 for row in rows)
         with self._reader() as reader:
-            rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
-            return [_text_of(reader, row) for row in rows]
+            return [_text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
 
     def last_passage(self, agent: str, turn: str) -> str:
         """Return what an agent said last in a turn, empty when it said nothing."""
@@ -409,7 +417,7 @@ def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Enc
     text = row.text if row.text is not None or event is None else event.text
     raw: object = None
     if event is not None and event.body is not None and len(data) <= _MAX_RAW:
-        raw = msgspec.Raw(data) if event.verbatim else msgspec.Raw(stream.as_json(event.body))
+        raw = msgspec.Raw(data) if event.verbatim else msgspec.Raw(event.written or stream.as_json(event.body))
     elif event is None and row.offset is not None:
         text = text or "[this line was removed from the turn's output]"
     body = {

@@ -19,10 +19,14 @@ class Pace:
         self._left = burst
         self._at = trio.current_time()
 
-    async def wait(self) -> None:
-        """Wait for the next one's turn."""
+    async def wait(self, weight: int = 1) -> None:
+        """Wait for the next one's turn.
+
+        Args:
+            weight: as how many it counts.
+        """
         now = trio.current_time()
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate) - 1
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate) - weight
         self._at = now
         if self._left < 0:
             await trio.sleep(-self._left / self._rate)

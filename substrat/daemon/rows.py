@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, 
 
 from sandbox.spec import Network
 from substrat.core import environment
+from substrat.core.lenient import tame_text
 from substrat.core.lifecycle import Phase
 from substrat.core.names import AllowList
 from substrat.core.records import ItemKind, Outcome, Restore, Shown
@@ -133,6 +134,11 @@ def _read_words(value: object) -> str:
     return value
 
 
+def _write_words(text: str) -> str:
+    """Return words as they can be read again: a reason may name files, whose names are an agent's."""
+    return tame_text(text).replace("\0", "�")[:_LONGEST_WORDS]
+
+
 def _read_path(value: object) -> str:
     if type(value) is not str or not value.startswith("/") or "\0" in value or not _is_unicode(value):
         raise ValueError("is no absolute path")
@@ -238,9 +244,9 @@ def _or_null(column: Column) -> Column:
 IDENTIFIER = _matching(_IDENTIFIER, "is no id")
 """An agent's, turn's or session's id. It becomes part of paths, so it has neither slashes nor dots."""
 NAME = _matching(_NAME, "is no name")
-WORDS = Column(_read_words)
+WORDS = Column(_read_words, _write_words)
 PATH = Column(_read_path)
-PROSE = Column(_read_prose, prose=True)
+PROSE = Column(_read_prose, tame_text, prose=True)
 NUMBER = _whole(1, MAX_NUMBER)
 COUNT = _whole(0, MAX_NUMBER)
 FLAG = Column(_read_flag, int)

@@ -21,6 +21,7 @@ from substrat.core.records import Outcome
 from substrat.core.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.daemon import agent_door, copies, damage, descriptors, guard, process, sessions, workspace
 from substrat.daemon.cgroups import group_of
+from substrat.daemon.findings import Found
 from substrat.daemon.furnisher import writable
 from substrat.daemon.gate import PAUSE
 from substrat.daemon.netns import TurnNetwork, telling
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from substrat.core.records import Agent, Process, Turn
     from substrat.core.verdict import Seen
     from substrat.daemon.cgroups import Cgroups, Group
-    from substrat.daemon.findings import Findings, Found
+    from substrat.daemon.findings import Findings
     from substrat.daemon.furnisher import Furnisher
     from substrat.daemon.guard import Guard
     from substrat.daemon.launch import Launch
@@ -239,9 +240,7 @@ class TurnRunner:
             # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
             left = guard.decode(await _patiently(self._places.agent(agent.id).turn(turn.number).read_guard))
             if left is not None:
-                await self._tell_news(agent, turn, left)
-                # Whoever waits for the turn may ask git next.
-                await self._furnisher.freshen_index(agent, left)
+                await self._look_after(agent, turn, left)
             await self._tell_shortage(turn, seen.ran_out)
             await self._settle_chat(turn, agent.id)
             await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
@@ -265,6 +264,18 @@ class TurnRunner:
         for told in (cgroups.out_of_memory(found), cgroups.refused_forks(found)):
             if told is not None:
                 await stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
+
+    async def _look_after(self, agent: Agent, turn: Turn, before: Guard) -> None:
+        """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
+        try:
+            await self._tell_news(agent, turn, before)
+            # Whoever waits for the turn may ask git next.
+            await self._furnisher.freshen_index(agent, before)
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
+            text = f"what the turn has made couldn't be looked through ({error_id} in substratd's log): look yourself"
+            await stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: Guard) -> None:
         """Tell what the turn has made that would have been protected, had it been there."""

@@ -25,6 +25,8 @@ from substrat.wire.framing import LineSplitter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from substrat.daemon.pace import Pace
+
 log = structlog.get_logger("substrat.sockets")
 
 _OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -192,6 +194,7 @@ async def accept_forever(
     serve: Callable[[trio.SocketStream, Callable[[], None]], Awaitable[None]],
     *,
     spares_reserve: bool = False,
+    pace: Pace | None = None,
 ) -> None:
     """Serve each connection in a task of its own; what breaks in one ends that one.
 
@@ -203,6 +206,7 @@ async def accept_forever(
         serve: serves one connection, and calls the function that it is given when the other side has greeted; the
             connection is closed afterwards.
         spares_reserve: whether the descriptors that are kept for the operator aren't used for these connections.
+        pace: what slows somebody down who connects again and again; None: nothing does.
     """
     room = trio.Semaphore(limit)
     arrivals = _Arrivals()
@@ -228,6 +232,8 @@ async def accept_forever(
             if not room.value:
                 arrivals.make_room(limit)
             await room.acquire()
+            if pace is not None:
+                await pace.wait()
             stream = await _accepted(listener, spares_reserve=spares_reserve)
             if stream is not None:
                 nursery.start_soon(serve_one, stream)

@@ -10,7 +10,6 @@ import os
 import signal
 from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
@@ -40,6 +39,14 @@ log = structlog.get_logger("substrat.turn")
 _BATCH = 200
 _BYTES_PER_LINE, _FEWEST_LINES = 256, 1000
 """How many lines `disk.turn_output` stands for: an event costs the state that much however short its line is."""
+_BATCH_BYTES = 64 * 1024
+"""Lines that are decoded and recorded without letting others have their turn: some milliseconds. A longer line is decoded
+in a thread."""
+_MOST_CUTS = 100
+"""How often a turn's output may be cut: each time is an event, and an agent that cuts it takes nothing of the disk."""
+_LAST_READING_SECONDS = 10.0
+"""How long the output of a turn that was stopped is read on, once its processes are gone, before who stopped it is
+answered: enough for a hundred thousand lines."""
 _FULL_DISK_PAUSE = 1.0
 _URGENT_WRITES = 5
 """How many batches of a turn's output are recorded on a full disk once the turn is being stopped: enough for its
@@ -85,6 +92,28 @@ async def stored(write: Callable[[], None]) -> None:
             await trio.sleep(_FULL_DISK_PAUSE)
         else:
             return
+
+
+def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    """Put lines together that are recorded at once."""
+    batch: list[Line] = []
+    size = 0
+    for line in lines:
+        if batch and (len(batch) >= _BATCH or size + line.length > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += line.length
+    if batch:
+        yield batch
+
+
+def _decode_whole(line: Line, calls: Pairing) -> stream.Event:
+    """Decode a line, and write it anew where the journal would have to."""
+    event = stream.decode(line, calls)
+    if event.body is None or event.verbatim:
+        return event
+    return event._replace(written=stream.as_json(event.body))
 
 
 def disk_is_full(problem: OSError) -> bool:
@@ -158,7 +187,8 @@ class RunningTurn:
         self._result_seen = trio.Event()
         self._exited = trio.Event()
         self._calls = Pairing()
-        self._lines = 0
+        self._lines = self._cuts = 0
+        self._read_until: float | None = None
         self._is_unread = False
         self._urgent_writes = _URGENT_WRITES
         self._is_too_long = False
@@ -520,8 +550,10 @@ class RunningTurn:
                 over = self._exited.is_set()
                 found = b"" if self._is_unread else tail.read()
                 if isinstance(found, Cut):
-                    self._lines += 1
-                    if await self._recorded(partial(self._books.turn_truncated, self.turn, found.size, found.expected)):
+                    self._cuts += 1
+                    if self._cuts > _MOST_CUTS:
+                        await self._leave_unread(found.position, f"the agent has cut its own output {_MOST_CUTS} times")
+                    elif await self._recorded(partial(self._books.turn_truncated, self.turn, found.size, found.expected)):
                         splitter = Splitter(found.position)
                     else:
                         await self._leave_unread(found.position)
@@ -557,17 +589,37 @@ class RunningTurn:
     async def _take(self, lines: Iterator[Line]) -> None:
         """Pass lines on in batches, so that a flood of short ones doesn't hold up everybody else."""
         most = max(_FEWEST_LINES, self._pace.output // _BYTES_PER_LINE) if self._pace.output else None
-        while not self._is_unread and (batch := list(islice(lines, _BATCH))):
+        batches = _batches(lines)
+        while not self._is_unread and (batch := next(batches, None)):
             self._lines += len(batch)
             if most is not None and self._lines > most:
                 await self._stop_reading(batch[0].offset)
                 return
-            decoded = [(line, stream.decode(line, self._calls)) for line in batch]
+            if self._reads_too_long():
+                await self._leave_unread(
+                    batch[0].offset, "the turn was stopped, and there is more of it than can be read quickly"
+                )
+                return
+            decoded = await self._decode(batch)
             last = batch[-1]
             if not await self._note(decoded, last.offset + last.length + last.ended):
                 await self._leave_unread(batch[0].offset)
                 return
             await trio.lowlevel.checkpoint()
+
+    async def _decode(self, batch: list[Line]) -> list[tuple[Line, stream.Event]]:
+        """Decode lines; a long one in a thread, because an agent decides how much there is in it."""
+        if len(batch) > 1 or batch[0].length <= _BATCH_BYTES:
+            return [(line, stream.decode(line, self._calls)) for line in batch]
+        return [(batch[0], await trio.to_thread.run_sync(_decode_whole, batch[0], self._calls))]
+
+    def _reads_too_long(self) -> bool:
+        """Say whether somebody who stopped the turn has waited long enough for what it wrote to be read."""
+        if not self._exited.is_set() or self._stop_reason in {None, AFTER_RESULT}:
+            return False
+        if self._read_until is None:
+            self._read_until = trio.current_time() + _LAST_READING_SECONDS
+        return trio.current_time() > self._read_until
 
     async def _stop_reading(self, offset: int) -> None:
         """Stop a turn that has written too many lines to be events, however few bytes they are."""
@@ -576,11 +628,11 @@ class RunningTurn:
         await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
         await self._tell_too_long()
 
-    async def _leave_unread(self, offset: int) -> None:
-        """Read no further in the output of a turn that is being stopped while the disk is full."""
+    async def _leave_unread(self, offset: int, why: str = "the disk is full") -> None:
+        """Read no further in a turn's output."""
         self._is_unread = True
         where = self._place.stdout
-        text = f"what the agent wrote from byte {offset} on isn't read, because the disk is full; it is in {where}"
+        text = f"what the agent wrote from byte {offset} on isn't read, because {why}; it is in {where}"
         await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
 
     async def _tell_too_long(self) -> None:

@@ -157,6 +157,8 @@ def test_a_timeout_is_the_clients_too(ctl, fake, words, greets):
 ANYTHING = {
     "drips": lambda peer: (peer.write(b" "), time.sleep(0.01)),
     "floods": lambda peer: peer.write(b'{"jsonrpc":"2.0","method":"event","params":{}}\n' * 100),
+    "answers something else": lambda peer: peer.write(b'{"jsonrpc":"2.0","id":777,"result":[]}\n' * 100),
+    "greets again": lambda peer: peer.write(b'{"jsonrpc":"2.0","id":0,"result":{}}\n' * 100),
 }
 
 

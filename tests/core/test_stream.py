@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from substrat.core import stream
 from substrat.core.ndjson import MAX_LINE, Line, Splitter
 from substrat.core.toolcalls import Pairing
+from substrat.daemon.rows import USAGE
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
 
@@ -486,3 +487,43 @@ def test_taming_numbers(number):
 )
 def test_only_what_surely_speaks_counts_as_speech(line, expected):
     assert stream.only_speaks(line) is expected
+
+
+MANY = {
+    "objects": b"{},",
+    "numbers": b"1,",
+    "strings": b'"a",',
+    "escaped quotes": b'"\\"",',
+}
+
+
+@pytest.mark.parametrize("filling", MANY.values(), ids=MANY.keys())
+@pytest.mark.parametrize(
+    ("start", "kind"), [(b'{"type":"user","x":[', "raw"), (b'{"type":"result","x":[', "result:success")]
+)
+def test_a_line_with_too_many_values_is_told_like_one_that_is_too_long(filling, start, kind):
+    enough = stream.MAX_VALUES // 2 - 10  # brackets count too
+    assert usable(decode(start + filling * enough + b"0]}")).kind in {"user", "result:success"}
+    tracemalloc.start()
+    try:
+        event = usable(decode(start + filling * (stream.MAX_VALUES * 2) + b"0]}"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert event.kind == kind
+    assert event.body is None or event.body == {"type": "result"}
+    assert peak < 20 * len(filling) * stream.MAX_VALUES
+
+
+def test_commas_and_brackets_in_a_text_are_no_values():
+    text = '{[,\\"' * stream.MAX_VALUES
+    assert decode({"type": "user", "text": text}).text == text
+
+
+def test_a_usage_of_any_size_is_kept_as_far_as_it_can_be_read_again():
+    usage = {"inputTokens": 1, "long" * 100: 2, "text": "9" * 19, **{f"n{number}": number for number in range(200_000)}}
+    found = stream.result_of(decode({"type": "result", "result": "x", "usage": usage})).usage
+    assert found["inputTokens"] == 1
+    assert "text" not in found
+    assert len(USAGE.write(found)) < 10_000
+    assert USAGE.read(USAGE.write(found)) == found

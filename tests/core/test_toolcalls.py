@@ -162,6 +162,18 @@ def test_a_call_takes_its_arguments_and_kind_from_its_start():
     assert ended_line(pairing.end(read(nameless))) == "shell: make → done (0.5 s)"
 
 
+def test_open_calls_hold_a_bounded_part_of_their_lines():
+    pairing, size = Pairing(), 1_000_000
+    for number in range(100):
+        pairing.start(read(body("shell", call_id=f"c{number}", args={"command": f"make {number}"})), size)
+    ends = [ended_line(pairing.end(read(body("shell", "completed", call_id=f"c{number}")))) for number in range(100)]
+    assert [number for number, end in enumerate(ends) if "make" in end] == [96, 97, 98, 99]
+    pairing.start(read(body("edit", call_id="long", args={"path": "/a"})), 100 * size)
+    assert "/a" in ended_line(pairing.end(read(body("edit", "completed", call_id="long")))), (
+        "one that is longer is held alone"
+    )
+
+
 def shapes():
     return [(kind, arm) for kind, (_, arms) in samples.SHAPES.items() for arm in arms]
 

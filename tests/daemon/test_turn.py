@@ -14,6 +14,7 @@ from sandbox import host
 from substrat.core.records import Process
 from substrat.core.verdict import TIME_LIMIT
 from substrat.daemon import process
+from substrat.daemon import turn as turn_module
 from substrat.daemon.launch import Launch
 from substrat.daemon.places import TurnPlace
 from substrat.daemon.points import Points
@@ -222,6 +223,44 @@ async def test_output_that_its_program_cut_is_told_and_followed(bench):
     ((size, expected),) = bench.books.truncated
     assert size < expected == len("a long first line\n")
     assert set(bench.books.texts) <= {"a long first line", "new", "newer"}
+
+
+async def test_output_that_is_cut_again_and_again_is_read_no_further(bench, monkeypatch):
+    """Each cut is an event in the state, and costs the agent nothing of the disk."""
+    monkeypatch.setattr(turn_module, "_MOST_CUTS", 3)
+    script = "for i in 1 2 3 4; do echo line $i; read x <$GATE; : >$OUT; done; read x <$GATE; echo more"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run, script)
+        for number in range(1, 5):
+            await bench.books.wait_for(f"line {number}")
+            gate = bench.open_gate()
+            while len(bench.books.truncated) + len(bench.books.notes) < number:
+                await bench.books.news.wait()
+            os.close(gate)
+        os.close(bench.open_gate())
+    assert len(bench.books.truncated) == 3
+    assert bench.books.texts == ["line 1", "line 2", "line 3", "line 4"]
+    ((kind, text),) = bench.books.notes
+    assert kind == "turn:output-unread"
+    assert "3 times" in text
+
+
+async def test_what_a_stopped_turn_wrote_is_not_read_for_long(bench, monkeypatch):
+    """Whoever stopped it is answered when it is read; an agent may have written a gigabyte that takes minutes."""
+    monkeypatch.setattr(turn_module, "_LAST_READING_SECONDS", -1.0)
+    decode = RunningTurn._decode
+
+    async def decode_late(turn, batch):
+        turn.stop("a person")
+        await turn._exited.wait()
+        return await decode(turn, batch)
+
+    monkeypatch.setattr(RunningTurn, "_decode", decode_late)
+    await bench.run("seq 10000; read x <$GATE")
+    assert 0 < len(bench.books.texts) < 10_000
+    ((kind, text),) = bench.books.notes
+    assert kind == "turn:output-unread"
+    assert "stopped" in text
 
 
 async def test_a_full_disk_loses_and_repeats_nothing(bench, autojump_clock):

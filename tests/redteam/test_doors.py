@@ -511,3 +511,67 @@ else:
     assert house.show("anna")["turn"]["number"] == 4
     assert house.show("anna")["state"] == "queued"
     assert well(house)
+
+
+# Work that an agent makes for the daemon
+
+DENSE = r"""
+import threading
+dense = b"[" + b"{}," * 1_390_000 + b"{}]"
+def first():
+    while True:
+        door = Door(greet=False)
+        door.socket.sendall(dense + b"\n")
+        door.socket.close()
+        mark("flooding")
+def later():
+    door = Door()
+    while True:
+        door.socket.sendall(b'{"jsonrpc":"2.0","method":"notifications/x","params":{"a":' + dense + b"}}\n")
+for flood in (first, later, later):
+    threading.Thread(target=flood, daemon=True).start()
+wait_for("go")
+"""
+
+
+def test_messages_of_millions_of_values_cost_neither_the_daemons_memory_nor_its_answers(hostile, until):
+    work = hostile.workspace()
+    hostile.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=(DOOR + DENSE).encode())
+    until((work / "flooding").exists)
+    with hostile.wire() as wire:
+        for _ in range(50):
+            wire.call("daemon.status")
+            wire.call("agent.list")
+    assert peak_memory(hostile.daemon.pid) < 300 * 1024 * 1024
+    hostile.ok("end", "anna")
+    assert well(hostile)
+
+
+def peak_memory(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        (line,) = (line for line in file if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+LINES = r"""
+line = b'{"type":"assistant","message":{"content":[' + b'{"a":1},' * 1_000_000 + b'{}]}}\n'
+for _ in range(5):
+    os.write(1, line)
+mark("flooding")
+while True:
+    os.write(1, line)
+"""
+
+
+@pytest.mark.slow
+def test_lines_of_millions_of_values_keep_nobody_from_ending_the_turn(hostile, until):
+    work = hostile.workspace()
+    hostile.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=LINES.encode())
+    until((work / "flooding").exists)
+    with hostile.wire() as wire:
+        for _ in range(20):
+            wire.call("daemon.status")
+    hostile.ok("end", "anna")
+    assert hostile.show("anna")["state"] == "ended"
+    assert peak_memory(hostile.daemon.pid) < 300 * 1024 * 1024
+    assert well(hostile)

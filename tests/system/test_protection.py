@@ -592,6 +592,25 @@ def test_a_repository_that_an_agent_makes_stays_in_the_attention(house):
     assert house.show("agent")["attention"]["kind"] == "idle"
 
 
+def test_what_has_a_name_in_no_encoding_is_told_and_keeps_no_turn_running(house):
+    work = house.workspace("work", git=True)
+    house.start()
+    script = "d=$(printf 'bad\\377'); mkdir $d; touch $d/.envrc; git init -q $d/sub; git init -q $d"
+    house.spawn("agent", work, f"/shell {script}")
+    assert [path for path in os.listdir(os.fsencode(work)) if path.startswith(b"bad")] == [b"bad\xff"]
+    first = house.show("agent")
+    assert first["attention"]["kind"] == "unsafe"
+    assert any("bad?/.envrc" in finding["path"] for finding in first["findings"])
+    house.kill()
+    house.start()
+    house.ok("send", "agent", "/say more", "--wait")
+    assert house.show("agent")["turn"]["outcome"] == "success"
+    (told,) = (
+        event["text"] for event in house.events("agent", "workspace:unprotected") if "can't be looked at" in event["text"]
+    )
+    assert "bad?/.git" in told
+
+
 # What an agent makes so that the outer `git status` runs a program by a repository that isn't walked into.
 NESTED = "git init -q {0} && git -C {0} -c user.name=a -c user.email=b commit -q --allow-empty -m x && git add -f {0}"
 EVIL = "printf '[core]\\n\\tfsmonitor = touch %s/stolen; false\\n' $PWD"
