@@ -131,6 +131,8 @@ async def _collect(stream: trio.abc.ReceiveStream, into: bytearray, everything: 
 
 
 async def _kill(running: trio.Process) -> None:
+    if running.returncode is not None:
+        return  # it ended as its task was cancelled: Trio has reaped it, and its pid names nothing any more
     pidfd = os.pidfd_open(running.pid)
     try:
         await process.kill_sandbox_of(running.pid, pidfd)

@@ -154,3 +154,9 @@ def test_it_has_the_descriptors_it_is_given_and_no_others(bubblewrap):
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+async def test_one_that_ended_as_it_was_cancelled_needs_no_killing():
+    running = await trio.lowlevel.open_process(["true"])
+    await running.wait()
+    await errand._kill(running)
