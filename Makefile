@@ -1,8 +1,8 @@
 # Every target does its own set-up. PYTHON=/path/to/python3 chooses the Python.
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests wait more than they compute, so twice the cores of a small machine.
-WORKERS ?= 4
+# Tests wait more than they compute, so more than twice the cores of a small machine; who is done takes from the others.
+WORKERS ?= 5
 # What `make soak` does.
 SECONDS := 600
 AGENTS ?= 50
@@ -31,11 +31,11 @@ man:
 	@$(BIN)/python -m substrat.manpages man
 
 test: check
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 slow:
 	@sh .ci/setup dev
-	@$(BIN)/pytest -q -n $(WORKERS) -m slow
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m slow
 
 check: lint types
 

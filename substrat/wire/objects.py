@@ -34,6 +34,13 @@ class Attention(TypedDict):
     since: str
 
 
+class Activity(TypedDict):
+    """The last thing an agent did or said that it is doing."""
+
+    text: str
+    since: str
+
+
 class _AgentBase(TypedDict):
     """The members of an agent object, but for its turn."""
 
@@ -49,6 +56,7 @@ class _AgentBase(TypedDict):
     unread: int
     attention: Attention
     reason: str | None
+    activity: Activity | None
 
 
 class Agent(_AgentBase):

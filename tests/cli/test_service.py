@@ -241,9 +241,9 @@ def test_variables_that_the_service_does_not_get_are_named_and_never_shown(ctl, 
     monkeypatch.setenv("CURSOR_API_KEY", "key-of-mine")
     monkeypatch.setenv("SUBSTRAT_AGENT_BINARY", "/opt/agent")
     monkeypatch.setenv("SUBSTRAT_SOCKET", "/run/other.sock")
-    for words in (("--dry-run",), ()):
+    for words, code in ((("--dry-run",), 0), ((), 1)):
         done = ctl("service", "install", *words)
-        assert done.code == 0
+        assert done.code == code
         assert "doesn't get CURSOR_API_KEY, SUBSTRAT_AGENT_BINARY from this shell" in done.err
         assert "systemctl --user edit substratd.service" in done.err
         assert "EnvironmentFile=" in done.err

@@ -388,7 +388,10 @@ ECHO = {
 ASKED = {"description": "Look around", "prompt": "What is here?", "subagentType": {"unspecified": {}}, "model": "auto"}
 TOOL_SHAPES = [
     ("shell", SHELL, {"success": RAN}, "shell: make → exit 0 (1.5 s)"),
-    ("shell", SHELL, {"success": {**RAN, "shellId": 3, "pid": 71}, "isBackground": True}, "shell: make → exit 0 (1.5 s)"),
+    (
+        "shell", SHELL, {"success": {**RAN, "shellId": 3, "pid": 71}, "isBackground": True},
+        "shell: make → runs in the background (shell 3) (1.5 s)",
+    ),
     ("shell", SHELL, {"failure": {**RAN, "exitCode": 2, "aborted": False}}, "shell: make → exit 2 (1.5 s)"),
     ("shell", SHELL, {"failure": {"exitCode": 130, "aborted": True}}, "shell: make → exit 130 (aborted)"),
     ("shell", SHELL, {"timeout": {"timeoutMs": 30000}}, "shell: make → timed out"),

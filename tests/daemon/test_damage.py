@@ -9,6 +9,7 @@ import pytest
 from substrat.core.records import Process, Turn
 from substrat.daemon import archive, damage, process
 from substrat.daemon.places import Places
+from substrat.daemon.workspace import User
 
 GONE = Process(4_194_304, 1, "another boot")
 NOW = 1_700_000_000.0
@@ -286,11 +287,9 @@ def test_agents_are_found_by_their_files(places, new_agent, tmp_path):
     os.makedirs(place.etc)
     os.makedirs(place.git)
 
-    class User:
-        uid, gid, name, home = 1000, 1000, "me", "/home/me"
-
-    place._write_etc(User, agent)
-    place._write_git(User, (f"{agent.workspace}/.git",), "", None)
+    user = User("me", 1000, 1000, "/home/me")
+    place._write_etc(user, agent)
+    place._write_git(user, (f"{agent.workspace}/.git",), "", None)
     for number, session in ((1, "s-1"), (9, "s-9"), (10, "s-10"), (11, None)):
         turn = place.turn(number)
         turn.make("x")

@@ -152,7 +152,7 @@ class Asked:
         self.house = kind(path, clock)
         registry = self.house.registry
         places = Places(str(directory / "state"), str(directory / "run"))
-        runner = SimpleNamespace(use=lambda _agent: None)
+        runner = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
         self.questions, self.reminders = Questions(registry), Reminders(registry)
         self.sweeper = Sweeper(registry, places)
         networks = SimpleNamespace(changed=lambda *_: None)

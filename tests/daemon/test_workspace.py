@@ -426,7 +426,7 @@ def test_what_says_the_same_is_not_made_again_and_what_does_not_is(place, new_ag
     link.symlink_to("/etc/group")
     prepare(place, agent, user)
     assert same.stat().st_ino == inode
-    assert f"me:x:{user.uid}:" in changed.read_text()
+    assert f"{user.inside.name}:x:{user.inside.uid}:" in changed.read_text()
     assert not link.is_symlink()
     assert link.read_text() == group
 
