@@ -54,7 +54,9 @@ def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool =
     held = bwrap.held(spec)
     numbers = {mount: bwrap.FIRST_SOURCE_FD + number for number, mount in enumerate(held)}
     made = bwrap.options(spec, descriptors=numbers if by_descriptor else None, tied=tied)
-    options = os.fsencode("\0".join((*made, "")))
+    # Not in `command`, which people see: the values are nobody's business.
+    given = (word for name, value in spec.variables for word in ("--setenv", name, value))
+    options = os.fsencode("\0".join((*given, *made, "")))
     launcher = _launcher(spec, str(bwrap.NETWORK_FD))
     return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options, held)
 
@@ -62,7 +64,7 @@ def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool =
 def command(program: str, spec: Spec) -> tuple[str, ...]:
     """Return the command that starts a sandbox, for people: whole but for the system call filter, which has no spelling.
 
-    Its `filtered` network has nobody who serves it.
+    Its environment and variables are left out. Its `filtered` network has nobody who serves it.
 
     Args:
         program: bubblewrap's path.

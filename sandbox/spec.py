@@ -117,7 +117,9 @@ class Spec:
 
     Args:
         command: the program and its arguments, as seen from inside.
-        environment: everything the program gets to see of one.
+        environment: what bubblewrap and the program get to see of one.
+        variables: what only the program gets. People choose these, and a loader or an interpreter on the host would obey
+            some of them (`LD_LIBRARY_PATH`), with files that an agent has written.
         mounts: in any order; parents are mounted before what lies in them.
         workdir: where the program starts.
         hostname: what it finds as the host's name.
@@ -138,6 +140,7 @@ class Spec:
     ports: tuple[int, ...] = ()
     relay: tuple[str, ...] = ()
     ids: tuple[int, int] | None = None
+    variables: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_launched(self) -> bool:

@@ -95,7 +95,7 @@ _ANOTHER_ERROR = re.compile(r"\s*(?:Uncaught |Unhandled )?(?:[A-Z]\w*)?(?:Error|
 # The first that matches counts, so what is more exact stands first.
 _TABLE = (
     _known(
-        "bad-api-key", r"API key is invalid|\[unauthenticated\][^\n]*API key",
+        "bad-api-key", r"API key is invalid|\[unauthenticated\][^\n]{0,200}API key",
         "the API key is refused: correct CURSOR_API_KEY in the daemon's environment",
     ),
     _known(
@@ -109,7 +109,7 @@ _TABLE = (
         "there is no model {what!r} for this account: `cursor-agent models` lists those there are",
     ),
     _known(
-        "model-not-found", r"\bmodel [\w./: -]*\b(?:not found|not available|unavailable|not supported)\b",
+        "model-not-found", r"\bmodel [\w./: -]{0,100}\b(?:not found|not available|unavailable|not supported)\b",
         "Cursor has no such model for this account: `cursor-agent models` lists those there are ({said})",
     ),
     _known(
@@ -119,7 +119,7 @@ _TABLE = (
     _known(
         "usage-limit",
         r"out of usage|spend(?:ing)? limit|usage limit|(?<!disk )quota (?:was |is )?(?:exceeded|reached|exhausted)|"
-        r"exceeded your [\w ]*quota|\b402 Payment Required|ActionRequiredError",
+        r"exceeded your [\w ]{0,60}quota|\b402 Payment Required|ActionRequiredError",
         "the account has used up what it may: wait for the next period, or raise its limit ({said})",
     ),
     _known(
@@ -127,7 +127,9 @@ _TABLE = (
         "cursor-agent doesn't trust the workspace although it was told to: this version may not know --trust",
     ),
     _known(
-        "force-forbidden", r"(?:admin|team)[^\n]*(?:--force|run everything|yolo)|(?:--force|yolo)[^\n]*(?:admin|team)",
+        "force-forbidden",
+        r"(?:admin|team)[^\n]{0,200}(?:--force|run everything|yolo)|"
+        r"(?:--force|yolo)[^\n]{0,200}(?:admin|team)",
         "the team's administrator forbids --force, without which an unattended agent can't work: ask them",
     ),
     _known(

@@ -109,8 +109,11 @@ class Pattern:
         """Say whether every host of another pattern is one of its own, whatever the ports."""
         if other.private and not self.private:
             return False
+        if self.network is not None:
+            # A single address isn't: one that is named is reached whatever it is, one in a network only if it is harmless.
+            return other.network is not None and _is_within(other.network, self.network)
         if other.network is not None:
-            return self.network is not None and _is_within(other.network, self.network)
+            return False
         if other.wildcard:
             return self.wildcard and (other.host == self.host or self.names(other.host))
         return self.names(other.host)

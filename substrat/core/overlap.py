@@ -19,8 +19,10 @@ from sandbox.spec import Network
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from substrat.core.environment import Variables
     from substrat.core.records import Agent, Policy
 
+_NOTHING: frozenset[tuple[str, str]] = frozenset()
 _MOST_NAMED = 5
 """How many agents a sentence names; it is to be read on one line."""
 
@@ -33,17 +35,19 @@ class Claim(NamedTuple):
         workspace: its workspace's physical path.
         policy: its network and binds.
         git: git directories elsewhere that its workspace's repository is in; it may write there too.
+        lent: what it was given besides: variables, and an ssh-agent.
     """
 
     name: str
     workspace: str
     policy: Policy
     git: tuple[str, ...] = ()
+    lent: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of(cls, agent: Agent, git: tuple[str, ...] = ()) -> Claim:
         """Return an agent's claim."""
-        return cls(agent.name, agent.workspace, agent.policy, git)
+        return cls(agent.name, agent.workspace, agent.policy, git, lent(agent.environment, agent.ssh_agent))
 
     @property
     def writable(self) -> tuple[str, ...]:
@@ -54,6 +58,13 @@ class Claim(NamedTuple):
     def readable(self) -> tuple[str, ...]:
         """All the directories that it sees of the host, besides what every sandbox sees."""
         return (self.workspace, *(bind.path for bind in self.policy.binds))
+
+
+def lent(variables: Variables, ssh_agent: str | None) -> frozenset[tuple[str, str]]:
+    """Return what an agent was given, so that two agents' can be compared; empty for nearly all."""
+    if not variables and ssh_agent is None:
+        return _NOTHING
+    return frozenset((*variables, *((("", ssh_agent),) if ssh_agent is not None else ())))
 
 
 class Overlap(NamedTuple):
@@ -119,7 +130,7 @@ def ruling(claim: Claim, others: Iterable[Claim]) -> tuple[Claim, ...]:
         for other in others
         if other.workspace != claim.workspace
         and any(_within(path, claim.workspace) or _within(claim.workspace, path) for path in other.writable)
-        and not other.policy.allows(claim.policy)
+        and not (other.policy.allows(claim.policy) and other.lent >= claim.lent)
     )
 
 
@@ -150,7 +161,7 @@ def _refused(writer: Claim, ruled: Claim) -> str:
     return (
         f"{writer.name} can write in {_meeting(writer, ruled)}, so {writer.name}, which has less than {ruled.name}, could "
         f"give {ruled.name} (in {ruled.workspace}) its rules: use one directory for both, directories apart, the same "
-        f"network, allow-list and binds, or `substratctl end` one of them"
+        f"network, allow-list, binds and variables, or `substratctl end` one of them"
     )
 
 

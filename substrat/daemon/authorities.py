@@ -47,18 +47,23 @@ def write(named: str, path: str) -> tuple[str, ...]:
         The system's files in whose place it is to be shown.
 
     Raises:
-        SandboxFailed: the company's file can't be read, or has no certificate in it.
+        SandboxFailed: the company's file can't be read or has no certificate in it, or there are no system's.
     """
     own = read(named)
-    bundles = tuple(bundle for bundle in BUNDLES if os.path.isfile(bundle) and not os.path.islink(bundle))
-    system = b"".join(_contents(bundle) for bundle in bundles[:1])
-    wanted = system.rstrip(b"\n") + b"\n" + own if system else own
-    if nofollow.read_own(path, 2 * _LARGEST) != wanted:
-        part = f"{path}.part"
-        with open(part, "wb") as file:
-            file.write(wanted)
-        os.replace(part, path)
-    return bundles
+    bundles = [bundle for bundle in BUNDLES if os.path.isfile(bundle)]
+    if not bundles:
+        raise SandboxFailed("sandbox.ca: this system's own authorities aren't found: install its package ca-certificates")
+    try:
+        wanted = _contents(bundles[0]).rstrip(b"\n") + b"\n" + own
+        if nofollow.read_own(path, 2 * _LARGEST) != wanted:
+            part = f"{path}.part"
+            with open(part, "wb") as file:
+                file.write(wanted)
+            os.replace(part, path)
+    except OSError as problem:
+        raise SandboxFailed(f"sandbox.ca: {path} can't be made from {bundles[0]}: {problem.strerror}") from None
+    # What is mounted over a link lands on what the link leads to, which is another of them or isn't shown.
+    return tuple(bundle for bundle in bundles if not os.path.islink(bundle))
 
 
 def read(named: str) -> bytes:

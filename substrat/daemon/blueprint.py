@@ -69,6 +69,7 @@ class Surroundings(NamedTuple):
         variables: what every agent's environment has besides, from the configuration.
         authorities: the file of all certificate authorities, if there are any besides the system's.
         bundles: the system's files in whose place it is shown.
+        has_ssh_agent: whether the agent's ssh-agent is still there.
     """
 
     user: User
@@ -88,6 +89,7 @@ class Surroundings(NamedTuple):
     variables: Variables = ()
     authorities: str = ""
     bundles: tuple[str, ...] = ()
+    has_ssh_agent: bool = False
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -138,6 +140,7 @@ def spec(
     return Spec(
         command, environment(agent, around, is_proxied=is_proxied), mounts, agent.workspace, agent.name, policy.network,
         around.limits, ports, program if is_proxied else (), _ids(around.user),
+        variables(agent, around, is_proxied=is_proxied),
     )  # fmt: skip
 
 
@@ -146,28 +149,35 @@ def _ids(user: User) -> tuple[int, int] | None:
 
 
 def environment(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return everything an agent's environment holds."""
+    """Return what an agent's environment always holds."""
     user = around.user
-    built = dict(authorities.VARIABLES) if around.authorities else {}
-    built |= {
+    built = {
         "HOME": user.home,
         "USER": user.inside.name,
         "LOGNAME": user.inside.name,
         "SHELL": "/bin/sh",
-        "PATH": ":".join((*around.path, _PATH)),
+        "PATH": _PATH,
         "TERM": "dumb",
         "LANG": "C.UTF-8",
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
         "SUBSTRAT_AGENT": agent.name,
     }
     built.update({name: around.environ[name] for name in _PASSED_ON if around.environ.get(name)})
-    built.update(around.variables)
-    built.update(agent.environment)
-    if agent.ssh_agent is not None:
-        built["SSH_AUTH_SOCK"] = SSH_AGENT_IN_SANDBOX
     if is_proxied:
         built.update(_PROXY)
     return tuple(sorted(built.items()))
+
+
+def variables(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -> Variables:
+    """Return what people have added to an agent's environment; it goes before what is always there, but for the proxy."""
+    added = dict(authorities.VARIABLES) if around.authorities else {}
+    if around.path:
+        added["PATH"] = ":".join((*around.path, _PATH))
+    added.update(around.variables)
+    added.update(agent.environment)
+    if agent.ssh_agent is not None:
+        added["SSH_AUTH_SOCK"] = SSH_AGENT_IN_SANDBOX
+    return tuple(sorted((name, value) for name, value in added.items() if not is_proxied or name not in _PROXY))
 
 
 def _machine(around: Surroundings) -> tuple[Mount, ...]:
@@ -272,7 +282,8 @@ def _ssh(agent: Agent, around: Surroundings) -> Iterator[Mount]:
     """Show an ssh-agent's socket, and which hosts' keys the person knows already."""
     if agent.ssh_agent is not None:
         known = f"{around.user.home}/.ssh/known_hosts"
-        yield Bind(agent.ssh_agent, SSH_AGENT_IN_SANDBOX, optional=True)
+        if around.has_ssh_agent:
+            yield Bind(agent.ssh_agent, SSH_AGENT_IN_SANDBOX, held=True)
         yield Bind(known, known, optional=True)
 
 

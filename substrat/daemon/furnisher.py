@@ -131,6 +131,7 @@ class Furnisher:
         self._bubblewrap: host.Bubblewrap | None = None
         self._form: tuple[tuple[str, ...], Form] | None = None
         self._bundles: tuple[str, ...] = ()
+        self._writing = trio.Lock()
         self._left_out: dict[program.Program, frozenset[str]] = {}
 
     @property
@@ -177,7 +178,8 @@ class Furnisher:
     async def _write_authorities(self) -> None:
         if self._config.sandbox.ca:
             write = partial(authorities.write, self._config.sandbox.ca, self._places.authorities)
-            self._bundles = await trio.to_thread.run_sync(write)
+            async with self._writing:
+                self._bundles = await trio.to_thread.run_sync(write)
 
     async def obstacle(self) -> str | None:
         """Say why no agent can run under this daemon, None when agents can."""
@@ -207,18 +209,27 @@ class Furnisher:
         )
         return binds.check(writable, read_only, directory, self._user, own)
 
-    def check_ssh_agent(self, path: str) -> str:
-        """Check that an ssh-agent's socket is one and return its physical path; raises `InvalidParams`."""
+    def check_ssh_agent(self, path: str, directory: str, shown: tuple[Shown, ...]) -> str:
+        """Check that an ssh-agent's socket is one and return its physical path.
+
+        Args:
+            path: where it is.
+            directory: the workspace of the agent that is to have it.
+            shown: what that agent is shown besides.
+
+        Raises:
+            InvalidParams: it is none, or lies where an agent could put something else in its place.
+        """
         place = os.path.realpath(path)
         own = (self._places.state, self._places.runtime)
-        try:
-            is_socket = stat.S_ISSOCK(os.stat(place).st_mode)
-        except (OSError, ValueError):
-            is_socket = False
-        if not os.path.isabs(path) or not is_socket or any(paths.is_within(place, os.path.realpath(root)) for root in own):
+        if not os.path.isabs(path) or not _is_socket(place) or any(_is_below(place, root) for root in own):
             raise InvalidParams(
                 f"{path!r} isn't an ssh-agent's socket: start one (`ssh-agent`), its SSH_AUTH_SOCK names it"
             )
+        others = (root for claim in self._registry.claims() for root in claim.writable)
+        for root in (directory, *(one.path for one in shown if one.writable), *others):
+            if _is_below(place, root):
+                raise InvalidParams(f"{path!r} lies in {root}, where agents may write: start the ssh-agent elsewhere")
         return place
 
     async def find_git(self, directory: str) -> None:
@@ -264,7 +275,8 @@ class Furnisher:
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         given = {*self._config.agent.env, *dict(agent.environment)}
-        hidden = {name: "…" if name in given or name.startswith("CURSOR_") else value for name, value in spec.environment}
+        whole = {**dict(spec.environment), **dict(spec.variables)}
+        hidden = {name: "…" if name in given or name.startswith("CURSOR_") else value for name, value in whole.items()}
         return Explanation(command, hidden, program.find(self._config.agent.binary).path, missing)
 
     async def _generate(self, agent: Agent, place: AgentPlace, found: Guard, chat: str | None) -> None:
@@ -439,6 +451,7 @@ class Furnisher:
             variables=environment.checked(self._config.agent.env),
             authorities=self._places.authorities if self._config.sandbox.ca else "",
             bundles=self._bundles,
+            has_ssh_agent=agent.ssh_agent is not None and _is_socket(agent.ssh_agent),
             hidden=(self._places.state, self._places.runtime),
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,
@@ -541,6 +554,19 @@ class Furnisher:
                 )
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
+
+
+def _is_below(place: str, root: str) -> bool:
+    """Say whether a physical path is a directory or lies in it, wherever links lead to that."""
+    return paths.is_within(place, os.path.realpath(root))
+
+
+def _is_socket(path: str) -> bool:
+    """Say whether a physical path is a socket, and is reached through no link."""
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode) and os.path.realpath(path) == path
+    except (OSError, ValueError):
+        return False
 
 
 def writable(agent: Agent) -> tuple[str, ...]:

@@ -278,12 +278,13 @@ class OperatorDoor:
             if head.damage is not None:
                 raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
             model = model or head.model
+        shown = self._furnisher.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace)
+        ssh_agent = _optional(params, "ssh_agent")
+        if ssh_agent is not None:
+            ssh_agent = self._furnisher.check_ssh_agent(ssh_agent, workspace, shown)
         wish = Wish(
             workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
-            session, _restore(params), _strings(params, "allow"),
-            self._furnisher.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace),
-            _variables(params),
-            self._furnisher.check_ssh_agent(given) if (given := _optional(params, "ssh_agent")) is not None else None,
+            session, _restore(params), _strings(params, "allow"), shown, _variables(params), ssh_agent,
         )  # fmt: skip
         await self._furnisher.find_git(workspace)
         agent = self._supervisor.spawn(wish)

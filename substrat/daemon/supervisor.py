@@ -127,7 +127,9 @@ class Supervisor:
                 f"a child can't have the network {policy.network.value!r}{more} when its parent {parent.name} has "
                 f"{parent.policy.network.value!r}"
             )
-        claim = Claim(name, wish.workspace, policy, self.registry.git_of(wish.workspace))
+        variables = wish.environment if parent is None else environment.joined(parent.environment, wish.environment)
+        lent = overlap.lent(variables, wish.ssh_agent)
+        claim = Claim(name, wish.workspace, policy, self.registry.git_of(wish.workspace), lent)
         shared = self._check_shared(claim)
         model = wish.model or (parent.model if parent else self._config.agent.model)
         if len(model) > _MAX_MODEL or not model.isprintable():
@@ -138,8 +140,7 @@ class Supervisor:
             created_at=now, since=now, parent=parent.id if parent else None,
             session=Session(wish.session, stored=True) if wish.session is not None else None,
             restore=wish.restore or (parent.restore if parent else self._config.agent.restore),
-            environment=wish.environment if parent is None else environment.joined(parent.environment, wish.environment),
-            ssh_agent=wish.ssh_agent,
+            environment=variables, ssh_agent=wish.ssh_agent,
         )  # fmt: skip
         with self.registry.change("agent spawned"):
             self.registry.put(agent)

@@ -1,5 +1,7 @@
 """cursor-agent's failures by name: what each says, what a person is told, and what is tried again."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,3 +191,9 @@ def test_last_words_are_short_and_plain(text):
     assert len(words) <= 401
     assert "\n" not in words
     assert "\x1b[0m" not in words
+
+
+@pytest.mark.parametrize("known", failures._TABLE, ids=lambda known: known.failure.name)
+def test_no_pattern_looks_for_two_words_any_distance_apart(known):
+    """An agent decides what stands on standard error, 64 KiB of it, and such a search takes the square of that."""
+    assert not re.search(r"\[(?:\^\\n|\\w[^]]*)\]\*(?!\?)", known.text.pattern)

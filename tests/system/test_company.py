@@ -1,6 +1,9 @@
 """Agents in a company: its proxy, its authority, its own hosts and networks, variables and tools, ssh."""
 
+import os
+import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -119,6 +122,59 @@ def test_variables_and_tools_reach_agents_and_values_nobody_else(house):
     house.stop()
     house.start(config="")
     assert house.ctl("exec", "anna", "--", "sh", "-c", "echo $GIVEN | rev").out.strip() == f"{SECRET}-2"[::-1]
+
+
+def test_variables_reach_the_program_and_not_what_starts_its_sandbox(house, until):
+    """A loader on the host would take libraries from where the agent can write."""
+    house.start()
+    work = house.workspace()
+    script = "/shell touch ready; echo $LD_LIBRARY_PATH; while [ ! -e go ]; do sleep 0.05; done"
+    house.ok("spawn", "anna", "-w", work, "--network", "filtered", "--env", f"LD_LIBRARY_PATH={work}/lib", script)
+    until((work / "ready").exists, "the command")
+    outer = Path(f"/proc/{house.daemon.pid}/task/{house.daemon.pid}/children").read_text().split()
+    assert outer
+    for pid in outer:
+        assert (
+            b"LD_LIBRARY_PATH" not in Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+    (work / "go").touch()
+    house.wait("anna", "idle")
+    assert f"{work}/lib" in house.shell("anna")
+
+
+def test_an_ssh_agent_where_agents_may_write_is_refused_and_one_replaced_by_a_link_is_not_shown(house):
+    house.start()
+    work, place = house.workspace(), house.directory / "a.sock"
+    listeners = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for listener, path in zip(listeners, (work / "a.sock", place), strict=True):
+        listener.bind(os.path.relpath(path))
+    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket))
+    refused = house.ctl(
+        "spawn", "x", "-w", work, "--ssh-agent", environment={**environment, "SSH_AUTH_SOCK": str(work / "a.sock")}
+    )
+    assert (refused.code, "where agents may write" in refused.error) == (2, True)
+    given = ("--ssh-agent", "/shell ls -l /run/substrat")
+    house.ok("spawn", "anna", "-w", work, *given, environment={**environment, "SSH_AUTH_SOCK": str(place)})
+    house.wait("anna", "idle")
+    assert "ssh-agent.sock" in house.shell("anna")
+    place.unlink()
+    place.symlink_to(house.socket)
+    house.ok("send", "anna", "/shell echo; echo second; ls /run/substrat", "--wait")
+    assert "ssh-agent.sock" not in house.shell("anna").partition("second")[2]
+    for listener in listeners:
+        listener.close()
+
+
+def test_nobody_without_them_works_where_he_could_write_the_rules_of_one_with_variables(house):
+    house.start()
+    work = house.workspace()
+    (work / "inner").mkdir()
+    house.ok("spawn", "anna", "-w", work / "inner", "--env", f"A={SECRET}")
+    refused = house.ctl("spawn", "bert", "-w", work)
+    assert refused.code == 1
+    assert "which has less than anna" in refused.error
+    assert SECRET not in refused.error
+    house.ok("spawn", "bert", "-w", work, "--env", f"A={SECRET}")
 
 
 @pytest.mark.parametrize(
