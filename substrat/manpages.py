@@ -93,7 +93,10 @@ def _command(command: options.Command) -> Iterator[str]:
     yield from _options(own)
     if command.notes:
         yield ".PP"
+        # Line by line: some are commands to copy.
+        yield ".nf"
         yield from map(_text, command.notes.split("\n"))
+        yield ".fi"
 
 
 def _options(given: list[options.Option] | tuple[options.Option, ...]) -> Iterator[str]:

@@ -211,3 +211,8 @@ def clock(stamp: object) -> str:
     """Return the time of day of an RFC 3339 time, in the local zone."""
     then = seconds_of(stamp)
     return "--:--:--" if then is None else time.strftime("%H:%M:%S", time.localtime(then))
+
+
+def lines_more(number: int) -> str:
+    """Say how many lines more there are."""
+    return f"{number} more line{'' if number == 1 else 's'}"

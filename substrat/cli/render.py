@@ -74,6 +74,8 @@ class Renderer:
         self._calls: dict[str, str] = {}
         self._shown_running: set[str] = set()
         self._whole_lines = whole_lines
+        # In a chorus an agent's name stands before each line, and sets it apart already.
+        self._indent = "" if whole_lines else "  "
         self._output_of = output_of
 
     def feed(self, event: Event) -> str:
@@ -191,13 +193,14 @@ class Renderer:
         lines = [line for line in lines if line.strip()]
         kept = lines[-_FAILED_LINES:]
         if len(kept) < len(lines):
-            kept = [f"… {len(lines) - len(kept)} more lines, 'substratctl transcript --whole' shows them", *kept]
-        return "".join(paint(f"    {line}", DIM, on=self._colour) + "\n" for line in kept)
+            more = output.lines_more(len(lines) - len(kept))
+            kept = [f"… {more}, 'substratctl transcript NAME --whole' shows them", *kept]
+        return "".join(paint(f"{self._indent}  {line}", DIM, on=self._colour) + "\n" for line in kept)
 
     def _call_line(self, summary: str, outcome: str, *, note: str = "") -> str:
         if note:
-            return f"  {summary}  " + paint(f"… {note}", DIM, on=self._colour)
-        return f"  {summary}{self._outcome(outcome) if outcome else ''}"
+            return f"{self._indent}{summary}  " + paint(f"… {note}", DIM, on=self._colour)
+        return f"{self._indent}{summary}{self._outcome(outcome) if outcome else ''}"
 
     def _outcome(self, text: str) -> str:
         found = _OUTCOME.match(text)
@@ -299,7 +302,7 @@ class Chorus:
             width = min(_NAME_WIDTH, max(map(len, [*self._names.values(), name])))
             name = output.padded(output.shortened(name, width), width)
         head = f"{clock} {paint(name, tint, on=self._colour)}"
-        return "".join(f"{head}  {line.removeprefix('  ')}\n" for line in text.split("\n")[:-1])
+        return "".join(f"{head}  {line}\n" for line in text.split("\n")[:-1])
 
 
 def _is_good(outcome: str) -> bool:

@@ -125,7 +125,7 @@ def _tool_text(summary: str, tool: Tool, *, colour: bool, whole: bool) -> str:
     kept = lines if whole or len(lines) <= _SHOWN_LINES else lines[: _SHOWN_LINES - 1]
     shown = "".join(paint(f"    {line}", DIM, on=colour) + "\n" for line in kept)
     if len(kept) < len(lines):
-        shown += paint(f"    … {len(lines) - len(kept)} more lines, --whole shows them", DIM, on=colour) + "\n"
+        shown += paint(f"    … {output.lines_more(len(lines) - len(kept))}, --whole shows them", DIM, on=colour) + "\n"
     return f"  {one_line(summary)} → {verdict}{took}\n{shown}\n"
 
 

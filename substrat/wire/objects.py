@@ -118,6 +118,8 @@ class ShownAgent(Agent):
 
     findings: NotRequired[list[Finding]]
     binds: NotRequired[list[ShownPath]]
+    environment: NotRequired[list[str]]
+    ssh_agent: NotRequired[str]
     shares: NotRequired[list[SharedPath]]
     use: NotRequired[Use]
 

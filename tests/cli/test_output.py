@@ -274,7 +274,7 @@ def test_a_wait_that_takes_too_long(ctl, fake, agent):
     done = ctl("wait", "anna", "bert", "anna", "--until", "idle, ended", "--timeout", "1")
     assert (done.code, done.error) == (
         124,
-        "not each of anna, bert was idle or ended within 1 s; nothing was changed",
+        "some of anna, bert weren't idle or ended within 1 s; nothing was changed",
     )
     assert daemon.calls("agent.wait") == [
         {"agents": [name], "until": ["idle", "ended"], "timeout": 1.0} for name in ("anna", "bert")

@@ -99,7 +99,7 @@ def test_logs_show_a_running_command_as_running_and_a_failed_ones_output(busy):
     house.spawn("carl", work, "/shell seq 30; echo why >&2; exit 4\n/shell echo fine")
     lines = house.ctl("logs", "carl").out.splitlines()
     place = next(number for number, line in enumerate(lines) if "✗ exit 4" in line)
-    assert lines[place + 1] == "    … 21 more lines, 'substratctl transcript --whole' shows them"
+    assert lines[place + 1] == "    … 21 more lines, 'substratctl transcript NAME --whole' shows them"
     assert lines[place + 2 : place + 12] == [f"    {number}" for number in range(22, 31)] + ["    why"]
     assert "    fine" not in lines
 

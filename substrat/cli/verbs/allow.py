@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
@@ -16,10 +18,12 @@ COMMAND = Command(
     options=(Option("--remove", value="HOST", about="take this off the list; may be repeated"),),
     notes=(
         "The first word is a NAME. The words after it are NAMEs as far as agents have them as their name or\n"
-        "id, then come HOSTs. A running turn is held to the new list at once. What a parent loses its\n"
-        f"children lose too.\n{many.JSON_NOTE}"
+        "id, then come HOSTs; 'localhost' and a word with '.', ':', '*' or '@' is a HOST. A running turn\n"
+        f"is held to the new list at once. What a parent loses its children lose too.\n{many.JSON_NOTE}"
     ),
 )
+
+_HOST = re.compile(r"[.:*@]|^localhost$", re.IGNORECASE)
 
 
 def run(arguments: Arguments) -> int:
@@ -40,12 +44,15 @@ def run(arguments: Arguments) -> int:
 
 
 def _split(connection: Connection, words: list[str]) -> tuple[list[str], list[str]]:
-    """Tell names from hosts: the first word is a name, and those after it as long as agents are called so."""
+    """Tell names from hosts: the first word is a name, and those after it as long as agents are called so.
+
+    Agents choose their children's names, so what looks like a host is one, whoever is called so.
+    """
     if len(words) == 1:
         return words, []
     agents = connection.call_list("agent.list", fields=["id", "name"])
     known = {agent[key] for agent in agents for key in ("id", "name")}
     count = 1
-    while count < len(words) and words[count] in known:
+    while count < len(words) and words[count] in known and not _HOST.search(words[count]):
         count += 1
     return list(dict.fromkeys(words[:count])), words[count:]

@@ -38,12 +38,17 @@ COMMAND = Command(
     ),
 )
 
+_MOST_FOLLOWED = 64
+"""A connection may have as many subscriptions (docs/protocol.md)."""
+
 
 def run(arguments: Arguments) -> int:
     """Print the events and return the exit status."""
     raw, since = arguments.flag("raw"), start(arguments) or 0
     if raw and arguments.json:
         raise COMMAND.wrong("--raw and --json came together; --raw lines are the agent's own JSON already")
+    if arguments.flag("follow") and len(set(arguments.words)) > _MOST_FOLLOWED:
+        raise COMMAND.wrong(f"-f follows at most {_MOST_FOLLOWED} agents; 'substratctl events -f' follows all there are")
     connection = Connection()
     try:
         agents, status = many.ask_objects(connection, "agent.show", arguments.words)

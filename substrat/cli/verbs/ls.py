@@ -68,7 +68,10 @@ def run(arguments: Arguments) -> int:
 
 
 def _states(arguments: Arguments) -> list[str]:
-    states = [state for given in arguments.values("state") for state in given.split(",") if state]
+    given = arguments.values("state")
+    states = [state.strip() for part in given for state in part.split(",") if state.strip()]
+    if given and not states:
+        raise COMMAND.wrong("--state names no state")
     if states:
         # Imported here because the table of methods is a third of what the bare `ls` imports.
         from substrat.wire import methods

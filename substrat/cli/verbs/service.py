@@ -101,7 +101,7 @@ def _install(path: str, arguments: Arguments) -> int:
     text = render(find_template(), _daemon_program(), os.environ.get("PATH", ""), _systemd_version())
     if arguments.flag("dry-run"):
         if arguments.json:
-            output.put_json({"unit": path, "installed": False, "text": text})
+            output.put_json({"unit": path, "installed": os.path.exists(path), "text": text})
         else:
             sys.stdout.write(f"# {path}\n{text}")
         _warn_about_variables()

@@ -104,8 +104,12 @@ def describe(
 
 
 def _places(agent: Agent) -> Iterator[tuple[str, str]]:
-    """Give the lines about further places that it sees, and about those that it shares with others."""
-    binds, shares = agent.get("binds"), agent.get("shares")
+    """Give the lines about what it was given, further places that it sees, and those that it shares with others."""
+    binds, shares, variables = agent.get("binds"), agent.get("shares"), agent.get("environment")
+    if isinstance(variables, list) and variables:
+        yield "variables", ", ".join(map(output.text_of, variables))
+    if agent.get("ssh_agent") is not None:
+        yield "ssh-agent", f"{output.text_of(agent['ssh_agent'])}: it can sign with each key of that"
     for bind in binds if isinstance(binds, list) else ():
         yield "bind", f"{output.text_of(bind['path'])} ({'read-write' if bind['writable'] else 'read-only'})"
     for share in shares if isinstance(shares, list) else ():
@@ -119,8 +123,14 @@ def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
     findings = agent.get("findings")
     for finding in findings if isinstance(findings, list) else ():
         yield f"  finding {output.text_of(finding.get('number'))}", output.text_of(finding.get("text"))
-        for line in str(finding.get("difference") or "").splitlines()[:_DIFFERENCE_LINES]:
+        lines = str(finding.get("difference") or "").splitlines()
+        for line in lines[:_DIFFERENCE_LINES]:
             yield "", "  " + output.one_line(line)
+        if len(lines) > _DIFFERENCE_LINES:
+            # What matters may stand behind many lines that don't.
+            name = output.text_of(agent["name"])
+            more = output.lines_more(len(lines) - _DIFFERENCE_LINES)
+            yield "", f"  … {more}: 'substratctl show {name} --json' has them all"
 
 
 def _is_frozen(agent: Agent) -> bool:

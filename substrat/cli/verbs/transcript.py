@@ -44,8 +44,9 @@ def run(arguments: Arguments) -> int:
         agents, status = many.ask_objects(connection, "agent.show", arguments.words)
         opened = False
         for agent in agents:
+            lost: list[NotFound] = []
             try:
-                found = _find(connection, agent, arguments.whole("turn"))
+                found = _find(connection, agent, arguments.whole("turn"), lost)
             except NotFound as problem:
                 failed = output.complain(problem)
                 status = status or failed
@@ -54,6 +55,9 @@ def run(arguments: Arguments) -> int:
                 sys.stdout.write("," if opened else "[")
             _put(arguments, *found, several=several)
             opened = True
+            for problem in lost:
+                failed = output.complain(problem)
+                status = status or failed
         if arguments.json and several and (opened or not status):
             sys.stdout.write("]" if opened else "[]")
         if arguments.json and opened:
@@ -61,15 +65,23 @@ def run(arguments: Arguments) -> int:
     return status
 
 
-def _find(connection: Connection, agent: Agent, number: int | None) -> tuple[Agent, dict[str, Turn], Iterator[Step]]:
+def _find(
+    connection: Connection, agent: Agent, number: int | None, lost: list[NotFound]
+) -> tuple[Agent, dict[str, Turn], Iterator[Step]]:
     """Return an agent, its turns by their ids, and the steps that are asked for.
+
+    Args:
+        connection: the conversation with the daemon.
+        agent: the agent.
+        number: the turn that is asked for, None for all.
+        lost: takes the error if the agent is removed while its steps are read; they end there.
 
     Raises:
         NotFound: it has no such turn.
     """
     turns = {str(turn["id"]): turn for turn in _turns(connection, agent)}
     only = _only(number, list(turns.values()), agent)
-    return agent, turns, _steps(Feed(connection, str(agent["id"]), 0), only)
+    return agent, turns, _steps(Feed(connection, str(agent["id"]), 0), only, lost)
 
 
 def _put(arguments: Arguments, agent: Agent, turns: dict[str, Turn], steps: Iterator[Step], *, several: bool) -> None:
@@ -111,14 +123,17 @@ def _only(number: int | None, turns: list[Turn], agent: Agent) -> str | None:
     return str(found["id"])
 
 
-def _steps(feed: Feed, only: str | None) -> Iterator[Step]:
+def _steps(feed: Feed, only: str | None, lost: list[NotFound]) -> Iterator[Step]:
     """Put an agent's events together."""
     from substrat.core.transcript import Transcript
 
     transcript = Transcript()
-    for event in feed.past():
-        if only is None or event.get("turn") == only:
-            yield from transcript.feed(event)
+    try:
+        for event in feed.past():
+            if only is None or event.get("turn") == only:
+                yield from transcript.feed(event)
+    except NotFound as problem:
+        lost.append(problem)
     yield from transcript.finish()
 
 

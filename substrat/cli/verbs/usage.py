@@ -33,6 +33,9 @@ def run(arguments: Arguments) -> int:
             agents, status = connection.call_list("agent.list", fields=["id", "name"]), errors.DONE
         used = connection.each([("agent.usage", {"agent": str(agent["id"])}) for agent in agents])
     known = [(agent, usage) for agent, usage in zip(agents, used, strict=True) if isinstance(usage, dict)]
+    # Without names, an agent that was removed meanwhile isn't one that was asked about.
+    failed = [one for one in used if arguments.words or not isinstance(one, errors.NotFound)]
+    status = status or many.settle(failed)[1]
     if arguments.json:
         documents = [{"agent": agent["id"], "name": agent["name"], **usage} for agent, usage in known]
         many.put_json(arguments, documents, status)

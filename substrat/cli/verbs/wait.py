@@ -42,14 +42,14 @@ def run(arguments: Arguments) -> int:
         try:
             outcomes = outage.wait_for_all(connection, calls)
         except errors.WaitTimedOut:
-            raise _too_long(", ".join(names), until, timeout) from None
+            raise _too_long(names, until, timeout) from None
         except KeyboardInterrupt:
             output.note("nothing was changed: the agents go on; 'substratctl ls' shows them")
             raise
     late = [name for name, outcome in zip(names, outcomes, strict=True) if isinstance(outcome, errors.WaitTimedOut)]
     if late:
         outcomes = [outcome for outcome in outcomes if not isinstance(outcome, errors.WaitTimedOut)]
-        outcomes.append(_too_long(", ".join(late), until, timeout))
+        outcomes.append(_too_long(late, until, timeout))
     results, status = many.settle(outcomes)
     agents = [as_list("agent.wait", result)[0] for result in results]
     if until is None:
@@ -62,9 +62,12 @@ def run(arguments: Arguments) -> int:
     return status
 
 
-def _too_long(names: str, until: list[str] | None, timeout: float | None) -> errors.WaitTimedOut:
-    wanted = " or ".join(until) if until else "neither queued nor running"
-    return errors.WaitTimedOut(f"not each of {names} was {wanted} within {timeout:g} s; nothing was changed")
+def _too_long(names: list[str], until: list[str] | None, timeout: float | None) -> errors.WaitTimedOut:
+    if until is None:
+        those = f"{names[0]} is" if len(names) == 1 else f"some of {', '.join(names)} are"
+        return errors.WaitTimedOut(f"{those} still queued or running after {timeout:g} s; nothing was changed")
+    those = f"{names[0]} wasn't" if len(names) == 1 else f"some of {', '.join(names)} weren't"
+    return errors.WaitTimedOut(f"{those} {' or '.join(until)} within {timeout:g} s; nothing was changed")
 
 
 def _verdict(agents: list[Agent]) -> int:
