@@ -55,8 +55,8 @@ def run(arguments: Arguments) -> int:
                 sys.stdout.write("," if opened else "[")
             _put(arguments, *found, several=several)
             opened = True
-            for problem in lost:
-                failed = output.complain(problem)
+            for gone in lost:
+                failed = output.complain(gone)
                 status = status or failed
         if arguments.json and several and (opened or not status):
             sys.stdout.write("]" if opened else "[]")
