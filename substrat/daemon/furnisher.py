@@ -268,8 +268,7 @@ class Furnisher:
         form = await self._form_for(agent, bubblewrap)
         place = self._places.agent(agent.id)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, place, agent)
-        if agent.turn is None and agent.phase != Phase.QUEUED:
-            await self._generate(agent, place, found, chat)
+        await self._generate(agent, place, found, chat)
         covered = await self.covers.paths()
         spec = self._spec(Furnished(agent, place, bubblewrap, found, (), (), {}, form, chat, covered))
         # The environment is not in the command, because a process's arguments can be read by everybody.
@@ -281,12 +280,15 @@ class Furnisher:
 
     async def _generate(self, agent: Agent, place: AgentPlace, found: Guard, chat: str | None) -> None:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
-        await trio.to_thread.run_sync(
-            place.prepare,
-            agent, self._registry.name_of(agent.parent), self._user, program.find_python()[0],
-            await self._git.identity(agent.name), found.own or found.shared,
-            os.path.basename(chat) if chat is not None else None,
-        )  # fmt: skip
+        identity = await self._git.identity(agent.name)
+        # Its first turn may have begun meanwhile, or the agent may have been removed.
+        current = self._registry.get(agent.id)
+        if current is not None and current.turn is None and current.phase != Phase.QUEUED:
+            await trio.to_thread.run_sync(
+                place.prepare,
+                agent, self._registry.name_of(agent.parent), self._user, program.find_python()[0],
+                identity, found.own or found.shared, os.path.basename(chat) if chat is not None else None,
+            )  # fmt: skip
 
     async def find_bubblewrap(self) -> host.Bubblewrap:
         """Return bubblewrap, found to make sandboxes here; raises what `check` raises. A good answer is remembered."""
