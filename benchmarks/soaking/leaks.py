@@ -26,7 +26,7 @@ from substrat.daemon.journal import Journal
 from substrat.daemon.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 HANGS_AT = 20
 """Sandboxes that are started before the daemon hangs."""
@@ -86,13 +86,12 @@ def watches() -> None:
 
 def placeholders() -> None:
     """The placeholder for a missing `.envrc` stays in the workspace."""
-    remove = standins.remove
+    remove_all = standins.remove_all
 
-    def but_one(path: str) -> None:
-        if not path.endswith("/.envrc"):
-            remove(path)
+    def but_one(paths: Sequence[str]) -> None:
+        remove_all([path for path in paths if not path.endswith("/.envrc")])
 
-    standins.remove = but_one
+    standins.remove_all = but_one
 
 
 def cgroups() -> None:

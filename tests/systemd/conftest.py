@@ -423,7 +423,10 @@ class Service:
         return self.ok("show", name)
 
     def wait(self, name):
-        return self.ok("wait", name, "--timeout", "20")
+        """Wait for an agent, also for one that has failed then (status 5); returns it."""
+        done = self.ctl("wait", name, "--timeout", "20", "--json", check=False)
+        assert done.returncode in {0, 5}, done
+        return json.loads(done.stdout)
 
     def sandboxes(self):
         """The processes of bubblewrap that run on the machine, as they are numbered here."""
