@@ -26,7 +26,7 @@ from substrat.daemon.journal import Journal
 from substrat.daemon.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 HANGS_AT = 20
 """Sandboxes that are started before the daemon hangs."""
@@ -101,18 +101,16 @@ def cgroups() -> None:
 
 def rows() -> None:
     """A row is added for each placeholder and never deleted."""
-    add, forget = Store.add_mount_point, Store.forget_mount_point
+    add, forget = Store.add_mount_points, Store.forget_mount_points
     numbers = itertools.count()
 
-    def add_two(self: Store, path: str) -> None:
-        add(self, path)
-        add(self, f"/nonexistent/{next(numbers)}")
+    def add_more(self: Store, paths: Iterable[str]) -> None:
+        add(self, [*paths, f"/nonexistent/{next(numbers)}"])
 
-    def keep(self: Store, path: str) -> None:
-        if not path.startswith("/nonexistent/"):
-            forget(self, path)
+    def keep(self: Store, paths: Iterable[str]) -> None:
+        forget(self, [path for path in paths if not path.startswith("/nonexistent/")])
 
-    Store.add_mount_point, Store.forget_mount_point = add_two, keep  # type: ignore[method-assign]
+    Store.add_mount_points, Store.forget_mount_points = add_more, keep  # type: ignore[method-assign]
 
 
 def events() -> None:
