@@ -190,7 +190,9 @@ class World:
             if self.left_unfinished(agent):
                 asker = next((item.asker for item in agent.turn.items if item.kind != "message"), None)
                 if token is None:
-                    tokens, quoted = tuple(agent.turn.tokens), agent.turn.knows
+                    # A continuation that the agent never heard is said again as it was.
+                    quoted = agent.turn.knows or any(item.quoted for item in agent.turn.items)
+                    tokens = tuple(agent.turn.tokens)
             self.commit()
             if tokens:
                 self.put(agent, Item(self.number(), "continuation", tokens, quoted, asker))

@@ -303,3 +303,16 @@ class TestLifecycleDeeply(Lifecycle.TestCase):
     """Many more."""
 
     settings = walks(600)
+
+
+def test_a_continuation_that_was_never_heard_is_said_again_as_it_was():
+    """Found by the walk once in some twenty runs: the second resumption quotes, though its turn knew nothing."""
+    walk = Lifecycle()
+    walk.spawn(index=0, kind="prompt")
+    for ask, kind in (
+        (walk.turn, "begin"), (walk.request, "suspend"), (walk.turn, "gone"), (walk.request, "resume"), (walk.turn, "exit"),
+        (walk.request, "resume"),
+    ):  # fmt: skip
+        ask(index=0, kind=kind)
+        walk.agrees()
+    walk.teardown()
