@@ -14,10 +14,11 @@ import time
 import trio
 
 from sandbox import launch, netrelay
-from substrat.core.names import AllowList
-from substrat.daemon import netns, sockets
-from substrat.daemon.gateway import Gateway, Names
-from substrat.daemon.proxy import Proxy
+from substrat.core.netfilter.names import AllowList
+from substrat.daemon.kernel import sockets
+from substrat.daemon.network import filtered
+from substrat.daemon.network.proxy import Proxy
+from substrat.daemon.network.transparent import Gateway, Names
 
 BWRAP = ("/usr/bin/bwrap", "--unshare-user", "--unshare-pid", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
 RELAY = (sys.executable, "-I", "-S", netrelay.__file__, str(netrelay.PORT))
@@ -59,7 +60,7 @@ async def through_the_gateway(port):
     command = (*launch.launcher(str(theirs.fileno()), allow.ports), sys.executable, "-c", READ, str(port))
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, pass_fds=(theirs.fileno(),))
     theirs.close()
-    listeners = await netns.receive(ours)
+    listeners = await filtered.receive(ours)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Gateway(allow, Names(), lambda _: None).serve, listeners)
         said = b"".join([piece async for piece in process.stdout])

@@ -1,8 +1,8 @@
 """Reads cursor-agent's chats and prints them as JSON lines; run by the daemon in a sandbox that sees nothing else.
 
 A chat may be written by cursor-agent meanwhile, and may have been made by an agent that means harm. It runs with whatever
-Python the system has, so it imports next to nothing, and it never writes: `substrat.core.chatstore` says what the rows
-mean, `substrat.daemon.chats` asks.
+Python the system has, so it imports next to nothing, and it never writes: `substrat.core.programs.cursor.chat_store` says what the rows
+mean, `substrat.daemon.sandboxes.chats` asks.
 
 Usage: `list FOLDER…` prints a line for each chat, `read FOLDER SESSION AFTER` a head and then the messages after a number.
 """
@@ -18,8 +18,8 @@ import sys
 from contextlib import contextmanager
 from urllib.parse import quote
 
-from substrat.core import chatstore
-from substrat.core.chatstore import ChatDamaged
+from substrat.core.programs.cursor import chat_store
+from substrat.core.programs.cursor.chat_store import ChatDamaged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def _messages(directory: str, after: int) -> Iterator[dict[str, object]]:
             if described.root is None:
                 return
             size = 0
-            ids = chatstore.message_ids(_blob(db, described.root))
+            ids = chat_store.message_ids(_blob(db, described.root))
             for number, blob_id in enumerate(ids[after:], after + 1):
-                message = chatstore.read_message(_blob(db, blob_id))
+                message = chat_store.read_message(_blob(db, blob_id))
                 if message is None or message.role == "system":
                     continue
                 text, calls = _shortened(message.text), [_shortened(call) for call in message.calls]
@@ -98,15 +98,15 @@ def _description(path: str) -> dict[str, object]:
     return {"title": title, "model": described.model, "created_ms": described.created_ms}
 
 
-def _title(db: sqlite3.Connection, described: chatstore.Description) -> str:
+def _title(db: sqlite3.Connection, described: chat_store.Description) -> str:
     """Return a chat's title; its first prompt where cursor-agent has given it none, as in all that it ran unattended."""
-    if described.title not in chatstore.NO_TITLES or described.root is None:
+    if described.title not in chat_store.NO_TITLES or described.root is None:
         return described.title
     try:
-        for blob_id in chatstore.message_ids(_blob(db, described.root))[:_MAX_PREAMBLE]:
-            message = chatstore.read_message(_blob(db, blob_id))
+        for blob_id in chat_store.message_ids(_blob(db, described.root))[:_MAX_PREAMBLE]:
+            message = chat_store.read_message(_blob(db, blob_id))
             if message is not None and message.role == "user" and message.text.strip():
-                return chatstore.title_of(message.text)
+                return chat_store.title_of(message.text)
     except ChatDamaged:
         return described.title  # damage further in is told when the chat is read
     return described.title
@@ -149,11 +149,11 @@ def _opened(path: str) -> Iterator[sqlite3.Connection]:
         raise ChatDamaged("reading it takes too much memory") from None
 
 
-def _describe(db: sqlite3.Connection) -> chatstore.Description:
+def _describe(db: sqlite3.Connection) -> chat_store.Description:
     row = db.execute("SELECT value FROM meta WHERE key = '0' AND length(value) < ?", (_MAX_BLOB,)).fetchone()
     if row is None or not isinstance(row[0], str):
         raise ChatDamaged("it has no description")
-    return chatstore.describe(row[0])
+    return chat_store.describe(row[0])
 
 
 def _blob(db: sqlite3.Connection, blob_id: str) -> bytes:

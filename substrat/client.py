@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from substrat import __version__, errors, paths
-from substrat.wire import framing
+from substrat.protocol import framing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from substrat.wire.objects import (
+    from substrat.protocol.objects import (
         Agent,
         AgentAfterTurn,
         Event,

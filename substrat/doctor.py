@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from sandbox import bwrap, host, seccomp, walls
 from sandbox.spec import Network
+from substrat import config as configuration
 from substrat import errors, paths
-from substrat.core import diagnosis
-from substrat.core.diagnosis import BROKEN, GOOD, WEAKER, Finding
-from substrat.daemon import config as configuration
-from substrat.daemon import program
+from substrat.core.diagnosis import machine
+from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Finding
+from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,8 +52,8 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
         lambda: _network(loaded, None if obstacle else found),
         _cgroups,
         lambda: _disk(environ, loaded),
-        lambda: diagnosis.systemd(manager),
-        lambda: diagnosis.service(manager),
+        lambda: machine.systemd(manager),
+        lambda: machine.service(manager),
     )
     return [told for check in checks if (told := check()) is not None]
 
@@ -73,8 +73,8 @@ def _configuration(environ: Mapping[str, str]) -> tuple[configuration.Config, Fi
 
 
 def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding:
-    there = diagnosis.Bwrap(found.path, found.version) if found is not None else None
-    return diagnosis.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP)
+    there = machine.Bwrap(found.path, found.version) if found is not None else None
+    return machine.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP)
 
 
 def _obstacle(found: host.Bubblewrap | None) -> host.Obstacle | None:
@@ -84,16 +84,16 @@ def _obstacle(found: host.Bubblewrap | None) -> host.Obstacle | None:
 def _namespaces(found: host.Bubblewrap | None, obstacle: host.Obstacle | None) -> Finding | None:
     if found is None or not found.new_enough:
         return None
-    return diagnosis.namespaces(obstacle.reason, obstacle.remedy) if obstacle else diagnosis.namespaces(None, "")
+    return machine.namespaces(obstacle.reason, obstacle.remedy) if obstacle else machine.namespaces(None, "")
 
 
 def _system_calls() -> Finding:
     known = tuple(seccomp.ARCHITECTURES)
-    return diagnosis.system_calls(os.uname().machine, known, has_seccomp=walls.seccomp_mode() is not None)
+    return machine.system_calls(os.uname().machine, known, has_seccomp=walls.seccomp_mode() is not None)
 
 
 def _limits(loaded: configuration.Config) -> Finding:
-    return diagnosis.limits(
+    return machine.limits(
         prlimit=os.access(bwrap.PRLIMIT, os.X_OK),
         setsid=os.access(bwrap.SETSID, os.X_OK),
         process_memory=loaded.sandbox.process_memory,
@@ -103,7 +103,7 @@ def _limits(loaded: configuration.Config) -> Finding:
 def _kernel() -> Finding:
     release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
     children = os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children")
-    return diagnosis.kernel(diagnosis.Kernel(release, _has_pidfd(), children))
+    return machine.kernel(machine.Kernel(release, _has_pidfd(), children))
 
 
 def _has_pidfd() -> bool:
@@ -118,16 +118,16 @@ def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> 
     try:
         path = program.find(loaded.agent.binary, environ.get("PATH")).path
     except errors.AgentProgramMissing as problem:
-        return diagnosis.agent_program_missing(problem.message, is_default=loaded.agent.binary == "cursor-agent")
+        return machine.agent_program_missing(problem.message, is_default=loaded.agent.binary == "cursor-agent")
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as problem:
-        return diagnosis.agent_program(path, None, str(problem))
-    return diagnosis.agent_program(path, said)
+        return machine.agent_program(path, None, str(problem))
+    return machine.agent_program(path, said)
 
 
 def _login(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
-    return diagnosis.login(
+    return machine.login(
         in_environment=bool(environ.get("CURSOR_API_KEY") or environ.get("CURSOR_AUTH_TOKEN")),
         in_file=os.path.exists(os.path.join(_home(environ), ".config", "cursor", "auth.json")),
         needed=os.path.basename(loaded.agent.binary) != "cursor-agent-standin",
@@ -137,35 +137,35 @@ def _login(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
 def _chats(environ: Mapping[str, str]) -> Finding:
     path = os.path.join(_home(environ), ".cursor", "chats")
     existing = _existing(path)
-    return diagnosis.chats(path, existing, _user(environ), writable=os.access(existing, os.W_OK))
+    return machine.chats(path, existing, _user(environ), writable=os.access(existing, os.W_OK))
 
 
 def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding | None:
     default = loaded.sandbox.network
     if default is Network.HOST:
-        return diagnosis.network(default.value, None, None, "")
+        return machine.network(default.value, None, None, "")
     if found is None or not found.new_enough:
         return None  # there is no sandbox to give one
     try:
         python = program.find_python()[0]
     except errors.AgentProgramMissing as problem:
-        return diagnosis.network(default.value, None, *problem.message.rsplit(": ", 1))
+        return machine.network(default.value, None, *problem.message.rsplit(": ", 1))
     made = host.filtered(found, python, loaded.sandbox.filtered)
     reason, remedy = (made.obstacle.reason, made.obstacle.remedy) if made.obstacle else (None, "")
-    return diagnosis.network(default.value, made.form, reason, remedy)
+    return machine.network(default.value, made.form, reason, remedy)
 
 
 def _cgroups() -> Finding:
     if not os.path.exists(f"{_CGROUPS}/cgroup.controllers"):
-        return diagnosis.cgroups(diagnosis.Cgroups(1 if os.path.isdir(f"{_CGROUPS}/memory") else 0))
+        return machine.cgroups(machine.Cgroups(1 if os.path.isdir(f"{_CGROUPS}/memory") else 0))
     # What systemd gives to this user's manager, it gives on to a service with Delegate=yes, as ours has.
     uid = os.geteuid()
     path = f"{_CGROUPS}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
     try:
         with open(path, encoding="ascii") as file:
-            return diagnosis.cgroups(diagnosis.Cgroups(2, frozenset(file.read().split()), _systemd_version()))
+            return machine.cgroups(machine.Cgroups(2, frozenset(file.read().split()), _systemd_version()))
     except OSError:
-        return diagnosis.cgroups(diagnosis.Cgroups(2))
+        return machine.cgroups(machine.Cgroups(2))
 
 
 def _systemd_version() -> int:
@@ -179,13 +179,13 @@ def _systemd_version() -> int:
 
 def _disk(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
     path = _existing(paths.state_dir(environ))
-    return diagnosis.disk(path, shutil.disk_usage(path).free, loaded.disk.free)
+    return machine.disk(path, shutil.disk_usage(path).free, loaded.disk.free)
 
 
-def _systemd(environ: Mapping[str, str]) -> diagnosis.Systemd:
+def _systemd(environ: Mapping[str, str]) -> machine.Systemd:
     user, home = _user(environ), _home(environ)
     unit = os.path.join(environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "systemd", "user", _UNIT)
-    return diagnosis.Systemd(
+    return machine.Systemd(
         running=os.path.isdir("/run/systemd/system"),
         manager=os.path.exists(os.path.join(environ.get("XDG_RUNTIME_DIR") or "/nonexistent", "systemd", "private")),
         lingers=os.path.exists(f"/var/lib/systemd/linger/{user}"),

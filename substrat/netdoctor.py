@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox import netlaunch, netrelay
 from substrat import errors
-from substrat.core import names, network_diagnosis
-from substrat.core.diagnosis import BROKEN, Finding
-from substrat.core.network_diagnosis import Address, Link, Namespace, Plan, Route, Rule, Socket
+from substrat.core.diagnosis import network as network_diagnosis
+from substrat.core.diagnosis.machine import BROKEN, Finding
+from substrat.core.diagnosis.network import Address, Link, Namespace, Plan, Route, Rule, Socket
+from substrat.core.netfilter import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ HEAVY = {
     "trio", "anyio", "asyncio", "mcp", "mcp_types", "pydantic", "msgspec", "structlog", "platformdirs", "rich", "click",
     "attrs", "attr", "ssl", "pyroute2", "logging", "dataclasses", "typing", "pathlib", "subprocess",
 }  # fmt: skip
-SHARED = {"substrat.errors", "substrat.paths", "substrat.visible", "substrat.wire"}
+SHARED = {"substrat.errors", "substrat.paths", "substrat.visible", "substrat.protocol"}
 
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {
@@ -29,7 +29,7 @@ ARROWS = {
     "substrat.errors": set(),
     "substrat.paths": {"substrat.errors"},
     "substrat.visible": set(),
-    "substrat.wire": SHARED,
+    "substrat.protocol": SHARED,
     "substrat.core": {"substrat.core", "substrat.errors", "sandbox.spec"},
     "substrat.daemon": {
         "substrat.daemon",
@@ -44,15 +44,15 @@ ARROWS = {
     "substrat.client": {"substrat", *SHARED},
     "substrat.cli": {"substrat.cli", "substrat", *SHARED},
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},
-    "substrat.cli.transcripts": {"substrat.cli", "substrat.core.transcript"},
-    "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.transcript", *SHARED},
-    "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.transcript", *SHARED},
-    "substrat.chatreader": {"substrat.core.chatstore"},
+    "substrat.cli.transcripts": {"substrat.cli", "substrat.core.programs.transcript"},
+    "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
+    "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
+    "substrat.chatreader": {"substrat.core.programs.cursor.chat_store"},
     "substrat.chatcopier": set(),
     "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
     "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},
     "substrat.netreader": set(),
-    "substrat.doctor": {"sandbox", "substrat.core", "substrat.daemon.config", "substrat.daemon.program", *SHARED},
+    "substrat.doctor": {"sandbox", "substrat.core", "substrat.config", "substrat.daemon.sandboxes.program", *SHARED},
     "substrat.cursor_api": {"substrat.cursor_api", "substrat.core", "substrat.cli.connection", "substrat", *SHARED},
     "substrat.manpages": {"substrat.cli", "substrat.daemon.main"},
     "substrat.demo": {"substrat.demo", "substrat.cli", *SHARED},
@@ -166,7 +166,7 @@ STARTS = [
     ("substratctl ls without a daemon", "import os; os.environ['SUBSTRAT_SOCKET'] = '/nonexistent/s'\n"
      + main_of("substrat.cli.main", "ls")),
     ("what both ends share",
-     "import substrat.errors, substrat.paths, substrat.visible, substrat.wire.framing, substrat.wire.methods"),
+     "import substrat.errors, substrat.paths, substrat.visible, substrat.protocol.framing, substrat.protocol.methods"),
     ("cursor-agent-standin --version", main_of("substrat.standin.main", "--version")),
     ("cursor-agent-standin --help", main_of("substrat.standin.main", "--help")),
 ]  # fmt: skip

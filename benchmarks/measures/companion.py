@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from harness import PATIENCE_S, Figure, FigureFailed, Wire, daemon, paired, rss_mib, wait_end
 
-from substrat.daemon.program import find_python
+from substrat.daemon.sandboxes.program import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

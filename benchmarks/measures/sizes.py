@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness import BIN, Figure, Wire, daemon, descendants, paired, rss_mib, switches, timed
 
 from sandbox.spec import Network
-from substrat.core.lifecycle import Phase
-from substrat.core.records import Agent, Policy
-from substrat.daemon.store import Store
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.records import Agent, Policy
+from substrat.daemon.state.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,10 +20,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from substrat.daemon import main as daemon
-from substrat.daemon import nofollow, process, standins, watch
-from substrat.daemon.cgroups import Group
-from substrat.daemon.journal import Journal
-from substrat.daemon.store import Store
+from substrat.daemon.kernel import inotify, nofollow, process
+from substrat.daemon.kernel.cgroups import Group
+from substrat.daemon.sandboxes import placeholders as standins
+from substrat.daemon.state.events import Journal
+from substrat.daemon.state.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,10 +66,10 @@ _IN_CREATE = 0x100  # linux/inotify.h
 
 def watches() -> None:
     """Instead of each inotify watch that is taken back there is another one, of a directory that stays."""
-    made = watch.Watcher.__init__
+    made = inotify.Watcher.__init__
     staying = (directory for directory, _, _ in os.walk("/usr"))
 
-    def without_removing(self: watch.Watcher) -> None:
+    def without_removing(self: inotify.Watcher) -> None:
         made(self)
 
         class Kept:
@@ -81,7 +82,7 @@ def watches() -> None:
 
         self._libc = Kept()  # type: ignore[assignment]
 
-    watch.Watcher.__init__ = without_removing  # type: ignore[method-assign]
+    inotify.Watcher.__init__ = without_removing  # type: ignore[method-assign]
 
 
 def placeholders() -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 QUOTED = "You were stopped in the middle"
-"""How a prompt begins that repeats the one of a stopped turn (`substrat.core.prompts.continuation`)."""
+"""How a prompt begins that repeats the one of a stopped turn (`substrat.core.agents.prompts.continuation`)."""
 UNTOLD = "accepted and never told"
 
 

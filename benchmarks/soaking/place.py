@@ -16,7 +16,7 @@ import trio
 from harness import BIN, STANDIN
 
 from soaking import workspaces
-from substrat.core import cgroups
+from substrat.core.agents import cgroup_limits
 
 ENTER = 'echo 0 >"$0"/cgroup.procs && exec "$@"'
 LEAKS = os.path.join(os.path.dirname(__file__), "leaks.py")
@@ -195,7 +195,7 @@ class Place:
 def _divided_cgroup() -> str | None:
     """Make a service's cgroup, as systemd does for the daemon, where this user may; None where not."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-        found = cgroups.mount_point(file.read())
+        found = cgroup_limits.mount_point(file.read())
     if found is None:
         return None
     service = f"{found[0]}/substrat-soak-{os.getpid()}"

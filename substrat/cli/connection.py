@@ -13,7 +13,7 @@ from collections import deque
 
 from substrat import __version__, errors, paths
 from substrat.cli import output
-from substrat.wire import framing, text
+from substrat.protocol import framing, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ class Connection:
         Raises:
             WaitTimedOut: the conversation's time is over.
         """
-        from substrat.wire import methods
+        from substrat.protocol import methods
 
         self.check_time()
         self._looked = True

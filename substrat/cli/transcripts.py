@@ -1,4 +1,4 @@
-"""Transcripts as people read them: steps (`substrat.core.transcript`) as text or as Markdown; pure, it prints nothing.
+"""Transcripts as people read them: steps (`substrat.core.programs.transcript`) as text or as Markdown; pure, it prints nothing.
 
 An agent is hostile: text goes through `output.neutralise` before it reaches a terminal, and in Markdown every text of a
 tool stands in a fence longer than any in it.
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from substrat.core.transcript import Step, Tool
+    from substrat.core.programs.transcript import Step, Tool
 
     Turn = Mapping[str, object]
 

@@ -7,7 +7,7 @@ import sys
 from substrat import errors
 from substrat.cli import outage, output
 from substrat.cli.connection import as_object
-from substrat.wire import methods
+from substrat.protocol import methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from substrat.core import dialects, stream, toolcalls
+from substrat.core.programs.cursor import dialects, stream, tool_calls
 from substrat.cursor_api import dialect
 from substrat.cursor_api.model import AgentEvent, EventType
 
 if TYPE_CHECKING:
-    from substrat.core.ndjson import Line
+    from substrat.core.programs.ndjson import Line
 
 RAW = "raw"
 """The `raw_type` of a line that is no JSON object; its words are the event's `text`, its `data` is empty."""
@@ -19,7 +19,7 @@ class Decoder:
     """Decodes the lines of one run."""
 
     def __init__(self) -> None:
-        self._calls = toolcalls.Pairing()
+        self._calls = tool_calls.Pairing()
 
     def line(self, line: Line) -> AgentEvent | None:
         """Decode a line; a blank one is no event."""
@@ -42,11 +42,11 @@ class Decoder:
             timestamp_ms=dialect.whole(shape.get("timestamp_ms")),
         )
 
-    def _call(self, shape: dialect.Object) -> toolcalls.Call | None:
+    def _call(self, shape: dialect.Object) -> tool_calls.Call | None:
         """Pair a call's end with its start: an end may come without the tool's name, arguments and times."""
         if shape.get("type") != "tool_call":
             return None
-        call = toolcalls.read(shape)
+        call = tool_calls.read(shape)
         if shape.get("subtype") == "started":
             self._calls.start(call)
             return call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from substrat.core import dialects, toolcalls
+from substrat.core.programs.cursor import dialects, tool_calls
 
 Object = dict[str, object]
 
@@ -36,7 +36,7 @@ class EventData(dict[str, Any]):
 
     __slots__ = ("_call",)
 
-    def __init__(self, body: dict[str, Any], call: toolcalls.Call | None = None) -> None:
+    def __init__(self, body: dict[str, Any], call: tool_calls.Call | None = None) -> None:
         super().__init__(body)
         self._call = call
 
@@ -54,7 +54,7 @@ class EventData(dict[str, Any]):
         return found
 
 
-def documented(body: dict[str, Any], name: str, call: toolcalls.Call | None = None) -> object:
+def documented(body: dict[str, Any], name: str, call: tool_calls.Call | None = None) -> object:
     """Find a documented field that the line doesn't have under its documented name.
 
     Args:
@@ -69,7 +69,7 @@ def documented(body: dict[str, Any], name: str, call: toolcalls.Call | None = No
         return None
     shape = dialects.normalise(dict(body))
     if shape.get("type") == "tool_call":
-        return _of_call(shape, name, call if call is not None else toolcalls.read(shape))
+        return _of_call(shape, name, call if call is not None else tool_calls.read(shape))
     if name in shape:
         return shape[name]
     if name == "workspace" and shape.get("type") == "system":
@@ -139,7 +139,7 @@ def _joined(content: object) -> str | None:
     return "".join(texts) if texts else None
 
 
-def _of_call(shape: Object, name: str, call: toolcalls.Call) -> object:
+def _of_call(shape: Object, name: str, call: tool_calls.Call) -> object:
     completed = shape.get("subtype") == "completed"
     if name == "tool_name":
         return _tool_name(call)
@@ -154,7 +154,7 @@ def _of_call(shape: Object, name: str, call: toolcalls.Call) -> object:
     return shape.get(name)
 
 
-def _tool_name(call: toolcalls.Call) -> str | None:
+def _tool_name(call: tool_calls.Call) -> str | None:
     """Say a tool's name as the document does: `Shell`, `Read`, `Write`, `StrReplace`, … and an MCP tool's own."""
     args = call.args or {}
     kind = call.kind
@@ -168,7 +168,7 @@ def _tool_name(call: toolcalls.Call) -> str | None:
     return _TOOL_NAMES.get(kind) or (kind if "_" in kind else kind[:1].upper() + kind[1:])
 
 
-def _outcome(call: toolcalls.Call) -> Object:
+def _outcome(call: tool_calls.Call) -> Object:
     """Say a call's result as the document does: `success`, `output`, for commands `exit_code`, and `error`."""
     found: Object = {"success": call.succeeded}
     output = _output(call.outcome)
@@ -177,7 +177,7 @@ def _outcome(call: toolcalls.Call) -> Object:
     if call.exit_code is not None:
         found["exit_code"] = call.exit_code
     if not call.succeeded:
-        found["error"] = toolcalls.verdict(call)
+        found["error"] = tool_calls.verdict(call)
     return found
 
 

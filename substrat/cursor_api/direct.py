@@ -6,7 +6,7 @@ import json
 import signal
 from typing import TYPE_CHECKING
 
-from substrat.core import failures
+from substrat.core.programs.cursor import failures
 from substrat.cursor_api import command, decode
 from substrat.cursor_api.model import AgentEvent, EventType, OutputFormat
 from substrat.cursor_api.run import Run

@@ -17,8 +17,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from substrat.core import failures
-from substrat.core.ndjson import Line, Splitter
+from substrat.core.programs.cursor import failures
+from substrat.core.programs.ndjson import Line, Splitter
 from substrat.cursor_api import tree
 
 if TYPE_CHECKING:

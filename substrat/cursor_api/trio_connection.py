@@ -11,7 +11,7 @@ import trio
 
 from substrat import __version__, errors, paths
 from substrat.cursor_api.sandboxed import Answer, Call, Next, Step, Submit
-from substrat.wire import framing
+from substrat.protocol import framing
 
 if TYPE_CHECKING:
     from substrat.cursor_api.sandboxed import Steps

@@ -13,45 +13,47 @@ import structlog
 import trio
 
 from substrat import __version__
-from substrat.daemon import config as configuration
-from substrat.daemon import damage, process, quarantine, reserve, sockets
-from substrat.daemon.agent_door import AgentDoor
-from substrat.daemon.alarm import Alarm
-from substrat.daemon.allowance import Allowances
-from substrat.daemon.cgroups import Cgroups, find_cgroups
-from substrat.daemon.chats import Chats
-from substrat.daemon.database import StateDamaged, damaged_state
-from substrat.daemon.disk_watch import DiskWatch
-from substrat.daemon.findings import Findings
-from substrat.daemon.furnisher import Furnisher
-from substrat.daemon.gate import Gate
-from substrat.daemon.journal import Journal, Told
-from substrat.daemon.netns import Networks
+from substrat import config as configuration
+from substrat.daemon.agents.accounting import TurnBook
+from substrat.daemon.agents.allow_list import Allowances
+from substrat.daemon.agents.disk_gate import Gate
+from substrat.daemon.agents.findings import Findings
+from substrat.daemon.agents.inbox import Questions
+from substrat.daemon.agents.mcp_tools import ToolCalls
+from substrat.daemon.agents.registry import Registry
+from substrat.daemon.agents.reminders import Reminders
+from substrat.daemon.agents.requests import Supervisor
+from substrat.daemon.agents.timer import Alarm
+from substrat.daemon.failpoints import Points
+from substrat.daemon.kernel import process, sockets
+from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
+from substrat.daemon.kernel.inotify import Watcher
+from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
-from substrat.daemon.operator_door import OperatorDoor
-from substrat.daemon.points import Points
-from substrat.daemon.protection import Protection
-from substrat.daemon.questions import Questions
-from substrat.daemon.registry import Registry
-from substrat.daemon.reminders import Reminders
-from substrat.daemon.runner import TurnRunner
-from substrat.daemon.sessions import Sessions
-from substrat.daemon.store import Store
-from substrat.daemon.supervisor import Supervisor
-from substrat.daemon.sweeper import Sweeper
-from substrat.daemon.tools import ToolCalls
-from substrat.daemon.turn import stored
-from substrat.daemon.turnbook import TurnBook
-from substrat.daemon.visits import Visits
-from substrat.daemon.watch import Watcher
-from substrat.daemon.workspace import User
+from substrat.daemon.sandboxes import damage
+from substrat.daemon.sandboxes.chats import Chats
+from substrat.daemon.sandboxes.prepare import Furnisher
+from substrat.daemon.sandboxes.protection import Protection
+from substrat.daemon.sandboxes.sessions import Sessions
+from substrat.daemon.sandboxes.workspace import User
+from substrat.daemon.servers.agent import AgentDoor
+from substrat.daemon.servers.operator import OperatorDoor
+from substrat.daemon.state import quarantine, reserve
+from substrat.daemon.state.database import StateDamaged, damaged_state
+from substrat.daemon.state.events import Journal, Told
+from substrat.daemon.state.store import Store
+from substrat.daemon.turns.disk_watch import DiskWatch
+from substrat.daemon.turns.exec import Visits
+from substrat.daemon.turns.retention import Sweeper
+from substrat.daemon.turns.runner import TurnRunner
+from substrat.daemon.turns.running import stored
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from substrat.daemon.config import Config
-    from substrat.daemon.places import Places
+    from substrat.config import Config
+    from substrat.daemon.state.layout import Places
 
 log = structlog.get_logger("substrat.daemon")
 

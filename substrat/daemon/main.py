@@ -8,9 +8,9 @@ import sys
 
 import trio
 
-from substrat import __version__, errors, paths
-from substrat.daemon import app, config, logs, points
-from substrat.daemon.places import Places
+from substrat import __version__, config, errors, paths
+from substrat.daemon import app, failpoints, logs
+from substrat.daemon.state.layout import Places
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     given = parser().parse_args(arguments)
     if given.points:
-        print(*points.POINTS, sep="\n")
+        print(*failpoints.POINTS, sep="\n")
         return errors.DONE
     environ = dict(os.environ)
     try:

@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from substrat import errors
 from substrat.cli import main as cli
-from substrat.wire import framing
+from substrat.protocol import framing
 
 settings.register_profile("substrat", deadline=None, print_blob=True)
 settings.load_profile("substrat")

@@ -14,7 +14,7 @@ import trio.testing
 
 import substrat
 from substrat import errors
-from substrat.wire import framing, methods
+from substrat.protocol import framing, methods
 
 pytestmark = pytest.mark.filterwarnings("error")
 

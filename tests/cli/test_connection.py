@@ -9,7 +9,7 @@ import pytest
 from substrat import __version__, errors
 from substrat.cli.connection import Connection, as_list, as_object
 from substrat.cli.follow import Feed
-from substrat.wire import framing
+from substrat.protocol import framing
 
 
 def test_nothing_is_sent_before_an_answer_is_asked_for_and_hello_comes_first(fake):

@@ -8,7 +8,7 @@ from substrat import errors
 from substrat.cli import habits, output
 from substrat.cli.table import VERBS
 from substrat.cli.verbs import ls
-from substrat.core.attention import Kind
+from substrat.core.agents.attention import Kind
 
 STATES = {"a": "idle", "b": "failed", "c": "ended", "d": "suspended"}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.cli import transcripts
-from substrat.core.transcript import Step, Tool
+from substrat.core.programs.transcript import Step, Tool
 
 
 def tool(text="shell: ls", status="done", verdict="exit 0", output="", seconds=None):

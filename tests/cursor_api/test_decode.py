@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from substrat.core.ndjson import Line
+from substrat.core.programs.ndjson import Line
 from substrat.cursor_api import AgentEvent, EventType, collect_text
 from substrat.cursor_api.decode import Decoder
 from substrat.cursor_api.dialect import DOCUMENTED

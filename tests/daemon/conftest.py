@@ -9,19 +9,19 @@ import pytest
 from hypothesis import settings
 
 from sandbox.spec import Network
-from substrat.core import stream
-from substrat.core.lifecycle import STATE_OF, Phase
-from substrat.core.ndjson import Splitter
-from substrat.core.records import Agent, Policy
-from substrat.core.verdict import Seen, judge
-from substrat.daemon import config
-from substrat.daemon.journal import Journal
-from substrat.daemon.points import Points
-from substrat.daemon.quarantine import mend, set_aside
-from substrat.daemon.registry import Registry
-from substrat.daemon.store import Store
-from substrat.daemon.supervisor import Supervisor, Wish
-from substrat.daemon.turnbook import TurnBook
+from substrat import config
+from substrat.core.agents.lifecycle import STATE_OF, Phase
+from substrat.core.agents.records import Agent, Policy
+from substrat.core.agents.verdict import Seen, judge
+from substrat.core.programs.cursor import stream
+from substrat.core.programs.ndjson import Splitter
+from substrat.daemon.agents.accounting import TurnBook
+from substrat.daemon.agents.registry import Registry
+from substrat.daemon.agents.requests import Supervisor, Wish
+from substrat.daemon.failpoints import Points
+from substrat.daemon.state.events import Journal
+from substrat.daemon.state.quarantine import mend, set_aside
+from substrat.daemon.state.store import Store
 
 settings.register_profile("substrat", deadline=None, print_blob=True)
 settings.load_profile("substrat")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.spec import Network
-from substrat.core.records import Restore
-from substrat.daemon import config
-from substrat.daemon.config import Config
+from substrat import config
+from substrat.config import Config
+from substrat.core.agents.records import Restore
 from substrat.errors import ConfigInvalid
 
 SECTIONS = get_type_hints(Config)

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from substrat.core.stream import Result
-from substrat.core.verdict import Seen, judge
+from substrat.core.agents.verdict import Seen, judge
+from substrat.core.programs.cursor.stream import Result
 from substrat.errors import SubstratError
 from tests.daemon.conftest import House
 from tests.model.conftest import DEEP

@@ -92,7 +92,7 @@ _TYPES = {
 
 def configuration_rows():
     """The table rows that `docs/configuration.md` must have, by section, made from the code."""
-    from substrat.daemon.config import Config
+    from substrat.config import Config
 
     definitions = msgspec.json.schema(Config)["$defs"]
     found = {}

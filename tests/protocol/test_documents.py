@@ -9,13 +9,16 @@ import tomllib
 import pytest
 
 from sandbox.spec import Network
-from substrat import errors
-from substrat.core import stream
-from substrat.core.lifecycle import STATE_OF
-from substrat.core.ndjson import Line
-from substrat.core.records import RESERVED_NAMES, Outcome
-from substrat.daemon import config, journal, operator_door, rpc, sockets, turnbook
-from substrat.wire import framing, methods
+from substrat import config, errors
+from substrat.core.agents.lifecycle import STATE_OF
+from substrat.core.agents.records import RESERVED_NAMES, Outcome
+from substrat.core.programs.cursor import stream
+from substrat.core.programs.ndjson import Line
+from substrat.daemon.agents import accounting
+from substrat.daemon.kernel import sockets
+from substrat.daemon.servers import operator, rpc
+from substrat.daemon.state import events
+from substrat.protocol import framing, methods
 from tests.protocol import document
 from tests.protocol.rules import rule
 
@@ -176,14 +179,14 @@ def test_the_version_is_the_codes():
 @pytest.mark.parametrize(
     ("identity", "number"),
     [
-        ("P-SOCK-4", operator_door.MAX_CONNECTIONS),
-        ("P-SOCK-5", operator_door.MAX_CONNECTIONS),
+        ("P-SOCK-4", operator.MAX_CONNECTIONS),
+        ("P-SOCK-5", operator.MAX_CONNECTIONS),
         ("P-SOCK-5", sockets.GREETING_SECONDS),
         ("P-FRAME-3", framing.MAX_LINE),
         ("P-FRAME-7", int(rpc._GOODBYE_SECONDS)),
         ("P-REQ-4", framing.MAX_IN_FLIGHT),
-        ("P-EVENT-4", operator_door._PAGE_BYTES // 1024**2),
-        ("P-EVENT-9", journal._MAX_RAW),
+        ("P-EVENT-4", operator._PAGE_BYTES // 1024**2),
+        ("P-EVENT-9", events._MAX_RAW),
         ("P-EVENT-9", stream.MAX_TEXT),
         ("P-SUB-4", rpc._OUTBOX_BYTES // 1024**2),
         ("P-SUB-5", rpc._MAX_SUBSCRIPTIONS),
@@ -195,11 +198,11 @@ def test_limits_are_those_of_the_code(identity, number):
 
 
 def test_limits_in_tables_are_those_of_the_code():
-    assert f"from 1 to {operator_door._MAX_PAGE};" in document.methods()["events.read"]
-    assert f"from 0 to {operator_door._LONGEST_WAIT:.0f};" in document.methods()["agent.wait"]
-    assert f"from 0 to {operator_door._LONGEST_WAIT:.0f};" in document.methods()["agent.wait_message"]
-    assert f"at most the first {journal._MAX_RAW} " in document.PROTOCOL
-    assert f"cut after {turnbook._MAX_RESULT} characters" in document.PROTOCOL
+    assert f"from 1 to {operator._MAX_PAGE};" in document.methods()["events.read"]
+    assert f"from 0 to {operator._LONGEST_WAIT:.0f};" in document.methods()["agent.wait"]
+    assert f"from 0 to {operator._LONGEST_WAIT:.0f};" in document.methods()["agent.wait_message"]
+    assert f"at most the first {events._MAX_RAW} " in document.PROTOCOL
+    assert f"cut after {accounting._MAX_RESULT} characters" in document.PROTOCOL
 
 
 # The text
@@ -260,6 +263,6 @@ def test_a_key_of_the_document_misspelt_names_the_right_one():
 def test_environment_variables_are_those_of_the_code():
     ((_, *rows),) = document.tables(document.sections(document.CONFIGURATION)["The environment"])
     documented = {row[0] for row in rows}
-    source = [document.ROOT / "substrat" / name for name in ("paths.py", "daemon/config.py")]
+    source = [document.ROOT / "substrat" / name for name in ("paths.py", "config.py")]
     read = {name for path in source for name in re.findall(r'environ\.get\("(SUBSTRAT_\w+)"\)', path.read_text())}
     assert documented == read

@@ -7,10 +7,10 @@ import pytest
 import trio
 import trio.testing
 
-from substrat.core import stream
-from substrat.core.ndjson import Line
-from substrat.daemon import rpc
-from substrat.wire import framing
+from substrat.core.programs.cursor import stream
+from substrat.core.programs.ndjson import Line
+from substrat.daemon.servers import rpc
+from substrat.protocol import framing
 from tests.protocol import document
 from tests.protocol.rules import rule
 

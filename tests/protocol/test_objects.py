@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from substrat.wire import objects
+from substrat.protocol import objects
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 TABLES = [

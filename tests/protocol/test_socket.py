@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from substrat import paths
-from substrat.wire import framing
+from substrat.protocol import framing
 from tests.protocol.conftest import PATIENCE
 from tests.protocol.rules import rule
 

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from substrat import chatcopier
-from substrat.daemon import points
+from substrat.daemon import failpoints
 from tests.redteam.hostile import PROGRAM, said
 
 OWN = "os.path.join(os.path.expanduser('~/.cursor/chats'), hashlib.md5(os.getcwd().encode()).hexdigest())"
@@ -171,7 +171,7 @@ def test_what_is_swapped_while_it_is_copied_leads_nowhere(hostile, until):
 
 @pytest.mark.parametrize("point", ["before: chat copied", "after: chat copied", "before: chat moved", "after: chat moved"])
 def test_a_daemon_killed_while_it_moves_a_chat_loses_nothing(house, until, point):
-    house.start(environment={points.KILL_AT: point})
+    house.start(environment={failpoints.KILL_AT: point})
     work = house.workspace()
     house.ctl("spawn", "anna", "-w", work, "the first words")
     until(lambda: house.daemon.poll() is not None, "the kill")

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from substrat.daemon.places import TurnPlace
+from substrat.daemon.state.layout import TurnPlace
 from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
 from tests.system.conftest import PROGRAMS
 from tests.system.test_exec import Screen

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mcp_server import tools
 from substrat.paths import short_socket_path
-from substrat.wire import methods
+from substrat.protocol import methods
 from tests.system.conftest import House, Wire, wait_until
 
 DEEP = float(os.environ.get("SUBSTRAT_MODEL_DEPTH", "1"))

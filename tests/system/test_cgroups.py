@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from substrat.core import cgroups
+from substrat.core.agents import cgroup_limits
 
 ENTER = 'echo 0 >"$0"/cgroup.procs && exec "$@"'
 
@@ -17,7 +17,7 @@ def read(path):
 
 def hierarchy():
     with open("/proc/self/mountinfo") as file:
-        mount = cgroups.mount_point(file.read())
+        mount = cgroup_limits.mount_point(file.read())
     return mount[0] if mount is not None and os.access(mount[0], os.W_OK) else None
 
 

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from substrat.daemon.schema import SCHEMA_VERSION
+from substrat.daemon.state.schema import SCHEMA_VERSION
 
 
 def held_and_killed(house, before=""):

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from substrat.daemon import points
+from substrat.daemon import failpoints
 from tests.system.conftest import PROGRAMS
 from tests.system.story import Story
 
-DAEMON = Path(points.__file__).parent
+DAEMON = Path(failpoints.__file__).parent
 OFTEN = ("after: sandbox started", "before commit: turn accounted for")
 """The points that `make test` tries: those at which most could go wrong."""
-SWEEPING = tuple(f"{when} commit: {change}" for change in points.SWEPT for when in ("before", "after"))
+SWEEPING = tuple(f"{when} commit: {change}" for change in failpoints.SWEPT for when in ("before", "after"))
 """The points of a sweep, which the scenario is over too soon for."""
-LOST = tuple(f"{when} commit: {points.LOST}" for when in ("before", "after"))
+LOST = tuple(f"{when} commit: {failpoints.LOST}" for when in ("before", "after"))
 """The points of a start after a lost log; `test_lost_turns` kills at them."""
 
 
 def play(house, point):
-    story = Story(house, {points.KILL_AT: point})
+    story = Story(house, {failpoints.KILL_AT: point})
     story.play()
     assert story.deaths == 1, f"the scenario never came to {point!r}"
     story.check()
@@ -37,7 +37,7 @@ def test_a_kill_at_a_point_loses_nothing_and_does_nothing_twice(house, point):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", [point for point in points.POINTS if point not in OFTEN + SWEEPING + LOST])
+@pytest.mark.parametrize("point", [point for point in failpoints.POINTS if point not in OFTEN + SWEEPING + LOST])
 def test_a_kill_at_any_other_point_loses_nothing_and_does_nothing_twice(house, point):
     play(house, point)
 
@@ -46,10 +46,10 @@ def test_a_kill_at_any_other_point_loses_nothing_and_does_nothing_twice(house, p
 @pytest.mark.timeout(240)
 def test_the_scenario_passes_every_point_when_nothing_is_killed(house):
     trace = house.directory / "trace"
-    story = Story(house, {points.TRACE: str(trace)})
+    story = Story(house, {failpoints.TRACE: str(trace)})
     story.play()
     story.check()
-    assert set(points.POINTS) - set(trace.read_text().splitlines()) <= set(SWEEPING + LOST)
+    assert set(failpoints.POINTS) - set(trace.read_text().splitlines()) <= set(SWEEPING + LOST)
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_the_scenario_passes_every_point_when_nothing_is_killed(house):
 @pytest.mark.parametrize("point", SWEEPING)
 def test_a_kill_while_old_output_goes_leaves_neither_half_of_it(house, until, point):
     config = "[disk]\ncompress_after = 0\nkeep = 0.1\n"
-    house.start(config=config, environment={points.KILL_AT: point})
+    house.start(config=config, environment={failpoints.KILL_AT: point})
     work = house.workspace()
     asked = [
         ("spawn", "anna", "-w", work, "/say one"),
@@ -89,9 +89,9 @@ def revive(house, until, config):
 
 def test_the_points_are_listed_by_a_command():
     done = subprocess.run([PROGRAMS / "substratd", "--points"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == list(points.POINTS)
-    assert len(set(points.POINTS)) == len(points.POINTS)
-    assert set(OFTEN) <= set(points.POINTS)
+    assert done.stdout.splitlines() == list(failpoints.POINTS)
+    assert len(set(failpoints.POINTS)) == len(failpoints.POINTS)
+    assert set(OFTEN) <= set(failpoints.POINTS)
 
 
 def calls_in_the_daemon():
@@ -114,15 +114,15 @@ def test_every_change_and_every_act_in_the_code_is_a_point():
             case "change" if path.name != "registry.py":
                 changes |= words(node.args[0])
             case "_update" | "_request":
-                changes |= {word for word in words(node) if word in points.CHANGES}
+                changes |= {word for word in words(node) if word in failpoints.CHANGES}
             case "before" | "after" if "points" in ast.dump(node.func.value):
                 acts |= {"SIGINT sent", "SIGTERM sent"} if isinstance(node.args[0], ast.JoinedStr) else words(node.args[0])
             case "at":
                 moments |= words(node.args[0])
-    tools = {change for change in points.CHANGES if change.startswith("tool called: ")}
-    assert changes - {"tool called: "} == (set(points.CHANGES) - tools) | set(points.WITHIN_A_TOOL)
-    assert acts == set(points.ACTS)
-    assert moments == set(points.MOMENTS)
+    tools = {change for change in failpoints.CHANGES if change.startswith("tool called: ")}
+    assert changes - {"tool called: "} == (set(failpoints.CHANGES) - tools) | set(failpoints.WITHIN_A_TOOL)
+    assert acts == set(failpoints.ACTS)
+    assert moments == set(failpoints.MOMENTS)
 
 
 @pytest.mark.parametrize("name", ["transaction"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from substrat.daemon import points
+from substrat.daemon import failpoints
 
 PAGE = 4096 + 24
 
@@ -81,7 +81,7 @@ def test_a_turn_that_was_taken_back_and_still_runs_is_killed(house, until):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_daemon_that_is_killed_while_it_tells_of_a_lost_turn_tells_it_later(house, until, when):
     lose(house, until, "/say an old answer", "--wait")
-    killed = house.launch(environment={points.KILL_AT: f"{when} commit: {points.LOST}"})
+    killed = house.launch(environment={failpoints.KILL_AT: f"{when} commit: {failpoints.LOST}"})
     until(lambda: killed.poll() is not None, "the kill")
     house.start()
     assert house.events("anna", "state:damaged")

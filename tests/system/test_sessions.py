@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from substrat.daemon import program
+from substrat.daemon.sandboxes import program
 
 SLASH = "hello\n/shell echo out; exit 3\n/say bye"
 

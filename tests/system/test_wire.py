@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from substrat import errors
-from substrat.wire import methods
+from substrat.protocol import methods
 
 PARSE, REQUEST, METHOD, PARAMS = -32700, -32600, -32601, -32602
 

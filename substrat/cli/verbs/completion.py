@@ -10,7 +10,7 @@ from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import PROGRAM, TAKES_AGENTS, VERBS
-from substrat.wire import methods
+from substrat.protocol import methods
 
 COMMAND = Command(
     "completion",

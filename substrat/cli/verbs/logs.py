@@ -99,7 +99,7 @@ def put_text(renderer: Renderer | Chorus, events: Iterator[Event]) -> None:
 def output_of(event: Event) -> str:
     """Return what a completed call gave."""
     # Imported here because only calls that failed need it.
-    from substrat.core import transcript
+    from substrat.core.programs import transcript
 
     return transcript.output_of(event)
 

@@ -74,7 +74,7 @@ def _states(arguments: Arguments) -> list[str]:
         raise COMMAND.wrong("--state names no state")
     if states:
         # Imported here because the table of methods is a third of what the bare `ls` imports.
-        from substrat.wire import methods
+        from substrat.protocol import methods
 
         for state in states:
             if state not in methods.AGENT_STATES:

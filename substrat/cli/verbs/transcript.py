@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from substrat.cli.output import Agent
-    from substrat.core.transcript import Step
+    from substrat.core.programs.transcript import Step
 
     Turn = dict[str, object]
 
@@ -125,7 +125,7 @@ def _only(number: int | None, turns: list[Turn], agent: Agent) -> str | None:
 
 def _steps(feed: Feed, only: str | None, lost: list[NotFound]) -> Iterator[Step]:
     """Put an agent's events together."""
-    from substrat.core.transcript import Transcript
+    from substrat.core.programs.transcript import Transcript
 
     transcript = Transcript()
     try:

@@ -7,7 +7,7 @@ from substrat.cli import many, outage, output, turns
 from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
-from substrat.wire import methods
+from substrat.protocol import methods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

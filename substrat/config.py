@@ -1,0 +1,316 @@
+"""The configuration file: TOML to a frozen `Config`, every key checked; it decides nothing else.
+
+An unknown key is an error that names the nearest known one, because a misspelt limit is a limit nobody set.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from sandbox.spec import Network
+from substrat.core.agents import environment
+from substrat.core.agents.environment import BadVariable
+from substrat.core.agents.records import Restore
+from substrat.core.netfilter import upstream
+from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.netfilter.upstream import NoUpstream
+from substrat.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MIB = 1024 * 1024
+
+
+class AgentKeys(msgspec.Struct, frozen=True):
+    """`[agent]`: the agent program."""
+
+    binary: Annotated[str, Meta(description="the agent program: a path, or a name looked up on PATH")] = "cursor-agent"
+    model: Annotated[str, Meta(min_length=1, description="the model of agents that name none")] = "auto"
+    restore: Annotated[
+        Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")
+    ] = Restore.HOLD
+    bind_ro: Annotated[tuple[str, ...], Meta(description="further absolute paths that every sandbox sees read-only")] = ()
+    path: Annotated[
+        tuple[str, ...],
+        Meta(description="absolute directories that every sandbox sees read-only and has on its PATH before the system's"),
+    ] = ()
+    env: Annotated[
+        dict[str, str], Meta(description="variables that every agent gets; their values are shown nowhere else")
+    ] = msgspec.field(default_factory=dict)
+
+
+class SandboxKeys(msgspec.Struct, frozen=True):
+    """`[sandbox]`: what every sandbox is like."""
+
+    bwrap: Annotated[str, Meta(description="bubblewrap's path; empty: found by itself")] = ""
+    network: Annotated[Network, Meta(description="the network of agents that name none: `none`, `filtered` or `host`")] = (
+        Network.FILTERED
+    )
+    allow: Annotated[
+        tuple[str, ...],
+        Meta(description="what `filtered` lets every agent reach: `HOST[:PORT][=private]`, `*.HOST`, a network, `@PRESET`"),
+    ] = ("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com")
+    upstream_proxy: Annotated[
+        str,
+        Meta(
+            description="a company's proxy, `http://[USER:PASSWORD@]HOST:PORT`, through which `filtered` reaches the names "
+            "that are allowed, but for those that are `=private`; empty: directly"
+        ),
+    ] = ""
+    ca: Annotated[
+        str, Meta(description="a file of certificates (PEM) that agents trust besides the system's; empty: none")
+    ] = ""
+    filtered: Annotated[
+        str,
+        Meta(
+            pattern="^(auto|transparent|proxy)$",
+            description="how `filtered` is made: `transparent`, `proxy`, or `auto`: transparent where that can be made",
+        ),
+    ] = "auto"
+    shared_networks: Annotated[
+        bool,
+        Meta(
+            description="whether agents with different networks may share a directory, and so each other's connections; "
+            "`false`: such a spawn is refused; the git directory that worktrees share counts, at each turn's start too"
+        ),
+    ] = True
+    memory_dir_bytes: Annotated[
+        int, Meta(ge=MIB, description="how much each of the sandbox's in-memory directories (`/tmp`, home) may hold")
+    ] = 1024 * MIB
+    memory: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how many bytes of memory a sandbox may have, or each process in it where there are no cgroups; "
+            "0: three quarters of the machine's",
+        ),
+    ] = 0
+    process_memory: Annotated[
+        bool,
+        Meta(
+            description="whether each process has the limit `sandbox.memory` where there are no cgroups; "
+            "`false` for programs that reserve terabytes: with AddressSanitizer or ThreadSanitizer"
+        ),
+    ] = True
+    open_files: Annotated[int, Meta(ge=256, description="how many files each process in a sandbox may have open")] = 16384
+    processes: Annotated[
+        int,
+        Meta(
+            ge=64,
+            description="how many processes and threads a sandbox may have "
+            "(without cgroups not for root, and from Linux 5.14)",
+        ),
+    ] = 4096
+    cpus: Annotated[
+        float, Meta(ge=0, description="how many processors' time a sandbox may use, where there are cgroups; 0: all")
+    ] = 0.0
+
+
+class TurnKeys(msgspec.Struct, frozen=True):
+    """`[turns]`: how turns run."""
+
+    max_running: Annotated[int, Meta(ge=1, description="how many run at once; more wait as `queued`")] = 256
+    stop_grace: Annotated[
+        float, Meta(gt=0, description="seconds between SIGINT, SIGTERM and the kill when a turn is stopped")
+    ] = 5.0
+    result_grace: Annotated[
+        float, Meta(gt=0, description="seconds a program may go on after its result before it is stopped")
+    ] = 10.0
+    time_limit: Annotated[
+        float, Meta(ge=0, description="seconds a turn may take, without those it was frozen; 0: no limit")
+    ] = 0.0
+    silence_limit: Annotated[
+        float, Meta(ge=0, description="seconds a turn may go on without printing anything; 0: no limit")
+    ] = 900.0
+    stuck_after: Annotated[
+        float, Meta(ge=0, description="seconds without an event after which a running turn is shown as stuck; 0: never")
+    ] = 300.0
+    restores: Annotated[int, Meta(ge=0, description="how often `auto` lets an agent go on within the window")] = 3
+    restore_window: Annotated[float, Meta(gt=0, description="the window, in seconds")] = 600.0
+
+
+class LimitKeys(msgspec.Struct, frozen=True):
+    """`[limits]`: what agents may cost each other."""
+
+    message_bytes: Annotated[int, Meta(ge=1, description="the longest message an agent may send")] = 64 * 1024
+    waiting_items: Annotated[int, Meta(ge=1, description="how many prompts and messages may wait for one agent")] = 1000
+    waiting_from_one: Annotated[
+        int, Meta(ge=1, description="how many messages of one agent may wait for another, or for the operator")
+    ] = 100
+    wakes: Annotated[
+        int,
+        Meta(ge=0, description="how many turns in a row messages alone may start within the window; 0: no limit"),
+    ] = 100
+    wake_window: Annotated[float, Meta(gt=0, description="the window, in seconds")] = 3600.0
+    children: Annotated[int, Meta(ge=0, description="how many living children an agent may have")] = 16
+    depth: Annotated[int, Meta(ge=0, description="how many generations agents may spawn")] = 4
+    family: Annotated[int, Meta(ge=0, description="how many living descendants an agent of the operator's may have")] = 100
+    agents: Annotated[int, Meta(ge=1, description="how many agents there may be")] = 10_000
+    memory: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how many bytes of memory all sandboxes together may have, where there are cgroups; "
+            "0: seven eighths of the machine's",
+        ),
+    ] = 0
+    processes: Annotated[
+        int,
+        Meta(
+            ge=0, description="how many processes and threads all sandboxes may have, where there are cgroups; 0: no limit"
+        ),
+    ] = 16384
+    cpus: Annotated[
+        float, Meta(ge=0, description="how many processors' time all sandboxes may use, where there are cgroups; 0: all")
+    ] = 0.0
+
+
+class DiskKeys(msgspec.Struct, frozen=True):
+    """`[disk]`: what agents' output may take of the disk."""
+
+    turn_output: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="bytes a turn may write to its standard output and error before it is stopped; 0: no limit",
+        ),
+    ] = 1024 * MIB
+    agent: Annotated[
+        int, Meta(ge=0, description="bytes on disk that one agent's turns may have; older ones are dropped; 0: no limit")
+    ] = 4096 * MIB
+    agent_home: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="bytes on disk that one agent's own `~/.cache`, `~/.cursor` and chats may have while a turn of it "
+            "runs; 0: no limit",
+        ),
+    ] = 4096 * MIB
+    state: Annotated[
+        int, Meta(ge=0, description="bytes on disk that all turns may have; older ones are dropped; 0: no limit")
+    ] = 32768 * MIB
+    compress_after: Annotated[
+        float, Meta(ge=0, description="seconds after its end until a turn's output is compressed")
+    ] = 86400.0
+    keep: Annotated[float, Meta(ge=0, description="seconds after its end until a turn is dropped; 0: kept for ever")] = (
+        90 * 86400.0
+    )
+    free: Annotated[
+        int, Meta(ge=0, description="bytes that must be free where the state is for a turn to start; 0: it isn't looked at")
+    ] = 512 * MIB
+
+
+class LogKeys(msgspec.Struct, frozen=True):
+    """`[log]`: the daemon's own log."""
+
+    level: Annotated[
+        str, Meta(pattern="^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`")
+    ] = "info"
+    format: Annotated[
+        str, Meta(pattern="^(auto|json|text)$", description="`json`, `text`, or `auto`: JSON unless on a terminal")
+    ] = "auto"
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The whole configuration."""
+
+    agent: AgentKeys = AgentKeys()
+    sandbox: SandboxKeys = SandboxKeys()
+    turns: TurnKeys = TurnKeys()
+    limits: LimitKeys = LimitKeys()
+    disk: DiskKeys = DiskKeys()
+    log: LogKeys = LogKeys()
+
+
+def load(path: str, environ: Mapping[str, str]) -> Config:
+    """Read the configuration.
+
+    Args:
+        path: the TOML file; a missing one means the defaults.
+        environ: `SUBSTRAT_AGENT_BINARY` in it overrides `agent.binary`.
+
+    Raises:
+        ConfigInvalid: naming the file, the key and what is wrong with it.
+    """
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except FileNotFoundError:
+        table = {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigInvalid(f"{path}: {problem}") from None
+    return with_environment(parse(table, path), environ)
+
+
+def parse(table: dict[str, object], path: str = "config.toml") -> Config:
+    """Check a parsed file.
+
+    Args:
+        table: the file's contents.
+        path: how to call it in an error.
+
+    Raises:
+        ConfigInvalid: naming the file, the key and what is wrong with it.
+    """
+    sections = get_type_hints(Config)
+    for name, section in table.items():
+        _known(name, sections, path, "section")
+        if not isinstance(section, dict):
+            raise ConfigInvalid(f"{path}: {name!r} must be a section: write [{name}]")
+        for key in section:
+            _known(key, get_type_hints(sections[name]), path, "key", f"{name}.")
+    try:
+        config = msgspec.convert(table, Config)
+    except msgspec.ValidationError as problem:
+        raise ConfigInvalid(f"{path}: {_readable(str(problem))}") from None
+    return _checked(config, path)
+
+
+def with_environment(config: Config, environ: Mapping[str, str]) -> Config:
+    """Apply what the environment overrides."""
+    binary = environ.get("SUBSTRAT_AGENT_BINARY")
+    return msgspec.structs.replace(config, agent=msgspec.structs.replace(config.agent, binary=binary)) if binary else config
+
+
+def _known(name: str, known: Mapping[str, object], path: str, what: str, prefix: str = "") -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {prefix + near[0]!r}?" if near else f"known are: {', '.join(known)}"
+    raise ConfigInvalid(f"{path}: there is no {what} {prefix + name!r}; {hint}")
+
+
+def _readable(problem: str) -> str:
+    """Turn msgspec's `Expected … - at `$.turns.max_running`` around: the key first."""
+    said, _, where = problem.partition(" - at `$.")
+    return f"{where.rstrip('`')}: {said[0].lower()}{said[1:]}" if where else problem
+
+
+def _checked(config: Config, path: str) -> Config:
+    try:
+        AllowList.of(config.sandbox.allow)
+    except NoName as problem:
+        raise ConfigInvalid(f"{path}: sandbox.allow: {problem}") from None
+    for key, entries in (("bind_ro", config.agent.bind_ro), ("path", config.agent.path)):
+        if odd := [entry for entry in entries if not os.path.isabs(entry)]:
+            raise ConfigInvalid(f"{path}: agent.{key}: {odd[0]!r} isn't an absolute path")
+    if odd := [entry for entry in config.agent.path if ":" in entry]:
+        raise ConfigInvalid(f"{path}: agent.path: {odd[0]!r} has a colon, which separates directories on a PATH")
+    if config.sandbox.ca and not os.path.isabs(config.sandbox.ca):
+        raise ConfigInvalid(f"{path}: sandbox.ca: {config.sandbox.ca!r} isn't an absolute path")
+    try:
+        environment.checked(config.agent.env)
+    except BadVariable as problem:
+        raise ConfigInvalid(f"{path}: agent.env: {problem}") from None
+    try:
+        upstream.read(config.sandbox.upstream_proxy)
+    except NoUpstream as problem:
+        raise ConfigInvalid(f"{path}: sandbox.upstream_proxy: {problem}") from None
+    return config

@@ -1,0 +1,1 @@
+"""Decisions about agents and their turns: lifecycle, records, verdicts, retries, limits."""

@@ -1,0 +1,303 @@
+"""The nouns as frozen values: agents, turns, inbox items; what may happen to them is `lifecycle`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandbox.spec import Network
+from substrat.core.netfilter.names import AllowList
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from substrat.core.agents.environment import Variables
+    from substrat.core.agents.lifecycle import Phase
+
+OPERATOR = "operator"
+"""The name under which agents know the person in charge; no agent may have it."""
+SYSTEM = "substrat"
+"""The sender of what the daemon itself has to say; no agent may have it."""
+RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "substratd", "system", "all", "me", "parent"})
+
+
+class Restore(StrEnum):
+    """What becomes of an agent whose turn was lost."""
+
+    HOLD = "hold"
+    """It waits for a person."""
+    AUTO = "auto"
+    """It goes on by itself, so many times."""
+
+
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    SUCCESS = "success"
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+
+
+class Shown(NamedTuple):
+    """A place of the host that an agent is shown besides its workspace: its physical path, whether it may write there."""
+
+    path: str
+    writable: bool
+
+    def covers(self, other: Shown) -> bool:
+        """Say whether somebody who is shown this may show another that."""
+        inside = other.path == self.path or other.path.startswith(self.path.rstrip("/") + "/")
+        return inside and self.writable >= other.writable
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What an agent may reach. A child's is a subset of its parent's."""
+
+    network: Network
+    allow: tuple[str, ...] = ()
+    """What the `filtered` network lets through: patterns of `names`, in canonical form."""
+    binds: tuple[Shown, ...] = ()
+    """What it is shown besides its workspace."""
+
+    def allows(self, child: Policy) -> bool:
+        """Say whether a child may have the given policy."""
+        if not self.shows(child):
+            return False
+        if self.network is child.network is Network.FILTERED:
+            return AllowList.of(self.allow).covers(AllowList.of(child.allow))
+        return child.network.reach <= self.network.reach
+
+    def shows(self, child: Policy) -> bool:
+        """Say whether a child is shown nothing that isn't shown here."""
+        return all(any(own.covers(other) for own in self.binds) for other in child.binds)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Cursor's chat.
+
+    Args:
+        id: its UUID, as `system/init` gave it.
+        stored: whether its `store.db` was seen on disk after a turn that succeeded; from then on a missing one is an error.
+    """
+
+    id: str
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A started sandbox, so that it can be found again: a pid alone could be somebody else's by now.
+
+    Args:
+        pid: bubblewrap's outer process.
+        start_time: its start in clock ticks since boot (proc(5), field 22 of stat).
+        boot_id: the boot it belongs to.
+    """
+
+    pid: int
+    start_time: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of the agent program with one prompt.
+
+    Args:
+        id: its UUID.
+        agent: its agent's id.
+        number: 1 for the agent's first turn.
+        started_at: seconds since the epoch.
+        process: the started sandbox; None before it is and when it never was.
+        offset: how much of its output is in the journal, in bytes.
+        stop: why it is being stopped, if it is.
+        reported: whether `system/init` was seen, so that the agent knows the prompt.
+        paused: how long it was frozen in all, in seconds, the present time not counted.
+        frozen_at: since when it is frozen, in seconds since the epoch, if it is.
+        thawed_at: when it was last thawed.
+        contacted: whether a companion has introduced itself: cursor-agent goes on silently without one.
+        outcome: how it ended; None while it runs.
+        ended_at: seconds since the epoch.
+        exit_code: the program's, if it is known.
+        result: what the agent said in the end.
+        usage: the tokens it says it used.
+        error: what went wrong, in one sentence.
+    """
+
+    id: str
+    agent: str
+    number: int
+    started_at: float
+    process: Process | None = None
+    offset: int = 0
+    stop: str | None = None
+    reported: bool = False
+    contacted: bool = False
+    paused: float = 0.0
+    frozen_at: float | None = None
+    thawed_at: float | None = None
+    outcome: Outcome | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    result: str | None = None
+    usage: Mapping[str, int] | None = None
+    error: str | None = None
+
+
+def abridged(turn: Turn) -> Turn:
+    """Return a turn without its result and its usage: up to a megabyte that is only needed where the turn is shown.
+
+    A turn that hasn't ended has neither, and is returned as it is.
+    """
+    return turn if turn.outcome is None else replace(turn, result=None, usage=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reminder:
+    """Something an agent wants to be told later.
+
+    Args:
+        id: its number.
+        agent: whose it is.
+        due: when it is to be told, in seconds since the epoch.
+        text: what.
+    """
+
+    id: int
+    agent: str
+    due: float
+    text: str
+
+
+SUSPENDED = "suspended"
+"""Why a turn is stopped by `suspend` (`Turn.stop`)."""
+
+
+def left_unfinished(turn: Turn, *, waiting: bool) -> bool:
+    """Say whether an agent that goes on should go on with its last turn.
+
+    A turn that was stopped by `suspend`, or that failed, is to be continued; one that a person interrupted is not, and a
+    failure that the agent saw itself is forgotten once something newer waits.
+
+    Args:
+        turn: the agent's last turn.
+        waiting: whether anything newer waits in its inbox.
+    """
+    if turn.outcome in {None, Outcome.SUCCESS}:
+        return False
+    if turn.outcome is Outcome.INTERRUPTED:
+        return turn.stop == SUSPENDED
+    return turn.stop == SUSPENDED or not waiting or not turn.reported
+
+
+class ItemKind(StrEnum):
+    """What an inbox item is."""
+
+    PROMPT = "prompt"
+    """From the operator or from a parent at spawn: a turn of its own."""
+    CONTINUATION = "continuation"
+    """What a resumed agent is told: a turn of its own, before everything else."""
+    MESSAGE = "message"
+    """From another agent, from the daemon or an answer of the operator's: all that wait go into one turn."""
+    QUESTION = "question"
+    """From an agent to the operator, who answers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something an agent is to be told: a prompt or a message.
+
+    Args:
+        id: its number; items are delivered in this order, continuations first.
+        agent: the addressee's id; None for the operator.
+        sender: the sending agent's id, `operator` or `substrat`.
+        sender_name: what the sender was called at the time.
+        time: when it was accepted, in seconds since the epoch.
+    """
+
+    id: int
+    agent: str | None
+    kind: ItemKind
+    sender: str
+    sender_name: str
+    text: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in an agent's workspace that a person has to look at before the host's programs do.
+
+    An example: the agent made a repository `vendor/x/.git`, whose configuration the host's `git status` may obey.
+
+    Args:
+        number: how a person names it.
+        agent: the agent's id.
+        turn: the turn in which it was found, None between turns.
+        time: when it was found, in seconds since the epoch.
+        path: the file, directory or setting.
+        text: what is the matter, in one sentence.
+        aside: where the daemon keeps a file that it has moved out of the workspace.
+        difference: what the agent changed, as lines of a unified diff; empty when there is nothing to compare with.
+    """
+
+    number: int
+    agent: str
+    turn: str | None
+    time: float
+    path: str
+    text: str
+    aside: str | None = None
+    difference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A named, durable thing that works.
+
+    Args:
+        id: its UUID.
+        phase: where its lifecycle is.
+        workspace: the directory it works in.
+        parent: its parent's id, if an agent spawned it.
+        created_at: seconds since the epoch.
+        waiting: how many inbox items wait for it.
+        turn: its newest turn.
+        status: what it last said it is doing.
+        attempts: how often its last prompt was tried again.
+        retry_at: when it is tried again, in seconds since the epoch, if it is.
+        restore: what becomes of it when its turn is lost.
+        restored_at: when it last went on by itself after a loss, oldest first, in seconds since the epoch.
+        since: when it came into its phase, in seconds since the epoch.
+        accepted_turn: the failed turn that a person has accepted, by its id.
+        findings: what a person hasn't accepted yet, oldest first.
+        environment: variables of its own.
+        ssh_agent: the socket of an ssh-agent that it may ask for signatures, if there is one.
+    """
+
+    id: str
+    name: str
+    phase: Phase
+    workspace: str
+    model: str
+    policy: Policy
+    created_at: float
+    parent: str | None = None
+    session: Session | None = None
+    waiting: int = 0
+    turn: Turn | None = field(default=None)
+    status: str = ""
+    attempts: int = 0
+    retry_at: float | None = None
+    restore: Restore = Restore.HOLD
+    restored_at: tuple[float, ...] = ()
+    since: float = 0.0
+    accepted_turn: str | None = None
+    findings: tuple[Finding, ...] = ()
+    environment: Variables = field(default=(), repr=False)
+    ssh_agent: str | None = None

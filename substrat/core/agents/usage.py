@@ -1,0 +1,58 @@
+"""Tokens added up: over an agent's turns and over a family. Pure; where the numbers are kept is the store's business."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from substrat.core.agents.records import Agent
+
+
+_LARGEST = 2**63 - 1
+"""What answers in JSON can carry. Agent programs say of each turn what they used, up to as much."""
+
+
+class Total(NamedTuple):
+    """What some turns used.
+
+    Args:
+        turns: how many turns said what they used; builds before 2026.03 never do.
+        usage: the sum of each of cursor-agent's counts.
+    """
+
+    turns: int
+    usage: dict[str, int]
+
+
+def total(usages: Iterable[Mapping[str, int]]) -> Total:
+    """Add up what turns used."""
+    turns, sums = 0, dict[str, int]()
+    for usage in usages:
+        turns += 1
+        for name, count in usage.items():
+            sums[name] = max(-_LARGEST, min(sums.get(name, 0) + count, _LARGEST))
+    return Total(turns, sums)
+
+
+def together(totals: Iterable[Total]) -> Total:
+    """Add up totals."""
+    found = list(totals)
+    return Total(sum(one.turns for one in found), total(one.usage for one in found).usage)
+
+
+def family(agent: Agent, agents: Iterable[Agent]) -> list[Agent]:
+    """Return an agent and all its descendants, each after its parent.
+
+    Args:
+        agent: the head of the family.
+        agents: all agents there are.
+    """
+    children: dict[str | None, list[Agent]] = {}
+    for other in agents:
+        children.setdefault(other.parent, []).append(other)
+    found = [agent]
+    for member in found:  # it grows while it is walked
+        found += children.get(member.id, [])
+    return found

@@ -1,0 +1,198 @@
+"""What became of a turn, from what was seen of it; it looks at nothing itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.core.agents import cgroup_limits
+from substrat.core.agents.cgroup_limits import RanOut
+from substrat.core.agents.records import Outcome
+from substrat.core.programs.cursor import answers, failures
+
+if TYPE_CHECKING:
+    from substrat.core.programs.cursor.failures import Failure
+    from substrat.core.programs.cursor.stream import Result
+
+
+TIME_LIMIT = "time limit"
+SILENCE_LIMIT = "silence limit"
+LIMITS = {
+    TIME_LIMIT: "the turn ran into its time limit (turns.time_limit)",
+    SILENCE_LIMIT: "the turn printed nothing for longer than it may (turns.silence_limit)",
+}
+"""What a turn is stopped by that takes too long, and what is said then."""
+_OUTPUT_LIMIT = "output limit of "
+PROTECTION = "protection lost: "
+"""How the reason begins for stopping a turn whose agent may have reached a protected file."""
+
+
+def over_output_limit(limit: int) -> str:
+    """Return the reason for stopping a turn that wrote too much.
+
+    Args:
+        limit: how many bytes it was allowed.
+    """
+    return f"{_OUTPUT_LIMIT}{limit} bytes"
+
+
+_HOME_LIMIT = "home limit of "
+_DISK_NEARLY_FULL = "disk nearly full: "
+_MIB = 1024 * 1024
+
+
+def over_home_limit(limit: int) -> str:
+    """Return the reason for stopping a turn whose agent's own directories hold too much.
+
+    Args:
+        limit: how many bytes they may hold.
+    """
+    return f"{_HOME_LIMIT}{limit} bytes"
+
+
+def fills_disk(wrote: int, free: int) -> str:
+    """Return the reason for stopping a turn that was filling the disk.
+
+    Args:
+        wrote: how many bytes it wrote since it was last looked at.
+        free: how many bytes were left.
+    """
+    return f"{_DISK_NEARLY_FULL}{free // _MIB} MiB were left and it had just written {-(-wrote // _MIB)} MiB"
+
+
+def _stopped_for_disk(stop: str) -> str | None:
+    """Say why a turn was stopped for what it took of the disk, None when it was for something else."""
+    if stop.startswith(_OUTPUT_LIMIT):
+        said = f"the turn ran into its {stop}, which is disk.turn_output of the configuration"
+        return f"{said}: raise it if it must write so much"
+    if stop.startswith(_HOME_LIMIT):
+        return (
+            f"the agent's own directories (~/.cache, ~/.cursor, chats) ran into their {stop}, which is disk.agent_home of "
+            "the configuration, have more files than one for every 4096 bytes of it, or can't be looked into: delete "
+            "something in them with `substratctl exec`, or raise the limit"
+        )
+    if stop.startswith(_DISK_NEARLY_FULL):
+        said = stop.removeprefix(_DISK_NEARLY_FULL)
+        return f"the turn was stopped because it was filling the disk ({said}): make room, then resume the agent"
+    return None
+
+
+class Seen(NamedTuple):
+    """What was seen of a turn that is over.
+
+    Args:
+        result: its `result` event, if it came.
+        exit_code: the program's, if bubblewrap could still write it down.
+        stop: why the daemon was stopping it, if it was.
+        errors: the end of its standard error.
+        anything: whether it wrote anything to standard output.
+        damage: what was wrong with its files, if anything was.
+        ran_out: what it hadn't enough of.
+        disk_full: whether there was no room at its end where its output goes.
+        last_passage: what the agent said last, after its last tool call.
+    """
+
+    result: Result | None
+    exit_code: int | None
+    stop: str | None
+    errors: str
+    anything: bool
+    damage: str | None = None
+    ran_out: RanOut = RanOut()
+    disk_full: bool = False
+    last_passage: str = ""
+
+
+_KILLED = 128 + 9
+"""The exit code of a program that was ended by SIGKILL."""
+
+NOTHING_SEEN = Seen(None, None, None, "", anything=False)
+"""Of a turn that never came to its launch."""
+
+
+class Verdict(NamedTuple):
+    """How a turn ended.
+
+    Args:
+        outcome: in one word.
+        error: in one sentence, unless it went well.
+        failure: its name, when it is one of cursor-agent's known ones.
+    """
+
+    outcome: Outcome
+    error: str | None
+    failure: Failure | None = None
+
+
+def judge(seen: Seen) -> Verdict:
+    """Decide a turn's outcome.
+
+    A `result` decides whatever the exit code is, and no `result` is a failure whatever the exit code is: cursor-agent
+    was seen to exit 0 without one, and to print one and never exit.
+
+    Args:
+        seen: what was seen.
+    """
+    if seen.result is not None:
+        if seen.result.is_error:
+            return Verdict(Outcome.ERROR, seen.result.text or "the agent reported an error without a text")
+        if (failure := answers.failure_shown(seen.result.text, seen.last_passage)) is not None:
+            return Verdict(Outcome.ERROR, failure.sentence, failure)
+        return Verdict(Outcome.SUCCESS, None)
+    if seen.stop is not None:
+        return _stopped(seen.stop)
+    if seen.damage is not None:
+        outcome = Outcome.LOST if seen.exit_code is None else Outcome.ERROR
+        return Verdict(outcome, f"what became of the turn can't be told: {seen.damage}")
+    if (shortage := cgroup_limits.out_of_memory(seen.ran_out)) is not None:
+        return Verdict(Outcome.ERROR, shortage, failures.out_of_memory(shortage))
+    if (launcher := _launcher_failed(seen)) is not None:
+        return launcher
+    if seen.exit_code is None:
+        return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
+    if (found := _no_room(seen)) is not None:
+        return found
+    if (failure := failures.recognise(seen.errors)) is not None:
+        return Verdict(Outcome.ERROR, failure.sentence, failure)
+    if seen.exit_code == _KILLED:
+        ended = f"was killed by SIGKILL, or exited with its status {_KILLED},"
+    else:
+        ended = f"exited with status {seen.exit_code}"
+    reason = failures.last_words(seen.errors)
+    said = f": {reason}" if reason else ("" if seen.anything else " and without any output")
+    return Verdict(Outcome.ERROR, f"the agent program {ended} without a result{said}")
+
+
+def _stopped(reason: str) -> Verdict:
+    """Judge a turn that the daemon stopped before it had a result."""
+    if reason in LIMITS:
+        return Verdict(Outcome.TIMED_OUT, LIMITS[reason])
+    if reason.startswith(PROTECTION):
+        why = reason.removeprefix(PROTECTION)
+        return Verdict(Outcome.ERROR, f"the turn was stopped because of its workspace's protection: {why}")
+    if (said := _stopped_for_disk(reason)) is not None:
+        return Verdict(Outcome.ERROR, said)
+    return Verdict(Outcome.INTERRUPTED, f"stopped: {reason}")
+
+
+def _launcher_failed(seen: Seen) -> Verdict | None:
+    """Judge a turn of which nothing ran but bubblewrap or the network's launcher, which say why on standard error."""
+    if seen.anything or seen.exit_code not in {None, 1}:
+        return None
+    words = failures.last_words(seen.errors)
+    if not words.startswith(("bwrap: ", "substrat: ")):
+        return None
+    failure = failures.sandbox_failed(words)
+    return Verdict(Outcome.ERROR, failure.sentence, failure)
+
+
+def _no_room(seen: Seen) -> Verdict | None:
+    """Judge a program that ended for want of room to write; None when it was something else."""
+    said_so = failures.says_no_room(seen.errors)
+    # A program that can't write its output may have had no room for its complaint either.
+    if seen.disk_full and (said_so or not seen.errors.strip()):
+        return Verdict(Outcome.ERROR, failures.DISK_FULL_IN_TURN.sentence, failures.DISK_FULL_IN_TURN)
+    if not said_so:
+        return None
+    where = "its workspace's disk or one of its directories in memory, /tmp and home (sandbox.memory_dir_bytes), is full"
+    words = failures.last_words(seen.errors)
+    return Verdict(Outcome.ERROR, f"the agent program found no room to write: {where}: {words}")

@@ -1,0 +1,1 @@
+"""Judges the facts that `substratctl doctor` has gathered about a machine and a turn's network."""

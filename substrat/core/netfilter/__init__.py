@@ -1,0 +1,1 @@
+"""Decisions of the `filtered` network: host names, addresses, DNS, TLS and proxy requests."""

@@ -1,0 +1,311 @@
+"""Host names in one canonical form, and the list of those an agent may reach; pure.
+
+Whatever decides compares canonical names only: lower case, ASCII (IDNA for what people write), no trailing dot. What has
+no canonical form is no name, and nobody is allowed to it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from substrat.core.netfilter import addresses
+from substrat.core.netfilter.presets import PRESETS, preset_of
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_LONGEST_NAME = 253  # RFC 1035, 2.3.4: 255 octets with the length bytes
+_DEFAULT_PORTS = (443, 80)
+_MOST_PORTS = 64
+"""How many ports a list may name: each costs its sandbox two listeners."""
+_PRIVATE = "=private"
+_LOCALHOST = ("127.0.0.1", "::1")  # RFC 6761, 6.3: the name stands for nothing else
+
+
+class NoName(ValueError):
+    """A text is no host name; the message says why, without the name."""
+
+
+def canonical(host: str) -> str:
+    """Return a host name's canonical form.
+
+    Args:
+        host: as a person, a DNS query or a TLS client wrote it.
+
+    Raises:
+        NoName: it has none.
+    """
+    # One trailing dot is the root's (RFC 1034, 3.1). Only what isn't ASCII needs IDNA: what asks on the wire always is.
+    name = host.removesuffix(".")
+    if not name.isascii():
+        import idna
+
+        try:
+            name = idna.encode(name, uts46=True).decode("ascii")
+        except (idna.IDNAError, UnicodeError):
+            raise NoName("it isn't a valid internationalised name") from None
+    name = name.lower()
+    labels = name.split(".")
+    if not name or len(name) > _LONGEST_NAME:
+        raise NoName("it is empty" if not name else f"it is longer than {_LONGEST_NAME} characters")
+    if not all(_LABEL.fullmatch(label) for label in labels):
+        raise NoName("a part of it is empty, longer than 63 characters, or has characters that names don't have")
+    if _NUMBER.fullmatch(labels[-1]):
+        # `127.1`, `0x7f.1`, `2130706433`: what a resolver takes for an address (url.spec.whatwg.org, "ends in a number").
+        raise NoName("it ends in a number, so it would be an address in an odd spelling")
+    return name
+
+
+def listed(data: bytes, most: int) -> list[str] | None:
+    """Read canonical names, a line each; None when it is anything else, or more than there may be.
+
+    The last line may have been cut while it was written, and doesn't count then.
+    """
+    try:
+        *names, cut = data.decode("ascii").split("\n")
+        sound = len(names) <= most and len(cut) <= _LONGEST_NAME and all(canonical(name) == name for name in names)
+    except (UnicodeDecodeError, NoName):
+        return None
+    return names if sound else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One entry of an allow-list, in canonical form.
+
+    Args:
+        host: a canonical name, an address or a network (`10.20.0.0/16`) as `ipaddress` writes it.
+        wildcard: whether it stands for the subdomains of `host`, at any depth, and not for `host` itself.
+        port: the one port, or None for 443 and 80.
+        private: whether the name may lead to private addresses, as a company's own hosts do.
+        network: the network that `host` is, if it is one.
+    """
+
+    host: str
+    wildcard: bool = False
+    port: int | None = None
+    private: bool = False
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = f":{self.port}" if self.port is not None else ""
+        return f"{'*.' if self.wildcard else ''}{host}{port}{_PRIVATE if self.private else ''}"
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports it stands for."""
+        return _DEFAULT_PORTS if self.port is None else (self.port,)
+
+    def names(self, host: str) -> bool:
+        """Say whether it stands for a canonical name or address, at some port."""
+        if self.network is not None:
+            return _address(host) is not None and ipaddress.ip_address(host) in self.network
+        return host.endswith("." + self.host) if self.wildcard else host == self.host
+
+    def includes(self, other: Pattern) -> bool:
+        """Say whether every host of another pattern is one of its own, whatever the ports."""
+        if other.private and not self.private:
+            return False
+        if self.network is not None:
+            # A single address isn't: one that is named is reached whatever it is, one in a network only if it is harmless.
+            return other.network is not None and _is_within(other.network, self.network)
+        if other.network is not None:
+            return False
+        if other.wildcard:
+            return self.wildcard and (other.host == self.host or self.names(other.host))
+        return self.names(other.host)
+
+
+def _is_within(
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network, other: ipaddress.IPv4Network | ipaddress.IPv6Network
+) -> bool:
+    if isinstance(network, ipaddress.IPv4Network):
+        return isinstance(other, ipaddress.IPv4Network) and network.subnet_of(other)
+    return isinstance(other, ipaddress.IPv6Network) and network.subnet_of(other)
+
+
+def pattern(text: str) -> Pattern:
+    """Read `HOST[:PORT][=private]`.
+
+    HOST is a name, `*.` and a name, an address, or a network as `10.20.0.0/16`; an IPv6 address with a port is in brackets.
+    `=private` lets a name lead to private addresses; addresses and networks say that by themselves.
+
+    Raises:
+        NoName: it is no such thing.
+    """
+    private = text.endswith(_PRIVATE)
+    host, port = _split_port(text.removesuffix(_PRIVATE))
+    network = _network(host)
+    address = _address(host)
+    if private and (network is not None or address is not None):
+        raise NoName("only a name can be private: an address is reached as it stands there")
+    if network is not None:
+        return Pattern(str(network), port=port, network=network)
+    if address is not None:
+        return Pattern(address, port=port)
+    wildcard = host.startswith("*.")
+    if "*" in (rest := host[2:] if wildcard else host):
+        raise NoName("'*' may only stand in front, as in '*.example.com'")
+    return Pattern(canonical(rest), wildcard, port, private)
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Read a network; None when there is no slash in the text.
+
+    Raises:
+        NoName: it is none, or its address has bits behind the prefix.
+    """
+    if "/" not in text:
+        return None
+    try:
+        found = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise NoName("it is neither a host nor a network, as '10.20.0.0/16' is") from None
+    if _address(text.partition("/")[0]) != str(found.network_address):
+        raise NoName(f"the network of that length is {found}")
+    return found
+
+
+def _split_port(text: str) -> tuple[str, int | None]:
+    bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
+    if bracketed is not None:
+        host, port = bracketed.groups()
+    elif text.count(":") == 1:
+        host, port = text.split(":")
+    else:
+        host, port = text, None
+    if port is None:
+        return host, None
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        raise NoName("its port isn't a number from 1 to 65535")
+    if int(port) == 53:
+        raise NoName("port 53 is where names are looked up, and can't be let through")
+    return host, int(port)
+
+
+def _address(text: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True)
+class AllowList:
+    """What may be reached: all that any of its patterns stands for."""
+
+    patterns: tuple[Pattern, ...]
+
+    @classmethod
+    def of(cls, texts: tuple[str, ...]) -> AllowList:
+        """Read a list of patterns, in which `@NAME` stands for those of a preset.
+
+        Raises:
+            NoName: one of them is none; the message names it.
+        """
+        patterns: list[Pattern] = []
+        for text in texts:
+            try:
+                patterns.extend(map(pattern, _expanded(text)))
+            except NoName as problem:
+                raise NoName(f"{text!r} can't be allowed: {problem}") from None
+        made = cls(tuple(dict.fromkeys(patterns)))
+        if len(made.ports) > _MOST_PORTS:
+            raise NoName(f"{len(made.ports)} ports can't be allowed: {_MOST_PORTS} is the most")
+        return made
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The patterns as people write them, in canonical form."""
+        return tuple(map(str, self.patterns))
+
+    @cached_property
+    def ports(self) -> tuple[int, ...]:
+        """Every port that some pattern stands for, and those of the web, where most refusals are to be told of."""
+        return tuple(sorted({*_DEFAULT_PORTS, *(port for pattern in self.patterns for port in pattern.ports)}))
+
+    def mentions(self, name: str) -> bool:
+        """Say whether a canonical name is allowed at any port: whether to say where it is."""
+        return any(pattern.names(name) for pattern in self.patterns)
+
+    def allows(self, name: str, port: int) -> bool:
+        """Say whether a canonical name is allowed at a port."""
+        return any(pattern.names(name) and port in pattern.ports for pattern in self.patterns)
+
+    def names_address(self, address: str, port: int) -> bool:
+        """Say whether the list itself names an address (or `localhost`, for this machine's own) at a port."""
+        names = (address, "localhost") if address in _LOCALHOST else (address,)
+        return any(not pattern.wildcard and pattern.host in names and port in pattern.ports for pattern in self.patterns)
+
+    def allows_address(self, address: str, port: int) -> bool:
+        """Say whether an address may be dialled at a port: one that the list names, or that lies in a network on it.
+
+        A network stands for its public and private addresses. Loopback, link-local and metadata addresses have to be named
+        one by one; whether an address is this machine's, others find out.
+        """
+        if self.names_address(address, port):
+            return True
+        is_listed = any(
+            pattern.network is not None and pattern.names(address) and port in pattern.ports for pattern in self.patterns
+        )
+        return is_listed and addresses.refusal(address, may_be_private=True) is None
+
+    def may_be_private(self, name: str, port: int) -> bool:
+        """Say whether a canonical name may lead to private addresses at a port."""
+        return any(pattern.private and pattern.names(name) and port in pattern.ports for pattern in self.patterns)
+
+    def changed(self, add: tuple[str, ...], remove: tuple[str, ...]) -> AllowList:
+        """Return the list with patterns taken off and others put on.
+
+        Raises:
+            NoName: one of them is none, or isn't on the list to be taken off.
+        """
+        gone = AllowList.of(remove).patterns
+        for text in remove:
+            missing = [str(entry) for entry in AllowList.of((text,)).patterns if entry not in self.patterns]
+            # Of a preset, a part may have been taken off before.
+            if missing and (len(missing) == len(_expanded(text))):
+                raise NoName(f"{text!r} can't be taken off the list: it isn't on it")
+        return AllowList.of((*(str(entry) for entry in self.patterns if entry not in gone), *add))
+
+    def within(self, above: AllowList) -> AllowList:
+        """Return the part of this list that another one covers."""
+        return AllowList(tuple(entry for entry in self.patterns if above.covers(AllowList((entry,)))))
+
+    def covers(self, other: AllowList) -> bool:
+        """Say whether everything that another list allows is allowed here."""
+        return all(
+            any(mine.includes(theirs) and port in mine.ports for mine in self.patterns)
+            for theirs in other.patterns
+            for port in theirs.ports
+        )
+
+
+def _expanded(text: str) -> tuple[str, ...]:
+    """Return the patterns that a text stands for: those of a preset, or itself.
+
+    Raises:
+        NoName: there is no such preset.
+    """
+    if not text.startswith("@"):
+        return (text,)
+    if (hosts := PRESETS.get(text[1:])) is None:
+        raise NoName(f"there is no such preset; there are {', '.join(f'@{name}' for name in PRESETS)}")
+    return hosts
+
+
+def remedy(host: str, port: int, *, preset: bool = True) -> str:
+    """Return what a person would put on a list to let a host through at a port.
+
+    Args:
+        host: a canonical name or an address.
+        port: the port.
+        preset: whether it may be the preset that has the host.
+    """
+    is_web = port in _DEFAULT_PORTS
+    if preset and is_web and (known := preset_of(host)) is not None:
+        return known
+    return str(Pattern(host, port=None if is_web else port))

@@ -1,0 +1,258 @@
+"""One line of cursor-agent's stream-json to one typed event, whatever its dialect; its only state is open tool calls.
+
+Nothing a program prints can make this raise: a line that isn't JSON becomes kind `raw`, a shape nobody knows `unknown`.
+The shapes are those of builds up to 2026.10; the field names are cursor-agent's own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from substrat.core.programs import lenient
+from substrat.core.programs.cursor import dialects, tool_calls
+from substrat.core.programs.cursor.tool_calls import Pairing
+from substrat.core.programs.ndjson import Line
+
+Object = dict[str, object]
+
+MAX_TEXT = 64 * 1024
+"""The longest `text` of an event that has its own words (`raw` lines); the rest is in the turn's stdout file."""
+_MAX_HEAD = 64 * 1024
+MAX_VALUES = 250_000
+"""How many values a line may hold to be read as JSON: some 30 ms of a processor's time, in Python's own reader 100. A
+search result of 60,000 lines of code has as many. A line with more is told like one that is too long."""
+_MOST_COUNTS, _LONGEST_COUNT_NAME = 64, 64
+"""How many counts of a `usage` are kept, and how long their names are: cursor-agent has some ten, such as `inputTokens`."""
+_SPEECH = ("assistant", "thinking", "user", "system")
+"""The types of lines that tell of no act; a `result` is the end of a turn and is judged as that."""
+
+NAMED = {
+    "interaction_query": ("request", "response"),
+    "connection": ("reconnecting", "reconnected"),
+    "retry": ("starting", "resuming"),
+    "system": ("init", "task_notification", "background_shell_timeout"),
+}
+"""Types whose events have no meaning for the daemon, but a name."""
+_INIT = (("session", "session_id"), ("model", "model"))
+
+
+class Event(NamedTuple):
+    """What one line says.
+
+    Args:
+        kind: one of the contract's kinds.
+        text: its readable form, if it has one.
+        body: the line's JSON object, None when it isn't one.
+        verbatim: whether the line itself is valid JSON, so that it can be passed on as it is.
+        written: the body as every reader takes it (`as_json`), where that was made beforehand.
+    """
+
+    kind: str
+    text: str | None
+    body: Object | None
+    verbatim: bool
+    written: bytes | None = None
+
+
+class Result(NamedTuple):
+    """What a `result` event says about its turn."""
+
+    text: str
+    is_error: bool
+    usage: dict[str, int] | None
+
+
+def decode(line: Line, pairing: Pairing | None = None) -> Event:
+    """Say what a line of output is.
+
+    Args:
+        line: the line.
+        pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
+    """
+    is_readable = not line.cut and not lenient.has_more_values(line.data, MAX_VALUES)
+    body, verbatim = _parse(line) if is_readable else (None, False)
+    if not is_readable and (head := _head(line)).get("type") == "result":
+        # However long its text is, this is the end of the turn.
+        return Event(_kind(head), _own_text(head), head, verbatim=False)
+    if body is None:
+        return Event("raw", _plain(line), None, verbatim=False)
+    plain = dialects.normalise(body)
+    kind = _kind(plain)
+    return Event(kind, _text(kind, plain, pairing if pairing is not None else Pairing(), line.length), body, verbatim)
+
+
+def as_json(body: Object) -> bytes:
+    """Write an object that came in a line no strict reader takes as one that every reader takes."""
+    return json.dumps(lenient.tame(body), separators=(",", ":"), allow_nan=False).encode()
+
+
+def session_of(event: Event) -> str | None:
+    """Return the session's UUID that a `system:init` names, if it names one."""
+    if event.kind != "system:init" or event.body is None:
+        return None
+    session = dialects.normalise(event.body).get("session_id")
+    return session if isinstance(session, str) and session else None
+
+
+def result_of(event: Event) -> Result | None:
+    """Return what a `result:*` event says, or None for any other event."""
+    if event.body is None or not event.kind.startswith("result:"):
+        return None
+    body = dialects.normalise(event.body)
+    usage = body.get("usage")
+    counts = _counts(usage) if isinstance(usage, dict) else None
+    text = _first_string(body, "result", "error", "message") or event.text or ""
+    return Result(text, event.kind == "result:error", counts)
+
+
+def _counts(usage: Object) -> dict[str, int]:
+    named = islice((item for item in usage.items() if len(item[0]) <= _LONGEST_COUNT_NAME), _MOST_COUNTS)
+    counts = {key: tool_calls.whole(value) for key, value in named}
+    return {key: count for key, count in counts.items() if count is not None and count >= 0}
+
+
+_HEAD = re.compile(rb'\s*[{,]\s*"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*+"|true|false|null|-?[0-9][-+.0-9eE]*+)(?=\s*[,}])')
+_LONG_TEXT = re.compile(rb'\s*,\s*"(\w+)"\s*:\s*"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*+)')
+
+
+def _head(line: Line) -> Object:
+    """Read the simple members at the start of an object that was cut off, and the start of the long text after them."""
+    data = line.data[:_MAX_HEAD]
+    head: Object = {}
+    at = 0
+    while found := _HEAD.match(data, at):
+        value = lenient.parse(b'{"v":' + found[2] + b"}")
+        head[found[1].decode()] = value["v"] if value is not None else None
+        at = found.end()
+    if text := _LONG_TEXT.match(data, at):
+        value = lenient.parse(b'{"v":"' + text[2] + b'"}')
+        if value is not None:
+            head[text[1].decode()] = f"{value['v']}… [cut: {line.length} bytes]"
+    return head
+
+
+def only_speaks(line: bytes) -> bool:
+    """Say whether the beginning of a line shows that the line is speech, whatever its missing end would be.
+
+    `{"type":"assistant","message":{"role":"assist` is; a line that doesn't begin with a type that only speaks may be a tool
+    call's.
+
+    Args:
+        line: the line as far as it was written.
+    """
+    return _head(Line(0, len(line), line, ended=False)).get("type") in _SPEECH
+
+
+def _parse(line: Line) -> tuple[Object | None, bool]:
+    try:
+        body = msgspec.json.decode(line.data)
+        return (body, True) if isinstance(body, dict) and not _too_deep(line.data, body) else (None, False)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return lenient.parse(line.data), False
+
+
+def _too_deep(data: bytes, body: Object) -> bool:
+    """Say whether a line is nested too deeply; one with few brackets isn't, which is found out ten times as quickly."""
+    return data.count(b"{") + data.count(b"[") > lenient.MAX_DEPTH and lenient.too_deep(body)
+
+
+def _kind(body: Object) -> str:
+    raw_type, subtype = body.get("type"), body.get("subtype")
+    match raw_type, subtype:
+        case (("user" | "error" | "raw" | "text"), _):
+            return str(raw_type)
+        case "thinking", ("delta" | "completed"):
+            return f"thinking:{subtype}"
+        case "assistant", _:
+            # A mid-turn flush has both fields, the final one neither: both repeat a whole segment.
+            piece = body.get("timestamp_ms") is not None and body.get("model_call_id") is None
+            return "assistant:delta" if piece else "assistant"
+        case "tool_call", ("started" | "completed"):
+            return f"tool-call-{subtype}"
+        case "result", _:
+            failed = subtype == "error" or body.get("is_error") is True
+            return "result:error" if failed else "result:success"
+    if isinstance(raw_type, str) and isinstance(subtype, str) and subtype in NAMED.get(raw_type, ()):
+        return f"{raw_type}:{subtype}"
+    return "unknown"
+
+
+def _text(kind: str, body: Object, pairing: Pairing, size: int) -> str | None:
+    if kind == "tool-call-started":
+        call = tool_calls.read(body)
+        pairing.start(call, size)
+        return tool_calls.summary(call)
+    if kind == "tool-call-completed":
+        return tool_calls.ended_line(pairing.end(tool_calls.read(body)))
+    return _named_text(kind, body) or _own_text(body)
+
+
+def _named_text(kind: str, body: Object) -> str | None:
+    """Say what an event means that has no words of its own."""
+    match kind:
+        case "system:init":
+            named = (f"{word} {value}" for word, key in _INIT if isinstance(value := body.get(key), str) and value)
+            return ", ".join(named) or None
+        case "raw":
+            return _first_string(body, "data")
+        case "interaction_query:request" | "interaction_query:response":
+            asked, answered = body.get("query_type"), kind.endswith("response")
+            return f"{asked} {'answered' if answered else 'asked'}{_answer(body) if answered else ''}"
+        case "system:task_notification":
+            return f"{body.get('title') or body.get('task_id')}: {body.get('status')}"
+        case "connection:reconnecting" | "retry:starting" | "retry:resuming":
+            attempt = body.get("attempt")
+            return f"{kind.replace(':', ' ')}{f', attempt {attempt}' if attempt is not None else ''}"
+        case "connection:reconnected" | "system:background_shell_timeout":
+            return kind.partition(":")[2].replace("_", " ")
+    return None
+
+
+def _answer(body: Object) -> str:
+    """Say which alternative an interaction's response holds; some builds put it under `result`."""
+    response = body.get("response")
+    for found in response.values() if isinstance(response, dict) else ():
+        if isinstance(found, dict):
+            inside = found.get("result")
+            value = inside if isinstance(inside, dict) and inside else found
+            arm = next(iter(value), "")
+            inner = value.get(arm)
+            reason = inner.get("reason") if isinstance(inner, dict) else None
+            return f": {arm}" + (f", {reason}" if isinstance(reason, str) and reason else "")
+    return ""
+
+
+def _own_text(body: Object) -> str | None:
+    if (text := _first_string(body, "text", "result", "error")) is not None:
+        return text
+    problem = body.get("error")
+    if isinstance(problem, dict) and (text := _first_string(problem, "message", "text")) is not None:
+        return text
+    message = body.get("message")
+    if isinstance(message, str):
+        return message
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return None
+    blocks = [block.get("text") for block in content if isinstance(block, dict)]
+    return "".join(text for text in blocks if isinstance(text, str))
+
+
+def _first_string(body: Object, *keys: str) -> str | None:
+    for key in keys:
+        value = body.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _plain(line: Line) -> str:
+    text = line.data[:MAX_TEXT].decode("utf-8", "replace")
+    return f"{text}… [cut: {line.length} bytes]" if line.length > MAX_TEXT else text

@@ -1,0 +1,1 @@
+"""Decisions about workspaces: git's files, protected paths, overlapping directories."""

@@ -1,0 +1,460 @@
+"""What turns do to their agents: starting them, what they report, how they end; requests of people are `supervisor`.
+
+Methods run without an await, and each commits before it returns (`turn.Books`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.agents import prompts, retry
+from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
+from substrat.core.agents.records import (
+    OPERATOR,
+    SUSPENDED,
+    SYSTEM,
+    Agent,
+    Item,
+    ItemKind,
+    Outcome,
+    Restore,
+    Session,
+    Turn,
+    left_unfinished,
+)
+from substrat.core.agents.verdict import fills_disk, over_home_limit, over_output_limit
+from substrat.core.programs.cursor import answers, stream
+from substrat.core.programs.cursor.command_line import DISPENSABLE, is_session_id
+from substrat.core.programs.cursor.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN
+from substrat.core.programs.ndjson import Line
+from substrat.daemon.state.events import Told
+from substrat.errors import StorageFailed, SubstratError
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Process
+    from substrat.core.agents.verdict import Seen, Verdict
+    from substrat.daemon.agents.registry import Registry, Runner
+
+log = structlog.get_logger("substrat.turnbook")
+
+_MAX_RESULT = 1024 * 1024
+_MAX_URGENT_RESULT = 16 * 1024
+"""Characters of a stopped turn's result when the disk is full: an agent chooses its result, and must not use up by
+it the room that is kept for stopping others."""
+_MAX_ERROR = 16 * 1024
+"""Characters: the registry holds the last error of each agent, and every agent of a thousand may have failed."""
+_UNREAD_LINES = 16
+"""As many lines that are no JSON are looked at; a program that prints more of them isn't understood."""
+_NOT_CONTACTED = (
+    "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
+    "cursor-agent says nothing when it can't read its mcp.json or start a server"
+)
+
+
+class TurnBook:
+    """Keeps the books of all turns.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._journal = registry.journal
+        self._agents_of = {
+            agent.turn.id: agent.id for agent in registry.agents if agent.turn is not None and agent.turn.outcome is None
+        }
+
+    # Starting
+
+    def attach(self, runner: Runner) -> None:
+        """Take up work: hand turns that an earlier daemon left to the runner, and start those that wait."""
+        self._registry.runner = runner
+        self._registry.admit = self.admit
+        for agent in list(self._registry.agents):
+            if agent.phase in LIVE_PHASES and agent.turn is not None:
+                runner.start(agent, agent.turn)
+                if agent.turn.stop is not None:
+                    runner.stop(agent.turn.id, agent.turn.stop)
+        self.admit()
+
+    def admit(self) -> None:
+        """Start the turns of agents that wait, as many as may run at once, longest waiting first."""
+        runner = self._registry.runner
+        if runner is None:
+            return
+        now = self._registry.now()
+        room = self._registry.config.turns.max_running - self._registry.running
+        first = self._store.first_waiting()
+        queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED and agent.id in first]
+        gate = self._registry.gate
+        may_start = gate is None or gate.look(needed=bool(queued) and room > 0)
+        for agent in sorted(queued, key=lambda agent: first[agent.id]):
+            if agent.retry_at is not None and agent.retry_at > now:
+                self._registry.wake_at(agent.retry_at)
+            elif (until := self._registry.asleep_until(agent)) is not None:
+                self._put_off(agent, until)
+            elif gate is not None and not may_start:
+                gate.hold(agent)
+            elif room > 0:
+                room -= 1
+                try:
+                    self._start_turn(agent)
+                except StorageFailed as problem:
+                    # What was accepted stays queued, and is tried again: nobody tells when there is room.
+                    log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+                    if gate is not None:
+                        gate.look_again()
+                    else:
+                        self._registry.wake_at(now + 1.0)
+                    return
+
+    def _put_off(self, agent: Agent, until: float) -> None:
+        """Let an agent wait that messages have woken too often."""
+        self._registry.wake_at(until)
+        text = (
+            f"its turn waits: messages alone have started its last {self._registry.config.limits.wakes} turns; it goes on "
+            f"at {prompts.timestamp(until)}, or when a person prompts it"
+        )
+        try:
+            with self._registry.change("wait told"):
+                self._registry.put(replace(agent, retry_at=until))
+                self._journal.tell(Told(agent.id, None, "turn:waiting", text))
+        except StorageFailed as problem:
+            log.error("wait not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+
+    def _start_turn(self, agent: Agent) -> None:
+        items = _next_delivery(self._store.waiting_items(agent.id))
+        number = agent.turn.number + 1 if agent.turn is not None else 1
+        turn = Turn(str(uuid.uuid4()), agent.id, number, self._registry.now())
+        self._agents_of[turn.id] = agent.id
+        with self._registry.change("turn begun"):
+            self._store.save_turn(turn)
+            self._store.deliver(items, turn.id)
+            started = replace(agent, turn=turn, waiting=agent.waiting - len(items), retry_at=None)
+            self._registry.step(started, Event.START)
+
+    def prompt_of(self, turn: Turn) -> str:
+        """Return the prompt a turn is given for what it delivers."""
+        items = self._store.items_of_turn(turn.id)
+        if len(items) == 1 and items[0].kind is not ItemKind.MESSAGE:
+            return items[0].text
+        return prompts.delivery(items, secrets.token_hex(4))
+
+    def unfinished(self, agent: Agent) -> str | None:
+        """Return what to say to an agent whose last turn didn't come to its end, or None if it did."""
+        turn = agent.turn
+        if turn is None or not left_unfinished(turn, waiting=agent.waiting > 0):
+            return None
+        if not self._store.items_of_turn(turn.id):
+            return None  # what it was to deliver waits again already
+        prompt = self.prompt_of(turn)
+        return prompts.continuation(prompt) if turn.reported else prompt
+
+    def asker_of(self, agent: Agent) -> tuple[str, str]:
+        """Return who gave an agent the task of its last turn, by id and name: they are told when it is done after all."""
+        turn = agent.turn
+        if turn is not None and left_unfinished(turn, waiting=agent.waiting > 0):
+            return self._asker(turn)
+        return OPERATOR, OPERATOR
+
+    def _asker(self, turn: Turn) -> tuple[str, str]:
+        for item in self._store.items_of_turn(turn.id):
+            if item.kind is not ItemKind.MESSAGE:
+                return item.sender, item.sender_name
+        return OPERATOR, OPERATOR
+
+    # What a turn reports
+
+    def result_seen(self, turn: str) -> stream.Result | None:
+        """Return the result that an earlier daemon saw of a turn, read again from where the journal says it is."""
+        agent = self._agent_of(turn)
+        row = self._store.result_event(turn) if agent is not None else None
+        data = self._journal.line_of(row) if row is not None else None
+        if row is None or data is None:
+            return None
+        line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
+        return stream.result_of(stream.decode(line))
+
+    def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
+        """Note a turn's process."""
+        agent = self._agent_of(turn)
+        number = agent.turn.number if agent is not None and agent.turn is not None else 0
+        told = ("turn:started", f"turn {number} started{_by(version)}")
+        self._update(turn, "sandbox recorded", told, process=started)
+
+    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int, *, urgent: bool = False) -> None:
+        """Note what an agent wrote, the session's id above all; `urgent` uses the room that is kept for a full disk."""
+        agent = self._agent_of(turn)
+        if agent is None or agent.turn is None:
+            return
+        with self._registry.change("output recorded", urgent=urgent):
+            self._journal.append(agent.id, turn, lines)
+            reported = agent.turn.reported
+            for _, event in lines:
+                if event.kind == "system:init":
+                    reported = True
+                    agent = self._note_session(agent, turn, stream.session_of(event))
+            assert agent.turn is not None
+            self._registry.put_turn(agent, replace(agent.turn, offset=offset, reported=reported))
+
+    def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
+        """Note that an agent cut its own output; `urgent` uses the room that is kept for a full disk."""
+        text = f"the agent cut its own output from {expected} to {size} bytes; what was there is lost"
+        self._update(turn, "output cut", ("turn:output-truncated", text), urgent=urgent)
+
+    def turn_limit_reached(self, turn: str, limit: str) -> None:
+        """Stop a turn that has run into a limit (`verdict.LIMITS`)."""
+        self._stop(turn, limit)
+
+    def turn_output_too_long(self, turn: str, limit: int) -> None:
+        """Stop a turn that has written more bytes than it may."""
+        self._stop(turn, over_output_limit(limit))
+
+    def turn_home_too_big(self, turn: str, limit: int) -> None:
+        """Stop a turn whose agent's own directories hold more bytes on disk than they may."""
+        told = "the agent's own directories, ~/.cache, ~/.cursor and chats, hold too much"
+        self._stop(turn, over_home_limit(limit), ("turn:home-too-big", told))
+
+    def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
+        """Stop a turn that is filling the disk: it has just written so many bytes, and so many are left."""
+        self._stop(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", reason))
+
+    def _stop(self, turn: str, reason: str, told: tuple[str, str] | None = None) -> None:
+        """Stop a turn for a reason of the daemon's; one that a person had before stays what it is."""
+        runner, agent = self._registry.runner, self._agent_of(turn)
+        if runner is None or agent is None or agent.turn is None:
+            return
+        if agent.turn.stop is None:
+            self._update(turn, "limit reached", told, stop=reason)
+        runner.stop(turn, reason)
+
+    def companion_called(self, turn: str) -> None:
+        """Note that the agent program has called its companion in this turn."""
+        agent = self._agent_of(turn)
+        if agent is not None and agent.turn is not None and not agent.turn.contacted:
+            self._update(turn, "companion called", contacted=True)
+
+    def turn_note(self, turn: str, kind: str, text: str, *, holds_up_end: bool = False) -> None:
+        """Tell something about a running turn.
+
+        Args:
+            turn: the turn.
+            kind: the event's.
+            text: what it says.
+            holds_up_end: whether the turn's end waits for this note, which must not wait for room on the disk then once
+                the turn is being stopped; only for a few notes a turn, of which an agent can't cause more.
+        """
+        agent = self._agent_of(turn)
+        stopping = agent is not None and agent.turn is not None and agent.turn.stop is not None
+        self._update(turn, "note taken", (kind, text), urgent=holds_up_end and stopping)
+
+    def turn_over(self, turn_id: str, verdict: Verdict, seen: Seen) -> None:
+        """Account for a turn that has ended.
+
+        One that was stopped is accounted for on a full disk too, with its result cut short.
+
+        Args:
+            turn_id: the turn.
+            verdict: what became of it.
+            seen: what was seen of it.
+
+        Raises:
+            StorageFailed: there is no room; nothing has changed.
+        """
+        try:
+            self._account(turn_id, verdict, seen, _MAX_RESULT, urgent=False)
+        except StorageFailed:
+            agent = self._agent_of(turn_id)
+            if agent is None or agent.turn is None or agent.turn.stop is None:
+                raise
+            self._account(turn_id, verdict, seen, _MAX_URGENT_RESULT, urgent=True)
+
+    def _account(self, turn_id: str, verdict: Verdict, seen: Seen, longest: int, *, urgent: bool) -> None:
+        agent = self._agent_of(turn_id)
+        if agent is None or agent.turn is None:
+            return
+        text = answers.result_text(seen.result.text, self._journal.said(agent.id, turn_id)) if seen.result else ""
+        turn = replace(
+            agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
+            ended_at=self._registry.now(), exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
+            result=_cut(text, longest) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
+        )  # fmt: skip
+        with self._registry.change("turn accounted for", urgent=urgent):
+            agent = self._registry.put_turn(self._with_stored_session(agent, turn), turn)
+            if seen.result is not None and not turn.contacted:
+                self._journal.tell(Told(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
+            self._tell_end(agent, turn)
+            if (seconds := self._retry_delay(agent, turn, verdict)) is not None:
+                self._try_again(agent, turn, seconds)
+            elif (seconds := self._restore_delay(agent, turn)) is not None:
+                self._restore(agent, turn, seconds)
+            else:
+                agent = self._registry.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
+                if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
+                    self._journal.tell(Told(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
+                self._report_to_asker(agent, turn)
+        self._agents_of.pop(turn_id, None)
+
+    def _tell_end(self, agent: Agent, turn: Turn) -> None:
+        assert turn.outcome is not None
+        took = (turn.ended_at or turn.started_at) - turn.started_at
+        said = f": {turn.error}" if turn.error else ""
+        text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
+        self._journal.tell(Told(agent.id, turn.id, "turn:ended", text))
+
+    def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
+        """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
+        runner = self._registry.runner
+        if (
+            agent.session is None
+            or turn.outcome is not Outcome.SUCCESS
+            or runner is None
+            or not runner.session_stored(agent)
+        ):
+            return agent
+        return replace(agent, session=replace(agent.session, stored=True))
+
+    def _retry_delay(self, agent: Agent, turn: Turn, verdict: Verdict) -> float | None:
+        if agent.phase != Phase.RUNNING or verdict.failure is None:
+            return None
+        if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.what):
+            return 0.0
+        waits = verdict.failure in {DISK_FULL, DESCRIPTORS_USED_UP}
+        if waits or (verdict.failure is DISK_FULL_IN_TURN and not self._may_have_acted(agent, turn)):
+            return retry.DELAYS[min(agent.attempts, len(retry.DELAYS) - 1)]  # for as long as it takes
+        acted = self._store.turn_has_event(agent.id, turn.id, "tool-call-started")
+        return retry.delay(verdict.failure, agent.attempts, acted=acted or verdict.failure is DISK_FULL_IN_TURN)
+
+    def _may_have_acted(self, agent: Agent, turn: Turn) -> bool:
+        """Say whether a turn called a tool, or wrote a line that can't be read to its end and may have said so."""
+        if self._store.turn_has_call(agent.id, turn.id):
+            return True
+        if any(self._store.turn_has_event(agent.id, turn.id, kind) for kind in ("tool-call-started", "unknown")):
+            return True
+        unread = self._store.events_of_turn(agent.id, turn.id, "raw", _UNREAD_LINES + 1)
+        return len(unread) > _UNREAD_LINES or any(
+            not stream.only_speaks(self._journal.line_of(row) or b"") for row in unread
+        )
+
+    def _does_without(self, option: str) -> bool:
+        """Leave an option out from now on that the agent program doesn't know, if a turn can do without it."""
+        runner = self._registry.runner
+        return option in DISPENSABLE and runner is not None and runner.leave_out(option)
+
+    def _try_again(self, agent: Agent, turn: Turn, seconds: float) -> None:
+        """Put back what the turn was to deliver, and let it wait."""
+        returned = self._store.take_back(turn.id)
+        at = self._registry.now() + seconds
+        agent = replace(agent, waiting=agent.waiting + returned, attempts=agent.attempts + 1, retry_at=at)
+        self._registry.step(agent, Event.TURN_RETRIED)
+        said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
+        self._journal.tell(Told(agent.id, turn.id, "turn:retry", said))
+
+    def _restore_delay(self, agent: Agent, turn: Turn) -> float | None:
+        """Return after how many seconds an agent whose turn was lost goes on by itself, None if a person has to look."""
+        if turn.outcome is not Outcome.LOST or agent.phase != Phase.RUNNING or agent.restore is not Restore.AUTO:
+            return None
+        turns = self._registry.config.turns
+        return retry.restore_delay(agent.restored_at, self._registry.now(), turns.restores, turns.restore_window)
+
+    def _restore(self, agent: Agent, turn: Turn, seconds: float) -> None:
+        """Let an agent go on whose turn was lost: where it stopped, or from the beginning if it didn't come to that."""
+        now = self._registry.now()
+        if turn.reported:
+            words = prompts.continuation(self.prompt_of(turn))
+            self._store.add_item(Item(0, agent.id, ItemKind.CONTINUATION, *self._asker(turn), words, now))
+            returned = 1
+        else:
+            returned = self._store.take_back(turn.id)
+        window = self._registry.config.turns.restore_window
+        times = (*(time for time in agent.restored_at if time > now - window), now)
+        agent = replace(agent, waiting=agent.waiting + returned, restored_at=times, retry_at=now + seconds)
+        self._registry.step(agent, Event.TURN_RETRIED)
+        self._journal.tell(Told(agent.id, turn.id, "agent:restored", f"the turn was lost: going on in {seconds:g} s"))
+
+    def _report_to_asker(self, agent: Agent, turn: Turn) -> None:
+        """Tell an agent what became of the prompt it gave a child; a turn that was only suspended isn't over yet."""
+        if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
+            return
+        limits = self._registry.config.limits
+        for item in self._store.items_of_turn(turn.id):
+            asker = self._registry.get(item.sender) if item.kind is not ItemKind.MESSAGE else None
+            if asker is None or asker.phase in {Phase.ENDING, Phase.ENDED}:
+                continue
+            assert turn.outcome is not None
+            text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
+            if len(text) > limits.message_bytes:
+                text = f"{text[: limits.message_bytes]}… [cut: {len(text)} characters]"
+            report = self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
+            self._store.note_report(report, turn.id)
+            self._registry.step(replace(asker, waiting=asker.waiting + 1), Event.MAIL)
+            self._journal.tell(Told(asker.id, None, "message:received", f"from Substrat: {text}"))
+
+    def _note_session(self, agent: Agent, turn: str, session: str | None) -> Agent:
+        """Store the session's id the moment it is seen, if it can be one and nobody else's."""
+        known = agent.session.id if agent.session else None
+        if session is None or session == known:
+            return agent
+        if not is_session_id(session):
+            self._journal.tell(Told(agent.id, turn, "session:refused", f"{session[:80]!r} is no session id"))
+            return agent
+        if any(other.session and other.session.id == session for other in self._registry.agents):
+            self._journal.tell(Told(agent.id, turn, "session:refused", f"session {session} belongs to another agent"))
+            return agent
+        try:
+            if self._registry.runner is not None:
+                self._registry.runner.check_resumable(replace(agent, session=Session(session)))
+        except SubstratError as problem:
+            self._journal.tell(Told(agent.id, turn, "session:refused", problem.message))
+            return agent
+        if known is not None:
+            self._journal.tell(Told(agent.id, turn, "session:changed", f"resumed {known}, but the agent is in {session}"))
+        return self._registry.put(replace(agent, session=Session(session)))
+
+    def _update(
+        self, turn: str, what: str, told: tuple[str, str] | None = None, *, urgent: bool = False, **changes: object
+    ) -> None:
+        agent = self._agent_of(turn)
+        if agent is None or agent.turn is None:
+            return
+        with self._registry.change(what, urgent=urgent):
+            self._registry.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
+            if told is not None:
+                self._journal.tell(Told(agent.id, turn, *told))
+
+    def _agent_of(self, turn: str) -> Agent | None:
+        """Return the agent of a turn that hasn't ended."""
+        return self._registry.get(self._agents_of.get(turn))
+
+
+_EVENT_OF = {
+    Outcome.SUCCESS: Event.TURN_SUCCEEDED,
+    Outcome.INTERRUPTED: Event.TURN_STOPPED,
+    Outcome.ERROR: Event.TURN_FAILED,
+    Outcome.TIMED_OUT: Event.TURN_FAILED,
+    Outcome.LOST: Event.TURN_FAILED,
+}
+
+
+def _by(version: str | None) -> str:
+    return f" (cursor-agent {version})" if version else ""
+
+
+def _cut(text: str | None, longest: int) -> str | None:
+    """Bound what an agent object carries, in characters; the whole text is in the turn's output."""
+    return text if text is None or len(text) <= longest else f"{text[:longest]}… [cut: {len(text)} characters]"
+
+
+def _next_delivery(waiting: list[Item]) -> list[Item]:
+    """Choose what the next turn delivers: a prompt alone, or messages up to the next prompt, as many as one takes."""
+    if waiting[0].kind is not ItemKind.MESSAGE:
+        return waiting[:1]
+    return prompts.fitting(list(takewhile(lambda item: item.kind is ItemKind.MESSAGE, waiting)))

@@ -1,0 +1,111 @@
+"""What agents' `filtered` networks let through, changed while they run; deciding by it is the gateway's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandbox.spec import Network
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.usage import family
+from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.workspaces import overlap
+from substrat.daemon.state.events import Told
+from substrat.errors import InvalidParams, PolicyDenied, Refused
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent, Policy
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.network.filtered import Networks
+    from substrat.daemon.state.store import EventRow
+
+_MOST_DECISIONS = 200
+
+
+class Allowances:
+    """Changes agents' allow-lists.
+
+    Args:
+        registry: the agents.
+        networks: those that are being served.
+    """
+
+    def __init__(self, registry: Registry, networks: Networks) -> None:
+        self._registry = registry
+        self._networks = networks
+
+    def decisions(self, agent: Agent) -> list[EventRow]:
+        """Return what an agent's networks decided last, at most 200, oldest first."""
+        return self._registry.store.network_events(agent.id, _MOST_DECISIONS)
+
+    def change(self, name: str, add: tuple[str, ...], remove: tuple[str, ...]) -> Agent:
+        """Put patterns on an agent's list and take others off; what runs in its sandboxes is held to it at once.
+
+        What a parent loses its descendants lose too, because they never have more than it.
+
+        Args:
+            name: the agent's name or id.
+            add: patterns as people write them.
+            remove: the same; each must be on the list.
+
+        Raises:
+            InvalidParams: a pattern is none, or can't be taken off.
+            PolicyDenied: the agent's parent hasn't got what it is to get, or another agent that has less can write the
+                agent's rules.
+            Refused: the agent has another network, or has ended.
+        """
+        agent = self._registry.find(name)
+        if agent.policy.network is not Network.FILTERED:
+            raise Refused(f"{agent.name} has the network {agent.policy.network.value!r}, which has no list to change")
+        if agent.phase == Phase.ENDED:
+            raise Refused(f"{agent.name} has ended: spawn another agent with what it needs")
+        try:
+            wanted = AllowList.of(agent.policy.allow).changed(add, remove)
+        except NoName as problem:
+            raise InvalidParams(str(problem)) from None
+        policy = replace(agent.policy, allow=wanted.texts)
+        parent = self._registry.get(agent.parent)
+        if parent is not None and not parent.policy.allows(policy):
+            raise PolicyDenied(
+                f"{agent.name} can't have more than its parent {parent.name}: `substratctl allow {parent.name} …` first"
+            )
+        notes = self._check_shared(agent, policy)
+        with self._registry.change("allow-list changed"):
+            self._set(agent, wanted)
+            for note in notes:
+                self._registry.journal.tell(Told(agent.id, None, "workspace:shared", note))
+        return self._registry.find(agent.id)
+
+    def _check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
+        """Find out whether an agent may have a list in the directories that it shares, and return what is to be told.
+
+        Less than it has it may always have; a turn of another agent that would take its files for rules doesn't start then.
+        """
+        claim, is_more = self._registry.claim(replace(agent, policy=policy)), not agent.policy.allows(policy)
+        # Descendants lose what it loses, so they differ from it no more than before.
+        without = [agent.id] if is_more else [member.id for member in family(agent, self._registry.agents)]
+        others = self._registry.claims(*without)
+        before = {found.other.name for found in overlap.overlaps(self._registry.claim(agent), others) if found.is_mixed}
+        shared = overlap.overlaps(claim, others)
+        if is_more:
+            refused = overlap.refusal(claim, others)
+            if refused is None and not self._registry.config.sandbox.shared_networks:
+                refused = overlap.refusal_of_mixed(claim, shared)
+            if refused is not None:
+                raise PolicyDenied(refused)
+        return tuple(overlap.notes(found for found in shared if found.is_mixed and found.other.name not in before))
+
+    def _set(self, agent: Agent, wanted: AllowList) -> None:
+        """Give an agent a list and hold its descendants to it, as part of the change under way."""
+        before = AllowList.of(agent.policy.allow)
+        if wanted == before:
+            return
+        self._registry.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
+        more = [f"+{text}" for text in wanted.texts if text not in before.texts]
+        less = [f"-{text}" for text in before.texts if text not in wanted.texts]
+        self._registry.journal.tell(Told(agent.id, None, "network:changed", " ".join((*more, *less))))
+        self._registry.after(partial(self._networks.allow, agent.id, wanted.texts))
+        for child in [other for other in self._registry.agents if other.parent == agent.id]:
+            if child.policy.network is Network.FILTERED:
+                self._set(child, AllowList.of(child.policy.allow).within(wanted))

@@ -1,0 +1,115 @@
+"""The operator's inbox: what agents asked or wrote, and the operator's answers, which go back as messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from substrat.core.agents import prompts
+from substrat.core.agents.lifecycle import Event
+from substrat.core.agents.records import OPERATOR, Item, ItemKind
+from substrat.daemon.state.events import Told
+from substrat.daemon.state.store import SETTLED
+from substrat.errors import LimitReached, NotFound, Refused
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+
+
+class Questions:
+    """Keeps what waits for the operator.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+
+    def ask(self, agent: Agent, text: str) -> int:
+        """Put a question to the operator.
+
+        Returns:
+            Its number, by which it is answered.
+
+        Raises:
+            LimitReached: it is too long, or too much waits for the operator already.
+        """
+        limits = self._registry.config.limits
+        if len(text.encode("utf-8", "replace")) > limits.message_bytes:
+            raise LimitReached(f"a question may have {limits.message_bytes} bytes: write the rest to a file")
+        self._registry.check_mail(agent, None)
+        with self._registry.change("question asked"):
+            item = Item(0, None, ItemKind.QUESTION, agent.id, agent.name, text, self._registry.now())
+            number = self._store.add_item(item)
+            turn = agent.turn.id if agent.turn is not None and agent.turn.outcome is None else None
+            self._registry.journal.tell(Told(agent.id, turn, "question:asked", f"question {number}: {text}"))
+        return number
+
+    def waiting(self, after: int, limit: int) -> list[Item]:
+        """Return some of what waits for the operator, oldest first.
+
+        Args:
+            after: the number of the item before the first one.
+            limit: how many at most.
+        """
+        return self._store.operator_items(after, limit)
+
+    def item(self, number: int) -> Item:
+        """Return one item that waits for the operator.
+
+        Raises:
+            NotFound: there is no such item.
+            Refused: it is settled already.
+        """
+        return self._open_item(number)
+
+    def answer(self, number: int, text: str) -> tuple[Agent, int]:
+        """Answer a question, or a message, of an agent's.
+
+        Returns:
+            The agent, and the number of the inbox item that carries the answer.
+
+        Raises:
+            NotFound: there is no such item, or its agent is gone.
+            Refused: it is settled already, or its agent has ended.
+        """
+        item = self._open_item(number)
+        agent = self._registry.get(item.sender)
+        if agent is None:
+            raise NotFound(
+                f"the agent {item.sender_name}, who wrote {number}, is gone: `substratctl inbox --dismiss {number}`"
+            )
+        with self._registry.change("question answered"):
+            self._store.deliver([item], SETTLED)
+            words = prompts.answer(item, text)
+            carrier = self._store.add_item(
+                Item(0, agent.id, ItemKind.MESSAGE, OPERATOR, OPERATOR, words, self._registry.now())
+            )
+            self._registry.journal.tell(Told(agent.id, None, "question:answered", f"question {number}: {text}"))
+            # An answer is a decision that the agent shall work, like a prompt.
+            woken = replace(agent, waiting=agent.waiting + 1, attempts=0, retry_at=None)
+            self._registry.step(woken, Event.PROMPT)
+        return self._registry.find(agent.id), carrier
+
+    def dismiss(self, number: int) -> None:
+        """Take an item off the inbox without an answer.
+
+        Raises:
+            NotFound: there is no such item.
+            Refused: it is settled already.
+        """
+        item = self._open_item(number)
+        with self._registry.change("question dismissed"):
+            self._store.deliver([item], SETTLED)
+            self._store.forget_settled()
+
+    def _open_item(self, number: int) -> Item:
+        item, where = self._store.item(number), self._store.item_turn(number)
+        if item is None or item.agent is not None or where is None:
+            raise NotFound(f"there is no question or message {number} for you: `substratctl inbox` lists those there are")
+        if where[1] is not None:
+            raise Refused(f"{number} is settled already")
+        return item

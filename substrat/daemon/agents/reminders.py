@@ -1,0 +1,111 @@
+"""What agents want to be told later: kept in the state, told when it is due, also by a daemon that was started since.
+
+A reminder is not a timer of the agent's: all agents together have one alarm (`alarm.py`), set to the next thing due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import SYSTEM, Item, ItemKind
+from substrat.daemon.agents.disk_gate import PAUSE
+from substrat.daemon.state.events import Told
+from substrat.errors import InvalidParams, LimitReached, NotFound, StorageFailed
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent, Reminder
+    from substrat.daemon.agents.registry import Registry
+
+log = structlog.get_logger("substrat.reminders")
+
+MOST = 100
+"""How many reminders one agent may have."""
+LONGEST_S = 366 * 86400.0
+
+
+class Reminders:
+    """Keeps the agents' reminders.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+
+    def add(self, agent: Agent, text: str, seconds: float) -> tuple[int, float]:
+        """Take a reminder on.
+
+        Args:
+            agent: who is to be reminded.
+            text: of what.
+            seconds: from now.
+
+        Returns:
+            The reminder's number, and when it is due in seconds since the epoch.
+
+        Raises:
+            LimitReached: the agent has too many, or the text is too long.
+            InvalidParams: it is too far off.
+        """
+        limit = self._registry.config.limits.message_bytes
+        if len(text.encode("utf-8", "replace")) > limit:
+            raise LimitReached(f"a reminder may have {limit} bytes: write the rest to a file")
+        if not 0 <= seconds <= LONGEST_S:
+            raise InvalidParams(f"a reminder can be up to {LONGEST_S:g} seconds from now, not {seconds:g}")
+        if agent.waiting >= self._registry.config.limits.waiting_items:
+            raise LimitReached(f"{agent.name} has {agent.waiting} messages waiting: read them first")
+        if len(self._store.reminders(agent.id)) >= MOST:
+            raise LimitReached(f"{agent.name} has {MOST} reminders already: cancel some")
+        due = self._registry.now() + seconds
+        with self._registry.change("reminder added"):
+            number = self._store.add_reminder(agent.id, due, text)
+            self._registry.after(lambda: self._registry.wake_at(due))
+        return number, due
+
+    def of(self, agent: Agent) -> list[Reminder]:
+        """Return an agent's reminders, soonest first."""
+        return self._store.reminders(agent.id)
+
+    def cancel(self, agent: Agent, number: int) -> None:
+        """Forget a reminder.
+
+        Raises:
+            NotFound: the agent has no such reminder.
+        """
+        if number not in {reminder.id for reminder in self.of(agent)}:
+            raise NotFound(f"{agent.name} has no reminder {number}")
+        with self._registry.change("reminder cancelled"):
+            self._store.forget_reminder(number)
+
+    def tell_due(self) -> None:
+        """Put what is due into inboxes, and set the alarm for what comes next; on a full disk it is told a little later."""
+        now = self._registry.now()
+        try:
+            self._tell_all(now)
+        except StorageFailed as problem:
+            log.error("reminders not told", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+            self._registry.wake_at(now + PAUSE)
+            return
+        coming = self._store.reminders()
+        if coming:
+            self._registry.wake_at(coming[0].due)
+
+    def _tell_all(self, now: float) -> None:
+        for reminder in self._store.reminders(due=now):
+            with self._registry.change("reminder due"):
+                self._store.forget_reminder(reminder.id)
+                agent = self._registry.get(reminder.agent)
+                if agent is not None and agent.phase not in {Phase.ENDING, Phase.ENDED}:
+                    self._tell(agent, reminder, now)
+
+    def _tell(self, agent: Agent, reminder: Reminder, now: float) -> None:
+        text = f"You wanted to be reminded: {reminder.text}"
+        self._store.add_item(Item(0, agent.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, now))
+        self._registry.step(replace(agent, waiting=agent.waiting + 1), Event.MAIL)
+        self._registry.journal.tell(Told(agent.id, None, "message:received", f"from Substrat: {text}"))

@@ -1,0 +1,450 @@
+"""What people and agents ask of the agents: spawn, send, suspend, resume, end; what turns report is `turnbook`."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import trio
+
+from sandbox.spec import Network
+from substrat.core.agents import environment
+from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, Event, Phase
+from substrat.core.agents.prompts import fitting
+from substrat.core.agents.records import (
+    OPERATOR,
+    RESERVED_NAMES,
+    Agent,
+    Item,
+    ItemKind,
+    Policy,
+    Restore,
+    Session,
+    Shown,
+)
+from substrat.core.agents.usage import family
+from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.programs.cursor.command_line import is_session_id
+from substrat.core.workspaces import overlap
+from substrat.core.workspaces.overlap import Claim, Overlap
+from substrat.daemon.agents.registry import STOP_REASONS
+from substrat.daemon.state.events import Told
+from substrat.daemon.state.store import READ_IN_TOOL
+from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable
+
+    from substrat.config import Config
+    from substrat.core.agents.environment import Variables
+    from substrat.daemon.agents.accounting import TurnBook
+    from substrat.daemon.agents.registry import Registry
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MAX_STATUS = 500
+_MAX_MODEL = 200
+
+
+class Wish(NamedTuple):
+    """What a new agent is to be; None means the configured default or a made-up name.
+
+    Args:
+        session: a stored chat that it takes over.
+        restore: what becomes of it when its turn is lost; its parent's or the configured way by default.
+        binds: what it is shown besides its workspace, checked; its parent's by default.
+        allow: what its network lets through besides its parent's or the configured list; asks for `filtered` by itself.
+        environment: variables of its own; it gets its parent's too.
+        ssh_agent: the socket of an ssh-agent, checked.
+    """
+
+    workspace: str
+    name: str | None = None
+    model: str | None = None
+    network: Network | None = None
+    prompt: str | None = None
+    session: str | None = None
+    restore: Restore | None = None
+    allow: tuple[str, ...] = ()
+    binds: tuple[Shown, ...] | None = None
+    environment: Variables = ()
+    ssh_agent: str | None = None
+
+
+class Supervisor:
+    """Answers requests about agents. Methods that aren't async run without an await.
+
+    Args:
+        registry: the agents.
+        book: what their turns have done.
+    """
+
+    def __init__(self, registry: Registry, book: TurnBook) -> None:
+        self.registry = registry
+        self._book = book
+        self._store = registry.store
+        self._journal = registry.journal
+
+    @property
+    def _config(self) -> Config:
+        return self.registry.config
+
+    def find(self, name: str) -> Agent:
+        """Return the agent with a name or an id; raises `NotFound`."""
+        return self.registry.find(name)
+
+    # The life of an agent
+
+    def spawn(self, wish: Wish, parent: Agent | None = None) -> Agent:
+        """Create an agent and queue its first prompt, if there is one.
+
+        Args:
+            wish: what it is to be; the workspace has been checked.
+            parent: the agent that asks, or None for the operator.
+
+        Raises:
+            NameTaken: another agent has the name.
+            InvalidParams: the name can't be one.
+            PolicyDenied: it would have more than its parent, or shares a directory that it may not share.
+            LimitReached: there are too many.
+            Refused: another agent holds the session.
+        """
+        self._check_room(parent)
+        if wish.session is not None and (holder := self._holder(wish.session)) is not None:
+            how = f"`substratctl {'rm' if holder.phase == Phase.ENDED else 'send'} {holder.name}`"
+            what = "forgets that ended agent" if holder.phase == Phase.ENDED else "continues it"
+            raise Refused(f"the session {wish.session} is {holder.name}'s: {how} {what}")
+        name = wish.name if wish.name is not None else self._new_name()
+        self._check_name(name, parent)
+        policy = self._policy(wish, parent)
+        if parent is not None and not parent.policy.shows(policy):
+            raise PolicyDenied(f"a child can't be shown more than its parent {parent.name}: leave the binds out")
+        if parent is not None and not parent.policy.allows(policy):
+            more = "" if policy.network is not parent.policy.network else ", with more allowed,"
+            raise PolicyDenied(
+                f"a child can't have the network {policy.network.value!r}{more} when its parent {parent.name} has "
+                f"{parent.policy.network.value!r}"
+            )
+        variables = wish.environment if parent is None else environment.joined(parent.environment, wish.environment)
+        lent = overlap.lent(variables, wish.ssh_agent)
+        claim = Claim(name, wish.workspace, policy, self.registry.git_of(wish.workspace), lent)
+        shared = self._check_shared(claim)
+        model = wish.model or (parent.model if parent else self._config.agent.model)
+        if len(model) > _MAX_MODEL or not model.isprintable():
+            raise InvalidParams(f"{model[:40]!r} can't be a model: use a slug that `cursor-agent models` lists")
+        now = self.registry.now()
+        agent = Agent(
+            id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=wish.workspace, model=model, policy=policy,
+            created_at=now, since=now, parent=parent.id if parent else None,
+            session=Session(wish.session, stored=True) if wish.session is not None else None,
+            restore=wish.restore or (parent.restore if parent else self._config.agent.restore),
+            environment=variables, ssh_agent=wish.ssh_agent,
+        )  # fmt: skip
+        with self.registry.change("agent spawned"):
+            self.registry.put(agent)
+            by = f"agent {parent.name}" if parent else "the operator"
+            self._journal.tell(Told(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
+            for note in _notes(agent, shared):
+                self._journal.tell(Told(agent.id, None, "workspace:shared", note))
+            if wish.prompt is not None:
+                self._add(agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
+        return self.find(agent.id)
+
+    def _check_shared(self, claim: Claim) -> tuple[Overlap, ...]:
+        """Find out which directories a new agent shares; raises `PolicyDenied` if it may not."""
+        others = self.registry.claims()
+        shared = overlap.overlaps(claim, others)
+        refused = overlap.refusal_of_new(claim, others)
+        if refused is None and not self._config.sandbox.shared_networks:
+            refused = overlap.refusal_of_mixed(claim, shared)
+        if refused is not None:
+            raise PolicyDenied(refused)
+        return shared
+
+    def shared(self, agent: Agent) -> tuple[Overlap, ...]:
+        """Return the directories that an agent shares with others that haven't ended, as far as more follows from that.
+
+        That is so where networks differ or where directories lie in one another. One workspace for several agents with the
+        same rights is common, and stands in the events only.
+        """
+        found = overlap.overlaps(self.registry.claim(agent), self.registry.claims(agent.id))
+        return tuple(one for one in found if one.is_mixed or not one.is_same)
+
+    def _policy(self, wish: Wish, parent: Agent | None) -> Policy:
+        """Return what a new agent may reach: what it is given, else what its parent has, else what is configured."""
+        binds = wish.binds if wish.binds is not None else parent.policy.binds if parent is not None else ()
+        network = wish.network or (Network.FILTERED if wish.allow else None)
+        if network is None:
+            network = parent.policy.network if parent is not None else self._config.sandbox.network
+        if network is not Network.FILTERED:
+            if wish.allow:
+                raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave --allow out")
+            return Policy(network, binds=binds)
+        above = parent.policy if parent is not None and parent.policy.network is network else None
+        try:
+            allow = AllowList.of((*(above.allow if above is not None else self._config.sandbox.allow), *wish.allow))
+        except NoName as problem:
+            raise InvalidParams(str(problem)) from None
+        return Policy(network, allow.texts, binds)
+
+    def _holder(self, session: str) -> Agent | None:
+        """Return the agent whose session it is."""
+        return next((agent for agent in self.registry.agents if agent.session and agent.session.id == session), None)
+
+    def send(self, name: str, prompt: str) -> tuple[Agent, int]:
+        """Queue a prompt from the operator.
+
+        Returns:
+            The agent and the inbox item's number.
+        """
+        with self.registry.change("prompt queued"):
+            item = self._add(self.find(name), ItemKind.PROMPT, prompt, None, Event.PROMPT)
+        return self.find(name), item
+
+    def message(self, sender: Agent, to: str, text: str) -> int:
+        """Put a message from one agent into another's inbox, or the operator's.
+
+        Returns:
+            The inbox item's number.
+
+        Raises:
+            NotFound: no such addressee.
+            LimitReached: the message is too long, the inbox full, or the addressee was woken too often.
+        """
+        if len(text.encode("utf-8", "replace")) > self._config.limits.message_bytes:
+            raise LimitReached(f"a message may have {self._config.limits.message_bytes} bytes: write it to a file instead")
+        with self.registry.change("message to the operator" if to == OPERATOR else "message sent"):
+            if to == OPERATOR:
+                self.registry.check_mail(sender, None)
+                item = self._store.add_item(
+                    Item(0, None, ItemKind.MESSAGE, sender.id, sender.name, text, self.registry.now())
+                )
+                self._journal.tell(Told(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}"))
+                return item
+            addressee = self.find(to)
+            if addressee.id == sender.id:
+                raise Refused(f"{sender.name} can't send a message to itself")
+            self.registry.check_mail(sender, addressee)
+            item = self._add(addressee, ItemKind.MESSAGE, text, sender, Event.MAIL)
+            self._journal.tell(
+                Told(sender.id, open_turn_id(sender), "message:sent", f"to {addressee.name}: {text}"),
+                Told(addressee.id, None, "message:received", f"from {sender.name}: {text}"),
+            )
+        return item
+
+    def take_inbox(self, name: str) -> list[Item]:
+        """Hand out the messages that wait for an agent, once, as many as fit into one answer."""
+        agent = self.find(name)
+        items = fitting([item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE])
+        if items:
+            with self.registry.change("inbox read"):
+                self._store.deliver(items, READ_IN_TOOL)
+                self.registry.put(replace(agent, waiting=agent.waiting - len(items)))
+        return items
+
+    def report_status(self, name: str, text: str) -> None:
+        """Note what an agent says it is doing."""
+        agent = self.find(name)
+        text = text[:_MAX_STATUS]
+        with self.registry.change("status reported"):
+            self.registry.put(replace(agent, status=text))
+            self._journal.tell(Told(agent.id, open_turn_id(agent), "agent:status", text))
+
+    def suspend(self, name: str) -> Agent:
+        """Ask for an agent to be suspended; `wait_settled` tells when its process is gone."""
+        return self._request(name, Event.SUSPEND, "suspend asked", {Phase.SUSPENDED: "agent:suspended"})
+
+    def freeze(self, name: str) -> Agent:
+        """Suspend an agent with its turn stopped in memory."""
+        kinds = {Phase.SUSPENDED: "agent:suspended", Phase.FROZEN: "agent:frozen"}
+        return self._request(name, Event.FREEZE, "freeze asked", kinds)
+
+    def interrupt(self, name: str) -> Agent:
+        """Ask for an agent's turn to be stopped."""
+        return self._request(name, Event.INTERRUPT, "interrupt asked", {})
+
+    def end(self, name: str) -> Agent:
+        """Ask for an agent to be finished."""
+        return self._request(name, Event.END, "end asked", {Phase.ENDED: "agent:ended"})
+
+    def _request(self, name: str, event: Event, what: str, kinds: dict[Phase, str]) -> Agent:
+        before = self.find(name)
+        with self.registry.change(what):
+            after = self.registry.step(before, event)
+            if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
+                self._journal.tell(Told(after.id, None, kind, kind.partition(":")[2]))
+        return after
+
+    def resume(self, name: str, prompt: str | None) -> tuple[Agent, int | None]:
+        """Let an agent go on where it stopped.
+
+        Returns:
+            The agent, and the number of the inbox item that makes it go on; None when nothing was left to do.
+
+        Raises:
+            Refused: it has ended or is just being stopped.
+            SessionMissing: its chat isn't where it was recorded.
+        """
+        agent = self.find(name)
+        if agent.phase not in {Phase.SUSPENDED, Phase.FAILED}:
+            with self.registry.change("agent resumed"):
+                going = self.registry.step(agent, Event.RESUME)
+                item = self._add(going, ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
+                if agent.phase == Phase.FROZEN:
+                    self._journal.tell(Told(agent.id, None, "agent:resumed", "resumed"))
+                    item = item if item is not None else self._carried(agent)
+            return self.find(name), item
+        if self.registry.runner is not None:
+            self.registry.runner.check_resumable(agent)
+        unfinished = prompt or self._book.unfinished(agent)
+        with self.registry.change("agent resumed"):
+            item = None
+            if unfinished is not None:
+                who = self._book.asker_of(agent)
+                item = self._store.add_item(Item(0, agent.id, ItemKind.CONTINUATION, *who, unfinished, self.registry.now()))
+                agent = replace(agent, waiting=agent.waiting + 1)
+            self.registry.step(by_a_person(agent), Event.RESUME)
+            self._journal.tell(Told(agent.id, None, "agent:resumed", "resumed"))
+            if item is None:
+                # Nothing to go on with, but something may have been waiting all along.
+                item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)
+        return self.find(name), item
+
+    def _carried(self, agent: Agent) -> int | None:
+        """Return the number of an item that an agent's newest turn carries."""
+        items = self._store.items_of_turn(agent.turn.id) if agent.turn is not None else []
+        return items[-1].id if items else None
+
+    def remove(self, name: str) -> None:
+        """Forget an agent.
+
+        Raises:
+            Refused: a turn of it is running.
+        """
+        agent = self.find(name)
+        if agent.phase in LIVE_PHASES:
+            how = "frozen" if agent.phase == Phase.FROZEN else "running"
+            raise Refused(f"{agent.name} is {how}: `substratctl end {agent.name}` first")
+        with self.registry.change("agent removed"):
+            self.registry.remove(agent)
+            if (runner := self.registry.runner) is not None:
+                self.registry.after(lambda: runner.forget(agent))
+
+    def _add(self, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
+        """Put something into an agent's inbox and let its lifecycle know."""
+        if agent.waiting >= self._config.limits.waiting_items:
+            raise LimitReached(f"{agent.name} has {agent.waiting} messages waiting: let it work first")
+        return self.registry.add_item(by_a_person(agent) if event is Event.PROMPT else agent, kind, text, sender, event)
+
+    def _check_room(self, parent: Agent | None) -> None:
+        limits = self._config.limits
+        if len(self.registry.agents) >= limits.agents:
+            raise LimitReached(f"there are {len(self.registry.agents)} agents already: `substratctl rm` some")
+        if parent is None:
+            return
+        children = [agent for agent in self.registry.agents if agent.parent == parent.id and agent.phase != Phase.ENDED]
+        if len(children) >= limits.children:
+            raise LimitReached(f"{parent.name} has {len(children)} children already, which is the limit")
+        depth, ancestor = 1, parent
+        while ancestor.parent is not None and (above := self.registry.get(ancestor.parent)) is not None:
+            depth, ancestor = depth + 1, above
+        if depth > limits.depth:
+            raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: the limit is {limits.depth}")
+        # So that one agent of the operator's can't use up all there may be.
+        members = [member for member in family(ancestor, self.registry.agents) if member.phase != Phase.ENDED]
+        if len(members) > limits.family:
+            raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, which is the limit of a family")
+
+    def _check_name(self, name: str, parent: Agent | None) -> None:
+        if not _NAME.fullmatch(name):
+            raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
+        if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or is_session_id(name.lower()):
+            raise InvalidParams(f"the name {name!r} is reserved: choose another")
+        if self.registry.has_name(name):
+            raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")
+        alike = next((agent.name for agent in self.registry.agents if agent.name.lower() == name.lower()), None)
+        if parent is not None and alike is not None:
+            raise NameTaken(f"the name {name!r} can be taken for {alike!r}: choose another")
+
+    def _new_name(self) -> str:
+        number = len(self.registry.agents) + 1
+        while self.registry.has_name(f"agent-{number}"):
+            number += 1
+        return f"agent-{number}"
+
+    # Waiting
+
+    async def wait_states(self, names: Iterable[str], states: Collection[str] | None) -> list[Agent]:
+        """Wait until each agent is in one of the states; None means neither queued nor running.
+
+        Raises:
+            NotFound: an agent isn't there, or was removed meanwhile.
+        """
+        wanted = states if states else {"idle", "suspended", "failed", "ended"}
+        found = []
+        for agent_id in [self.find(name).id for name in names]:
+            while STATE_OF[(agent := self.find(agent_id)).phase] not in wanted:
+                await self.registry.next_change(agent_id)
+            found.append(agent)
+        return found
+
+    async def wait_settled(self, name: str) -> Agent:
+        """Wait until no turn of an agent is being stopped."""
+        agent_id = self.find(name).id
+        while (agent := self.find(agent_id)).phase in STOP_REASONS:
+            await self.registry.next_change(agent_id)
+        return agent
+
+    async def wait_item(self, name: str, item: int | None) -> Agent:
+        """Wait until the turn that delivered an inbox item has ended.
+
+        Returns:
+            The agent, with that turn as its turn.
+
+        Raises:
+            NotFound: no such item.
+            Refused: the item will never get a turn, because the agent has ended.
+        """
+        agent_id = self.find(name).id
+        item = item if item is not None else self._store.newest_prompt(agent_id)
+        while True:
+            where = self._store.item_turn(item) if item is not None else None
+            if where is None or where[0] != agent_id:
+                raise NotFound(f"{name} was given no such prompt")
+            agent = self.find(agent_id)
+            turn = self._store.turn(where[1]) if where[1] not in {None, READ_IN_TOOL} and where[1] is not None else None
+            if turn is not None and turn.outcome is not None:
+                return replace(agent, turn=turn)
+            if turn is None and agent.phase == Phase.ENDED:
+                raise Refused(f"{agent.name} has ended before it came to this prompt")
+            await self.registry.next_change(agent_id)
+
+
+def _notes(agent: Agent, shared: Iterable[Overlap]) -> tuple[str, ...]:
+    """Return what is told of shared directories; that a child works where its parent does is known."""
+    is_told = [found for found in shared if found.is_mixed or not found.is_same or agent.parent is None]
+    return tuple(overlap.notes(is_told))
+
+
+def open_turn_id(agent: Agent) -> str | None:
+    """Return the id of an agent's turn if it hasn't ended."""
+    return agent.turn.id if agent.turn is not None and agent.turn.outcome is None else None
+
+
+def by_a_person(agent: Agent) -> Agent:
+    """Forget what was tried before: somebody has decided that the agent shall work now."""
+    return replace(agent, attempts=0, retry_at=None)
+
+
+async def bounded(seconds: float | None, what: str, wait: Callable[[], Awaitable[T]]) -> T:
+    """Await something for at most some seconds.
+
+    Raises:
+        WaitTimedOut: it didn't happen in time.
+    """
+    with trio.move_on_after(seconds if seconds is not None else float("inf")):
+        return await wait()
+    raise WaitTimedOut(f"timed out after {seconds:g} s waiting for {what}; it goes on")

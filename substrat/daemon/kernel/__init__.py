@@ -1,0 +1,1 @@
+"""One file for each kernel interface: processes, cgroups, inotify, sockets; no policy."""

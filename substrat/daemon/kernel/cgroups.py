@@ -1,0 +1,216 @@
+"""The cgroups of sandboxes below the daemon's own service, where it was given some; what is written is `core.cgroups`'.
+
+    <service>/daemon          the daemon, put there by systemd
+    <service>/agents          all sandboxes, with their limits together
+    <service>/agents/<turn>   one sandbox: both processes of bubblewrap and everything in it
+
+A sandbox's cgroup is named after its turn, so the next daemon finds it. Where there are none (no cgroup v2, a daemon
+started by hand, a systemd without `DelegateSubgroup=`) each process has its own limits and nothing here is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.agents import cgroup_limits
+from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from substrat.core.agents.cgroup_limits import Limits, RanOut, Use
+
+log = structlog.get_logger("substrat.cgroups")
+
+# A shell costs a tenth of what moving costs. The number is the process's own, whatever namespace it is in (cgroups(7)).
+_ENTER = 'echo 0 >"$0" && exec "$@"'
+
+
+class Group:
+    """The cgroup of one sandbox; it may not be there.
+
+    Args:
+        path: its directory.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a cgroup: a sandbox that was started without one has none."""
+        return os.path.isdir(self._path)
+
+    def make(self, limits: Limits) -> None:
+        """Make it, or set the limits of the one that is there.
+
+        Raises:
+            SandboxFailed: it can't be made.
+        """
+        try:
+            os.makedirs(self._path, exist_ok=True)
+            controllers = frozenset(_read(self._path, "cgroup.controllers").split())
+            _write_all(self._path, cgroup_limits.settings(limits, controllers))
+        except OSError as problem:
+            raise SandboxFailed(
+                f"the sandbox's limits can't be set: {problem.filename}: {problem.strerror}; "
+                f"restart the daemon (systemctl --user restart substratd)"
+            ) from None
+
+    def entering(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a command that runs another in this cgroup, as the same process."""
+        return ("/bin/sh", "-c", _ENTER, f"{self._path}/cgroup.procs", *command)
+
+    def freeze(self) -> bool:
+        """Stop everything in it; returns whether all of it is stopped by now.
+
+        What somebody had stopped before stays so when it is thawed, and nothing in it notices anything.
+        """
+        _write(self._path, "cgroup.freeze", "1")
+        return cgroup_limits.numbers(_read(self._path, "cgroup.events")).get("frozen") == 1
+
+    def thaw(self) -> None:
+        """Let everything in it go on; that it has gone is fine."""
+        with suppress(FileNotFoundError):
+            _write(self._path, "cgroup.freeze", "0")
+
+    def ran_out(self) -> RanOut:
+        """Say what it hadn't enough of so far."""
+        return cgroup_limits.ran_out(
+            *(_read(self._path, name) for name in ("memory.events", "memory.events.local", "pids.events"))
+        )
+
+    def use(self) -> Use:
+        """Say what it has at the moment."""
+        return cgroup_limits.use(*(_read(self._path, name) for name in ("memory.current", "cpu.stat", "pids.current")))
+
+    def remove(self) -> None:
+        """Remove it once nothing is in it; that it isn't there is fine, and what can't be removed the next daemon does."""
+        try:
+            os.rmdir(self._path)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            log.info("a cgroup stays", path=self._path, reason=problem.strerror)
+
+
+class Cgroups:
+    """What the daemon may divide among sandboxes.
+
+    Args:
+        service: the directory of its service's cgroup; None: it may divide none.
+    """
+
+    def __init__(self, service: str | None) -> None:
+        self._service = service
+        self.controllers: frozenset[str] = frozenset()
+        """What sandboxes are limited by."""
+
+    @property
+    def are_there(self) -> bool:
+        """Whether sandboxes have cgroups."""
+        return self._service is not None
+
+    def prepare(self, together: Limits) -> None:
+        """Make ready for sandboxes, and set what all of them may have together.
+
+        That it can't be done is no reason to run nothing: it is told in the log, and sandboxes have no cgroups then.
+        """
+        if self._service is None:
+            return
+        agents = f"{self._service}/{cgroup_limits.AGENTS}"
+        try:
+            os.makedirs(agents, exist_ok=True)
+            for path in (self._service, agents):
+                _write(path, "cgroup.subtree_control", cgroup_limits.enabling(_read(path, "cgroup.controllers")))
+            self.controllers = frozenset(_read(agents, "cgroup.controllers").split())
+            _write_all(agents, cgroup_limits.settings(together, self.controllers))
+            _write_all(f"{self._service}/{cgroup_limits.DAEMON}", cgroup_limits.daemon_settings(self.controllers))
+        except OSError as problem:
+            log.warning("no cgroups for sandboxes", path=problem.filename, reason=problem.strerror)
+            self._service, self.controllers = None, frozenset()
+
+    def group(self, name: str) -> Group | None:
+        """Return the cgroup of a sandbox, made or not; None where sandboxes have none.
+
+        Args:
+            name: its turn, or whatever else it is for.
+        """
+        return Group(f"{self._service}/{cgroup_limits.AGENTS}/{name}") if self._service is not None else None
+
+    def sweep(self, needed: Collection[str]) -> None:
+        """Remove what a daemon that was killed has left.
+
+        Args:
+            needed: the names of those that are still in use.
+        """
+        for name in self._names():
+            if name not in needed:
+                Group(f"{self._service}/{cgroup_limits.AGENTS}/{name}").remove()
+
+    def _names(self) -> list[str]:
+        if self._service is None:
+            return []
+        with os.scandir(f"{self._service}/{cgroup_limits.AGENTS}") as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def find_cgroups() -> Cgroups:
+    """Find what this process may divide: the cgroup around its own, if that is the one systemd has made for it."""
+    mount = cgroup_limits.mount_point(_read("/proc/self", "mountinfo"))
+    own = cgroup_limits.own_path(_read("/proc/self", "cgroup"))
+    if mount is None or own is None or os.path.basename(own) != cgroup_limits.DAEMON:
+        return Cgroups(None)
+    directory = cgroup_limits.directory(own, mount)
+    if directory is None or not os.access(f"{os.path.dirname(directory)}/cgroup.subtree_control", os.W_OK):
+        return Cgroups(None)
+    return Cgroups(os.path.dirname(directory))
+
+
+def group_of(pid: int, name: str) -> Group | None:
+    """Return the cgroup of a sandbox that another daemon started, however that one was started.
+
+    Args:
+        pid: its outer process.
+        name: its turn.
+    """
+    mount, own = (
+        cgroup_limits.mount_point(_read("/proc/self", "mountinfo")),
+        cgroup_limits.own_path(_read(f"/proc/{pid}", "cgroup")),
+    )
+    directory = cgroup_limits.directory(own, mount) if own is not None and mount is not None else None
+    return Group(directory) if directory is not None and os.path.basename(directory) == name else None
+
+
+def _write_all(path: str, settings: Iterable[tuple[str, str]]) -> None:
+    for name, text in settings:
+        # There is no memory.swap.max in a kernel without swap.
+        with suppress(FileNotFoundError):
+            _write(path, name, text)
+
+
+def _write(path: str, name: str, text: str) -> None:
+    # Unbuffered: what the kernel says against it comes from this write.
+    with open(f"{path}/{name}", "wb", buffering=0, opener=_only_write) as file:
+        try:
+            file.write(text.encode())
+        except OSError as problem:
+            raise OSError(problem.errno, problem.strerror, f"{path}/{name}") from None
+
+
+def _only_write(path: str, _flags: int) -> int:
+    """Open a file that is there, without the flags for making or emptying it."""
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _read(path: str, name: str) -> str:
+    """Return a file's text, nothing when there is no such file, or no such cgroup any more."""
+    try:
+        with open(f"{path}/{name}", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""

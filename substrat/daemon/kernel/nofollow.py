@@ -1,0 +1,197 @@
+"""Opens what an agent may have replaced: no link is followed on the way, and nothing that is opened can block.
+
+A path is taken apart and opened a name at a time, each in the directory opened before (open(2), `O_NOFOLLOW`); what
+openat2(2) does with `RESOLVE_NO_SYMLINKS` in one call, Python has no function for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from substrat.daemon.kernel import descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+# A FIFO without a writer would hold the opener up, a device might do anything when it is opened for more.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def open_path(path: str, beneath: int | None = None) -> int:
+    """Return a descriptor that stands for a file or directory, without opening it for reading; the caller closes it.
+
+    Args:
+        path: an absolute path, or with `beneath` one from there; it has no `..`.
+        beneath: the directory it starts in.
+
+    Raises:
+        OSError: it isn't there; ELOOP: it, or a part of the way, is a link.
+        DescriptorsUsedUp: there are no descriptors left. What decides about protection must not take that for "not there".
+    """
+    names = [name for name in path.split("/") if name not in {"", "."}]
+    if ".." in names:
+        raise OSError(errno.EINVAL, "the path leads upwards", path)
+    at = _open("/" if beneath is None else ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, beneath)
+    for name in names:
+        try:
+            inner = _open(name, _PATH, at)
+        except OSError as problem:
+            raise OSError(problem.errno, problem.strerror, path) from None
+        finally:
+            os.close(at)
+        at = inner
+        if stat.S_ISLNK(os.fstat(at).st_mode):
+            os.close(at)
+            raise OSError(errno.ELOOP, "is a link, or lies behind one", path)
+    return at
+
+
+@contextmanager
+def opened(path: str, beneath: int | None = None) -> Iterator[int]:
+    """Open a path as `open_path` does, for a while."""
+    descriptor = open_path(path, beneath)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_directory(name: str, beneath: int | None = None) -> int:
+    """Return a descriptor of a directory whose entries can be listed; the caller closes it.
+
+    Args:
+        name: a name in `beneath`, or an absolute path, of which only the last part may not be a link.
+        beneath: the directory it is in.
+
+    Raises:
+        OSError: it isn't there, or no directory.
+        DescriptorsUsedUp: there are no descriptors left.
+    """
+    return _open(name, _READ | os.O_DIRECTORY, beneath)
+
+
+def _open(name: str, flags: int, beneath: int | None) -> int:
+    try:
+        return os.open(name, flags, dir_fd=beneath)
+    except OSError as problem:
+        descriptors.refuse_shortage(problem)
+        raise
+
+
+def open_beneath(path: str, beneath: int | None = None) -> int:
+    """Return a descriptor for reading a file, without waiting for a FIFO's writer; the caller closes it.
+
+    Args:
+        path: as for `open_path`.
+        beneath: the directory it starts in.
+
+    Raises:
+        OSError: it isn't there; ELOOP: it, or a part of the way, is a link.
+    """
+    head, _, name = path.rpartition("/")
+    with opened(head or ("/" if beneath is None else "."), beneath) as directory:
+        return _open(name, _READ, directory)
+
+
+def read_small(path: str, most: int, beneath: int | None = None) -> bytes | None:
+    """Return what a small regular file holds, or None when there is no such file, or it is something else or larger.
+
+    Args:
+        path: the file, as for `open_path`.
+        most: bytes.
+        beneath: the directory it starts in.
+
+    Raises:
+        DescriptorsUsedUp: there are no descriptors left.
+    """
+    head, _, name = path.rpartition("/")
+    with suppress(OSError), opened(head or ("/" if beneath is None else "."), beneath) as directory:
+        return _read_regular(_open(name, _READ, directory), most)
+    return None
+
+
+def read_own(path: str, most: int) -> bytes | None:
+    """Return what one of the daemon's own files holds, or None when there is none, or it isn't what a daemon writes.
+
+    Only the last part of the path isn't followed: the directories are the daemon's.
+
+    Args:
+        path: the file.
+        most: bytes; a larger one isn't read.
+
+    Raises:
+        OSError: there are no descriptors left, and nothing else.
+    """
+    try:
+        return _read_regular(open_file(path), most)
+    except OSError as problem:
+        if descriptors.is_short(problem):
+            raise
+        return None
+
+
+def read_end(path: str, most: int) -> bytes:
+    """Return the last bytes of one of the daemon's own files; nothing when there is none, or it is no regular file.
+
+    Raises:
+        OSError: there are no descriptors left, and nothing else.
+    """
+    try:
+        descriptor = open_file(path)
+        try:
+            found = os.fstat(descriptor)
+            return os.pread(descriptor, most, max(0, found.st_size - most)) if stat.S_ISREG(found.st_mode) else b""
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        if descriptors.is_short(problem):
+            raise
+        return b""
+
+
+def _read_regular(descriptor: int, most: int) -> bytes | None:
+    """Read a regular file whole, unless it is larger than asked for, and close it, whatever it is.
+
+    Wrapping the descriptor of a directory in a file object fails and leaves the descriptor open (io.FileIO), so its kind is
+    looked at first.
+    """
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            return None
+        parts, left = [], most + 1
+        while left > 0 and (part := os.read(descriptor, left)):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts) if left > 0 else None
+    finally:
+        os.close(descriptor)
+
+
+_MAGIC = ("/proc", "/sys", "/dev")
+"""Where links lead to what a process has open, or to its root and directory, whatever their text says (proc(5))."""
+
+
+def physical(path: str) -> str:
+    """Return where a path that a person gave leads to, every link followed.
+
+    Raises:
+        OSError: EACCES: it leads through a link that only the kernel can follow, such as `/proc/1/root`.
+    """
+    if os.path.normpath(path).startswith(tuple(f"{place}/" for place in _MAGIC)):
+        raise OSError(errno.EACCES, "it belongs to the system", path)
+    return os.path.realpath(path)  # raises PermissionError where a link can't be read
+
+
+def open_file(path: str, flags: int = _READ, mode: int = 0o600) -> int:
+    """Return a descriptor of a file whose last part isn't followed if it is a link; the caller closes it.
+
+    It is what `open` takes as `opener`, which owns the descriptor from the first instant; `open(os.open(...))` leaves it
+    open when it is a directory's.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)

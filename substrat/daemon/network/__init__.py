@@ -1,0 +1,1 @@
+"""Serves the `filtered` networks of turns, in the transparent and the proxy form."""

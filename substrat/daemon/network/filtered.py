@@ -1,0 +1,259 @@
+"""A turn's `filtered` network as the daemon gets hold of it, in either form; who is let through where, others decide.
+
+In the transparent form its listeners come from the launcher, or from entering it again; in the proxy form there is one, a
+Unix socket of the daemon's own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from sandbox import launch
+from sandbox.spec import Form
+from substrat.core.netfilter.names import AllowList
+from substrat.daemon.kernel import descriptors, process, sockets
+from substrat.daemon.network.decisions import Decision
+from substrat.daemon.network.proxy import Proxy
+from substrat.daemon.network.transparent import Gateway, Names
+from substrat.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from substrat.core.agents.records import Process
+    from substrat.core.netfilter.upstream import Upstream
+    from substrat.daemon.kernel.inotify import Watcher
+    from substrat.daemon.state.layout import TurnPlace
+
+log = structlog.get_logger("substrat.netns")
+
+_MOST_LISTENERS = 253  # what one message carries (unix(7), SCM_MAX_FD)
+_ENTRY_SECONDS = 20.0
+
+
+class TurnNetwork:
+    """The network of one turn, from its launch or adoption to its end; whoever made it closes it.
+
+    Args:
+        allow: what may be reached, in canonical form.
+        place: the turn's directory.
+        socket_path: where the proxy form is served.
+        watcher: inotify.
+        tell: writes a decision down.
+        upstream: the proxy that connections to names go through, if they do.
+    """
+
+    def __init__(
+        self,
+        allow: tuple[str, ...],
+        place: TurnPlace,
+        socket_path: str,
+        watcher: Watcher,
+        tell: Callable[[Decision], None],
+        upstream: Upstream | None = None,
+    ) -> None:
+        self._upstream = upstream
+        self._allow = AllowList.of(allow)
+        self._changed = trio.Event()
+        self._place = place
+        self.socket_path = socket_path
+        self._watcher = watcher
+        self._tell = tell
+        self._ours: socket.socket | None = None
+        self._listener: trio.SocketListener | None = None
+        self._opened = trio.Event()
+
+    def open(self, form: Form) -> socket.socket | None:
+        """Prepare it for a sandbox that is about to be started.
+
+        Args:
+            form: how the sandbox comes by it.
+
+        Returns:
+            What the sandbox's launcher hands the listeners over on; the caller closes it. None: it needs none.
+        """
+        theirs = None
+        if form is Form.PROXY:
+            self._listener = sockets.listen(self.socket_path, 0o600)
+        else:
+            self._ours, theirs = _channel()
+        self._opened.set()
+        return theirs
+
+    def close(self) -> None:
+        """Close what nobody serves any more."""
+        if self._ours is not None:
+            self._ours.close()
+        if self._listener is not None:
+            self._listener.socket.close()
+            with suppress(FileNotFoundError):
+                os.unlink(self.socket_path)
+
+    def allow(self, allow: tuple[str, ...]) -> None:
+        """Let it reach this from now on, and nothing else."""
+        wanted = AllowList.of(allow)
+        if wanted != self._allow:
+            self._allow = wanted
+            self._changed.set()
+
+    async def serve(self, started: Process | None, find_process: Callable[[], Process | None]) -> None:
+        """Serve the network until cancelled.
+
+        Args:
+            started: the turn's sandbox, if another daemon started it.
+            find_process: gives the turn's sandbox once it is started.
+        """
+        if started is None:
+            await self._opened.wait()
+        elif self._place.read_form() is Form.PROXY:
+            self._open_again()
+        if self._listener is not None:
+            await self._serve_proxy(self._listener)
+        elif self._place.read_form() is not Form.PROXY:
+            await self._serve_gateway(started, find_process)
+
+    def _open_again(self) -> None:
+        try:
+            self.open(Form.PROXY)
+        except OSError as problem:
+            self._tell(
+                Decision(False, f"everything: the network can't be served again ({problem.strerror}); resume the agent")
+            )
+            log.error("a network can't be served again", reason=str(problem))  # noqa: TRY400
+
+    async def _serve_proxy(self, listener: trio.SocketListener) -> None:
+        proxy = Proxy(self._allow, self._tell, upstream=self._upstream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(proxy.serve, listener)
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                proxy.allow(self._allow)
+
+    async def _serve_gateway(self, started: Process | None, find_process: Callable[[], Process | None]) -> None:
+        allow = self._allow
+        if started is not None:
+            listeners = await self._reenter(started, allow.ports)
+        else:
+            assert self._ours is not None
+            listeners = await self._receive(self._ours)
+        if not listeners:
+            return
+        # The launch has made the turn's directory by now, which is where the names are kept.
+        gateway = Gateway(allow, Names(self._place.names), self._tell, upstream=self._upstream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gateway.serve, listeners)
+            ports = set(allow.ports)
+            while True:
+                await self._changed.wait()
+                self._changed, allow = trio.Event(), self._allow
+                gateway.allow(allow)
+                more = tuple(port for port in allow.ports if port not in ports)
+                sandbox = find_process()
+                if more and sandbox is not None:
+                    ports.update(more)
+                    nursery.start_soon(gateway.serve, await self._enter(launch.more_ports, more, sandbox))
+
+    async def _receive(self, channel: socket.socket) -> list[socket.socket]:
+        """Take the listeners; none, which is told, when there are no descriptors left for them."""
+        try:
+            return await receive(channel)
+        except OSError as problem:
+            reason = descriptors.sentence(problem) if descriptors.is_short(problem) else problem.strerror
+            self._tell(Decision(False, f"everything: the network's listeners can't be received: {reason}"))
+            log.error("listeners can't be received", reason=reason)  # noqa: TRY400 - the sentence says it all
+            return []
+
+    async def _reenter(self, started: Process, ports: tuple[int, ...]) -> list[socket.socket]:
+        """Open the listeners again in a running sandbox; it is inside its network once bubblewrap has reported."""
+        await process.reported(self._place, self._watcher)
+        if not process.is_running(started):
+            return []
+        return await self._enter(launch.reentry, ports, started)
+
+    async def _enter(
+        self, command_for: Callable[[str, tuple[int, ...], int], tuple[str, ...]], ports: tuple[int, ...], sandbox: Process
+    ) -> list[socket.socket]:
+        """Open listeners in a running sandbox; none when it has ended or they can't be opened, which is told."""
+        ours, theirs = _channel()
+        descriptors.keep_private()
+        with ours, theirs, trio.move_on_after(_ENTRY_SECONDS):
+            done = await trio.run_process(
+                command_for(str(theirs.fileno()), ports, sandbox.pid), env={}, check=False, capture_stderr=True,
+                stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
+            )  # fmt: skip
+            theirs.close()
+            found = await self._receive(ours)
+            if not found and process.is_running(sandbox):
+                what = ", ".join(map(str, ports))
+                self._tell(Decision(False, f"ports {what}: the network can't be entered again; resume the agent"))
+                log.error("a network can't be entered", reason=done.stderr.decode("utf-8", "replace").strip())
+            return found
+        return []
+
+
+class Networks:
+    """The networks that are being served, by whose they are: a list that changes reaches all of an agent's."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, list[TurnNetwork]] = {}
+
+    @contextmanager
+    def serving(self, agent_id: str, network: TurnNetwork | None) -> Iterator[None]:
+        """Count a network among an agent's, and close it at the end; without one nothing is done."""
+        if network is None:
+            yield
+            return
+        self._served.setdefault(agent_id, []).append(network)
+        try:
+            yield
+        finally:
+            self._served[agent_id].remove(network)
+            if not self._served[agent_id]:
+                del self._served[agent_id]
+            network.close()
+
+    def allow(self, agent_id: str, allow: tuple[str, ...]) -> None:
+        """Let an agent's networks reach this from now on, and nothing else."""
+        for network in self._served.get(agent_id, ()):
+            network.allow(allow)
+
+
+def telling(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision], None]:
+    """Return what writes decisions down as events, each refusal with the command that would let it through.
+
+    Args:
+        agent: the agent's name.
+        note: takes an event's kind and text; raises `StorageFailed` when it can't be written.
+    """
+
+    def tell(decision: Decision) -> None:
+        remedy = f"; substratctl allow {agent} {decision.remedy}" if decision.remedy is not None else ""
+        try:
+            note("network:allowed" if decision.allowed else "network:denied", decision.text + remedy)
+        except StorageFailed as problem:
+            # The decision stands; a full disk must not take the network away.
+            log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
+
+    return tell
+
+
+def _channel() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+async def receive(end: socket.socket) -> list[socket.socket]:
+    """Take the listeners from a channel; none when its other end is closed before they came.
+
+    Raises:
+        OSError: there are no descriptors left for them.
+    """
+    found = await sockets.receive_descriptors(trio.socket.from_stdlib_socket(end), _MOST_LISTENERS)
+    return [socket.socket(fileno=descriptor) for descriptor in found]

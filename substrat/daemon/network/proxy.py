@@ -1,0 +1,167 @@
+"""The proxy form of a turn's `filtered` network: serves HTTP's CONNECT and plain requests at a Unix socket in its sandbox.
+
+`sandbox.netrelay` takes each connection made to the sandbox's proxy here. What programs ask for is read by `core.proxying`;
+deciding, dialling and moving bytes is `carrier`'s. A refusal is answered with a sentence, for the person who reads what
+curl or pip made of it.
+
+A proxy owns its listener and its connections; both end with the task that serves it.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import trio
+
+from substrat.core.netfilter import proxying
+from substrat.core.netfilter.names import NoName
+from substrat.daemon.network.connections import (
+    BROKEN,
+    HELLO_SECONDS,
+    MAX_CONNECTIONS,
+    MAX_READS,
+    Carrier,
+    NotCarried,
+    resolve_with_host,
+    target_of,
+)
+from substrat.daemon.network.decisions import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from substrat.core.netfilter.names import AllowList
+    from substrat.core.netfilter.proxying import Request
+    from substrat.core.netfilter.upstream import Upstream
+    from substrat.daemon.network.connections import Target
+    from substrat.daemon.network.decisions import Decision
+
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_STATUSES = {
+    400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 431: "Request Header Fields Too Large",
+    502: "Bad Gateway", 505: "HTTP Version Not Supported",
+}  # fmt: skip
+_GOODBYE_SECONDS = 5.0
+_MOST_UNREAD = 1 << 20
+_CHUNK = 64 * 1024
+
+
+class Proxy:
+    """Serves the network of one turn.
+
+    Args:
+        allow: what may be reached.
+        tell: writes a decision down.
+        resolve: finds a name's addresses, outside the sandbox.
+        upstream: the proxy that connections to names go through, if they do.
+    """
+
+    def __init__(
+        self,
+        allow: AllowList,
+        tell: Callable[[Decision], None],
+        resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        upstream: Upstream | None = None,
+    ) -> None:
+        self._carrier = Carrier(allow, tell, resolve, upstream)
+        self._connections = trio.Semaphore(MAX_CONNECTIONS)
+
+    def allow(self, allow: AllowList) -> None:
+        """Let the turn reach this from now on; connections to what isn't allowed any more end."""
+        self._carrier.allow(allow)
+
+    async def serve(self, listener: trio.SocketListener) -> None:
+        """Serve a turn's listener until cancelled, and close it."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await self._carrier.accept(listener.socket, nursery, self._connections, self._serve_one)
+        finally:
+            listener.socket.close()
+            self._carrier.close()
+
+    async def _serve_one(self, inside: trio.socket.SocketType) -> None:
+        """Serve one connection, which has one request: nothing behind it is ever taken for another."""
+        try:
+            request = await _request(inside)
+        except proxying.Refused as problem:
+            await _answer(inside, problem.status, f"substrat: {problem}")
+            return
+        if request is None:
+            return
+        what = f"{shown(request.host)}:{request.port}"
+        try:
+            target = target_of(request.host, request.port)
+        except NoName as problem:
+            self._carrier.teller.denied(what, f"the name isn't looked up: {problem}")
+            await _answer(inside, 403, f"substrat: {what} is refused: {problem}")
+            return
+        serve = self._tunnel if request.is_tunnel else self._pass_on
+        try:
+            await self._carrier.carry(inside, target, lambda outside: serve(inside, outside, target, request))
+        except NotCarried as refusal:
+            verdict = "is refused" if refusal.is_decided else "can't be reached"
+            await _answer(inside, 403 if refusal.is_decided else 502, f"substrat: {target} {verdict}: {refusal}")
+
+    async def _tunnel(
+        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, target: Target, request: Request
+    ) -> None:
+        await trio.SocketStream(inside).send_all(_ESTABLISHED)
+        await self._carrier.tunnel(inside, outside, target, request.rest)
+
+    async def _pass_on(
+        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, _target: Target, request: Request
+    ) -> None:
+        """Say to a server what was asked, and give its answer back, until it ends the connection."""
+
+        async def upstream(scope: trio.CancelScope) -> None:
+            server = trio.SocketStream(outside)
+            assert request.head is not None
+            await server.send_all(request.head)
+            data = request.rest
+            while True:
+                try:
+                    count = request.body.take(data)
+                except proxying.Refused:
+                    scope.cancel()
+                    return
+                await server.send_all(data[:count])
+                if count < len(data):  # another request, which may be meant for somebody else
+                    scope.cancel()
+                    return
+                if not (data := await inside.recv(_CHUNK)):
+                    outside.shutdown(socket.SHUT_WR)
+                    return
+
+        await self._carrier.relay(inside, outside, upstream)
+
+
+async def _request(inside: trio.socket.SocketType) -> Request | None:
+    """Read one request's head; None: the client has gone before it was whole.
+
+    Raises:
+        Refused: it is none, or doesn't come.
+    """
+    data = b""
+    with trio.move_on_after(HELLO_SECONDS):
+        for _ in range(MAX_READS):
+            if not (piece := await inside.recv(proxying.LARGEST)):
+                return None
+            data += piece
+            if (request := proxying.read(data)) is not None:
+                return request
+    raise proxying.Refused("the request's head doesn't come to an end", 408)
+
+
+async def _answer(inside: trio.socket.SocketType, status: int, text: str) -> None:
+    """Answer a request here, and stay until the client has read it: closed at once, it would be lost on the way."""
+    stream = trio.SocketStream(inside)
+    with trio.move_on_after(_GOODBYE_SECONDS):
+        try:
+            await stream.send_all(proxying.answer(status, _STATUSES[status], text))
+            inside.shutdown(socket.SHUT_WR)
+            unread = 0
+            while unread < _MOST_UNREAD and (piece := await inside.recv(_CHUNK)):
+                unread += len(piece)
+        except BROKEN:
+            return

@@ -1,0 +1,216 @@
+"""The transparent form of a turn's `filtered` network: answers its DNS, and finds out where its connections want to go.
+
+Every connection a sandbox makes, to whatever address, ends at one of its listeners here, and `getsockname` tells where it
+was going (see `sandbox.netlaunch`). The addresses are ours: DNS gives each allowed name one of its own, so the address
+says which name was meant. Deciding, dialling and moving bytes is `carrier`'s.
+
+A gateway owns its listeners and its connections; both end with the task that serves it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import trio
+
+from substrat.core.netfilter import dns
+from substrat.core.netfilter.names import NoName, canonical, listed, remedy
+from substrat.daemon.kernel import nofollow
+from substrat.daemon.kernel.ratelimit import Pace
+from substrat.daemon.network.connections import (
+    BURST,
+    HELLO_SECONDS,
+    MAX_CONNECTIONS,
+    RATE,
+    Carrier,
+    NotCarried,
+    Target,
+    reset,
+    resolve_with_host,
+)
+from substrat.daemon.network.decisions import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from substrat.core.netfilter.names import AllowList
+    from substrat.core.netfilter.upstream import Upstream
+    from substrat.daemon.network.decisions import Decision
+
+POOL_V4 = ipaddress.IPv4Address("198.18.0.2")
+"""Where the addresses for names begin; the one before is the name server's (`netlaunch.NAMESERVER`)."""
+POOL_V6 = ipaddress.IPv6Address("fd53:7562:7374::2")
+
+_DNS_PORT = 53
+_WEB_PORT = 443
+"""Where a name that is looked up is taken to be wanted; a question doesn't say."""
+_MAX_NAMES = 4096
+_NAMES_BYTES = _MAX_NAMES * 254
+"""A name has 253 characters at most."""
+_MAX_DNS_CONNECTIONS = 16
+
+
+def read_names(path: str) -> list[str] | None:
+    """Return the names that a turn's network has given addresses to, None when there is no such list.
+
+    Raises:
+        OSError: there are no descriptors left.
+    """
+    data = nofollow.read_own(path, _NAMES_BYTES)
+    return listed(data, _MAX_NAMES) if data is not None else None
+
+
+class Names:
+    """Which name each address stands for, kept in a file, so that the next daemon gives the same answers.
+
+    A file that can't be read counts for nothing; a turn's is looked at, and told, before (`damage.examine`).
+
+    Args:
+        path: the file, a name a line in the order of the addresses; None keeps nothing.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
+        self._names: list[str] = []
+        if path is not None:
+            with suppress(OSError):
+                self._names = read_names(path) or []
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+
+    def number(self, name: str) -> int | None:
+        """Return the number of a canonical name, a new one if need be; None when there are no more."""
+        known = self._numbers.get(name)
+        if known is not None or len(self._names) >= _MAX_NAMES:
+            return known
+        if self._path is not None:
+            with open(self._path, "a", encoding="ascii", opener=nofollow.open_file) as file:
+                file.write(name + "\n")
+        self._names.append(name)
+        return self._numbers.setdefault(name, len(self._names) - 1)
+
+    def name(self, address: str) -> str | None:
+        """Return the name an address was given to."""
+        parsed = ipaddress.ip_address(address)
+        first: int = int(POOL_V4 if parsed.version == 4 else POOL_V6)
+        number = int(parsed) - first
+        return self._names[number] if 0 <= number < len(self._names) else None
+
+
+class Gateway:
+    """Serves the network of one turn.
+
+    Args:
+        allow: what may be reached.
+        names: the names' addresses.
+        tell: writes a decision down.
+        resolve: finds a name's addresses, outside the sandbox.
+        upstream: the proxy that connections to names go through, if they do.
+    """
+
+    def __init__(
+        self,
+        allow: AllowList,
+        names: Names,
+        tell: Callable[[Decision], None],
+        resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        upstream: Upstream | None = None,
+    ) -> None:
+        self._names = names
+        self._carrier = Carrier(allow, tell, resolve, upstream)
+        self._connections = trio.Semaphore(MAX_CONNECTIONS)
+        self._dns_connections = trio.Semaphore(_MAX_DNS_CONNECTIONS)
+
+    def allow(self, allow: AllowList) -> None:
+        """Let the turn reach this from now on; connections to what isn't allowed any more end."""
+        self._carrier.allow(allow)
+
+    async def serve(self, listeners: Sequence[socket.socket]) -> None:
+        """Serve a turn's listeners until cancelled, and close them."""
+        served = [trio.socket.from_stdlib_socket(listener) for listener in listeners]
+        accept = self._carrier.accept
+        try:
+            async with trio.open_nursery() as nursery:
+                for listener in served:
+                    if listener.type == socket.SOCK_DGRAM:
+                        nursery.start_soon(self._answer_datagrams, listener)
+                    elif listener.getsockname()[1] == _DNS_PORT:
+                        nursery.start_soon(accept, listener, nursery, self._dns_connections, self._answer_stream)
+                    else:
+                        nursery.start_soon(accept, listener, nursery, self._connections, self._carry)
+        finally:
+            for listener in served:
+                listener.close()
+            self._carrier.close()
+
+    async def _carry(self, inside: trio.socket.SocketType) -> None:
+        """Take one connection to where it was going, if that is allowed and as long as it is."""
+        address, port = inside.getsockname()[:2]
+        name = self._names.name(address)
+        target = Target(address if name is None else name, port, is_name=name is not None)
+        try:
+            await self._carrier.carry(inside, target, lambda outside: self._carrier.tunnel(inside, outside, target))
+        except NotCarried:
+            reset(inside)
+
+    # DNS
+
+    async def _answer_datagrams(self, listener: trio.socket.SocketType) -> None:
+        pace = Pace(RATE, BURST)
+        while True:
+            await pace.wait()
+            with suppress(OSError):
+                message, sender = await listener.recvfrom(65535)
+                answer = self.answer(message)
+                if answer is not None:
+                    await listener.sendto(answer, sender)
+
+    async def _answer_stream(self, connection: trio.socket.SocketType) -> None:
+        """Answer the queries of one TCP connection, each with its length in front (RFC 1035, 4.2.2)."""
+        pace = Pace(RATE, BURST)
+        stream = trio.SocketStream(connection)
+        while True:
+            await pace.wait()
+            with trio.move_on_after(HELLO_SECONDS):
+                head = await _exactly(stream, 2)
+                message = await _exactly(stream, int.from_bytes(head, "big")) if head is not None else None
+                answer = self.answer(message) if message is not None else None
+                if answer is not None:
+                    await stream.send_all(struct.pack("!H", len(answer)) + answer)
+                    continue
+            return
+
+    def answer(self, message: bytes) -> bytes | None:
+        """Answer a DNS message; None: it isn't worth an answer."""
+        query = dns.parse(message)
+        if isinstance(query, dns.Malformed):
+            return query.answer
+        try:
+            name = canonical(query.name)
+        except NoName as problem:
+            self._carrier.teller.denied(f"{shown(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
+            return dns.answer(query, dns.NO_SUCH_NAME)
+        if not self._carrier.allowed.mentions(name) or query.cls != dns.IN:
+            why = "the name isn't looked up: it isn't on the allow-list"
+            self._carrier.teller.denied(f"{name}:{_DNS_PORT}", why, remedy(name, _WEB_PORT))
+            return dns.answer(query, dns.NO_SUCH_NAME)
+        if query.type not in {dns.A, dns.AAAA}:
+            return dns.answer(query, dns.NO_ERROR)
+        number = self._names.number(name)
+        if number is None:
+            self._carrier.teller.denied(f"{name}:{_DNS_PORT}", f"the name isn't looked up: {_MAX_NAMES} others were")
+            return dns.answer(query, dns.REFUSED)
+        return dns.answer(query, dns.NO_ERROR, (str((POOL_V4 if query.type == dns.A else POOL_V6) + number),))
+
+
+async def _exactly(stream: trio.SocketStream, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        piece = await stream.receive_some(size - len(data))
+        if not piece:
+            return None
+        data += bytes(piece)
+    return data

@@ -1,0 +1,1 @@
+"""Prepares sandboxes and looks after the files that agents and people share."""

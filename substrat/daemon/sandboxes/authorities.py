@@ -1,0 +1,94 @@
+"""The certificate authorities that agents trust: the system's, and a company's own (`sandbox.ca`) with them in one file.
+
+A program looks for authorities in one of a few files, or where a variable says. So the one file is shown in the place of
+each of those files, and the variables name it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+
+from substrat.daemon.kernel import nofollow
+from substrat.errors import SandboxFailed
+
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora and its kin
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # Alpine
+)
+"""Where systems keep all authorities in one file."""
+IN_SANDBOX = "/run/substrat/authorities.pem"
+VARIABLES = tuple(
+    (name, IN_SANDBOX)
+    for name in (
+        "SSL_CERT_FILE",  # OpenSSL, and so python and cargo; go
+        "NODE_EXTRA_CA_CERTS",  # nodejs.org/api/cli.html
+        "REQUESTS_CA_BUNDLE",  # python's requests, and pip
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+    )
+)
+
+_LARGEST = 4 << 20
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s+([A-Za-z0-9+/=\s]+?)-----END CERTIFICATE-----")
+
+
+def write(named: str, path: str) -> tuple[str, ...]:
+    """Write all authorities into one file, unless it holds them already.
+
+    Args:
+        named: the company's file, as the configuration names it.
+        path: the file to write; whoever reads it meanwhile sees the old or the new one, whole.
+
+    Returns:
+        The system's files in whose place it is to be shown.
+
+    Raises:
+        SandboxFailed: the company's file can't be read or has no certificate in it, or there are no system's.
+    """
+    own = read(named)
+    bundles = [bundle for bundle in BUNDLES if os.path.isfile(bundle)]
+    if not bundles:
+        raise SandboxFailed("sandbox.ca: this system's own authorities aren't found: install its package ca-certificates")
+    try:
+        wanted = _contents(bundles[0]).rstrip(b"\n") + b"\n" + own
+        if nofollow.read_own(path, 2 * _LARGEST) != wanted:
+            part = f"{path}.part"
+            with open(part, "wb") as file:
+                file.write(wanted)
+            os.replace(part, path)
+    except OSError as problem:
+        raise SandboxFailed(f"sandbox.ca: {path} can't be made from {bundles[0]}: {problem.strerror}") from None
+    # What is mounted over a link lands on what the link leads to, which is another of them or isn't shown.
+    return tuple(bundle for bundle in bundles if not os.path.islink(bundle))
+
+
+def read(named: str) -> bytes:
+    """Return a company's authorities.
+
+    Raises:
+        SandboxFailed: the file can't be read, or has no certificate in it.
+    """
+    try:
+        data = _contents(named)
+    except OSError as problem:
+        raise SandboxFailed(f"sandbox.ca: {named} can't be read ({problem.strerror}): correct it in config.toml") from None
+    found = _CERTIFICATE.findall(data)
+    if not found or not all(map(_is_base64, found)):
+        raise SandboxFailed(f"sandbox.ca: {named} isn't a file of certificates in PEM form: correct it in config.toml")
+    return data
+
+
+def _contents(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_LARGEST)
+
+
+def _is_base64(text: bytes) -> bool:
+    try:
+        return bool(binascii.a2b_base64(text, strict_mode=False))
+    except binascii.Error:
+        return False

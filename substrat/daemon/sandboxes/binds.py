@@ -1,0 +1,91 @@
+"""Decides which further places an agent may be shown (`spawn --bind`, `--bind-ro`); it shows nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from substrat.core.agents.records import Shown
+from substrat.daemon.kernel import nofollow
+from substrat.errors import InvalidParams, PolicyDenied
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from substrat.daemon.sandboxes.workspace import User
+
+_SYSTEM = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr",
+    "/var/lib/docker", "/var/run",
+)  # fmt: skip
+"""What every sandbox has of its own, or what decides about the whole machine; Docker's socket is in it."""
+_OF_HOME = (
+    ".aws", ".azure", ".cache", ".config", ".cursor", ".docker", ".gnupg", ".kube", ".local/share/keyrings", ".netrc",
+    ".password-store", ".ssh",
+)  # fmt: skip
+"""Where logins are, and what an agent has of its own there."""
+_COMMON = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written to them
+"""What only parts of can be shown, like the home: every sandbox has its own."""
+
+
+def check(
+    writable: Iterable[str], read_only: Iterable[str], workspace: str, user: User, forbidden: Iterable[str]
+) -> tuple[Shown, ...]:
+    """Check the places a new agent is to be shown, and return them under their physical paths.
+
+    Args:
+        writable: absolute paths that it may write to.
+        read_only: absolute paths that it may only read.
+        workspace: its workspace's physical path.
+        user: whose home it is.
+        forbidden: the daemon's own directories.
+
+    Raises:
+        InvalidParams: a path isn't absolute, or there is nothing.
+        PolicyDenied: no agent may be shown it.
+    """
+    closed = [*_SYSTEM, *forbidden, *(os.path.join(user.home, name) for name in _OF_HOME)]
+    closed += [os.path.realpath(path) for path in closed]
+    found = [Shown(_physical(path), writable=False) for path in read_only]
+    found += [Shown(_physical(path), writable=True) for path in writable]
+    for shown in found:
+        _refuse_closed(shown.path, closed, (*_COMMON, user.home))
+        _refuse_overlap(shown, workspace)
+    # What is asked for in both ways is writable.
+    return tuple(sorted({shown.path: shown for shown in found}.values()))
+
+
+def _physical(path: str) -> str:
+    if not os.path.isabs(path) or "\0" in path:
+        raise InvalidParams(f"{path!r} can't be shown: give an absolute path")
+    try:
+        real = nofollow.physical(path)
+    except OSError as problem:
+        raise PolicyDenied(
+            f"no agent may be shown {path}: what /proc, /sys and /dev lead to is the system's ({problem.strerror}); "
+            f"give the directory itself"
+        ) from None
+    if not os.path.exists(real):
+        raise InvalidParams(f"{path} can't be shown: there is nothing; make it first")
+    return real
+
+
+def _refuse_closed(path: str, closed: Iterable[str], own: Iterable[str]) -> None:
+    for other in closed:
+        if is_within(path, other) or is_within(other, path):
+            raise PolicyDenied(
+                f"no agent may be shown {path}, because of {other}: choose a place that has nothing to do with it"
+            )
+    for other in own:
+        if is_within(other, path):
+            raise PolicyDenied(
+                f"no agent may be shown {path}, because every sandbox has a {other} of its own: choose a part"
+            )
+
+
+def _refuse_overlap(shown: Shown, workspace: str) -> None:
+    if is_within(workspace, shown.path):
+        raise PolicyDenied(f"{shown.path} can't be shown, because the workspace lies in it: choose a part beside that")
+    if shown.writable and is_within(shown.path, workspace):
+        raise PolicyDenied(f"{shown.path} lies in the workspace, which is writable already: leave --bind out")

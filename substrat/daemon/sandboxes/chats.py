@@ -1,0 +1,198 @@
+"""The user's chats in `~/.cursor/chats`: asks `substrat.chatreader` in a sandbox for them; never opens one itself."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import substrat.chatreader
+from sandbox.spec import Bind, Directory, Mount, Tmpfs
+from substrat.core.programs.cursor.command_line import chats_folder, is_session_id
+from substrat.daemon.sandboxes import oneshot, program
+from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing, WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sandbox.host import Bubblewrap
+
+_CHATS = "/run/chats"
+_OWN = "/run/own"
+_LIBRARY = "/run/library"
+_MOST_OWN = 100
+"""How many chats are shown that aren't among the user's yet: each is a mount, which costs some 0.1 ms."""
+_MODULES = (
+    "substrat/__init__.py",
+    "substrat/core/__init__.py",
+    "substrat/core/programs/cursor/chat_store.py",
+    "substrat/chatreader.py",
+)
+_START = f"import sys; sys.path.insert(0, {_LIBRARY!r}); from substrat.chatreader import main; sys.exit(main(sys.argv[1:]))"
+
+
+class Chat(msgspec.Struct, frozen=True):
+    """One chat on disk.
+
+    Args:
+        session: its UUID.
+        updated_at: when its store last changed, in seconds since the epoch.
+        size: its bytes on disk.
+        title: what cursor-agent calls it.
+        model: the model last used.
+        created_ms: when it began, in milliseconds since the epoch.
+        damage: what is wrong with it, None when nothing is.
+    """
+
+    session: str
+    updated_at: float
+    size: int
+    title: str = ""
+    model: str | None = None
+    created_ms: int | None = None
+    damage: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a chat; its number is where to read on after."""
+
+    number: int
+    role: str
+    text: str
+    calls: tuple[str, ...]
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a chat says about itself, or what is wrong with it."""
+
+    title: str = ""
+    model: str | None = None
+    created_ms: int | None = None
+    damage: str | None = None
+
+
+class Chats:
+    """Reads one user's chats.
+
+    Args:
+        home: the user's home directory.
+        find_bubblewrap: returns bubblewrap.
+        own_chats: returns the chats of a workspace that are in their agents' own directories, by session.
+        covered: returns what of the operating system the reader doesn't see.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
+        own_chats: Callable[[str], dict[str, str]] | None = None,
+        covered: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
+    ) -> None:
+        self._home = home
+        self._find_bubblewrap = find_bubblewrap
+        self._own_chats = own_chats
+        self._covered = covered
+
+    async def list_all(self, workspace: str) -> list[Chat]:
+        """List a workspace's chats, the newest first; a damaged one is listed with what is wrong.
+
+        Chats whose first turn still runs, or couldn't be moved, are among them, at most 100.
+
+        Args:
+            workspace: its physical path.
+
+        Raises:
+            SandboxFailed: they couldn't be read.
+        """
+        try:
+            return await self._list_all(workspace)
+        except WorkspaceUnusable:  # a chat was moved to the user's meanwhile
+            return await self._list_all(workspace)
+
+    async def _list_all(self, workspace: str) -> list[Chat]:
+        folder = self._folder(workspace)
+        own = dict(list(self._own(workspace).items())[-_MOST_OWN:])
+        if os.path.isdir(folder):
+            found = [msgspec.json.decode(line, type=Chat) for line in await self._read(folder, own, "list", _CHATS, _OWN)]
+        elif own:
+            found = [msgspec.json.decode(line, type=Chat) for line in await self._read(None, own, "list", _OWN)]
+        else:
+            return []
+        # The user's own comes first where a session is in both places.
+        chats = {chat.session: chat for chat in reversed(found) if is_session_id(chat.session)}
+        return sorted(chats.values(), key=lambda chat: chat.updated_at, reverse=True)
+
+    async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[Message]]:
+        """Read a page of a chat's messages, those before the damage if it is damaged further on.
+
+        Args:
+            workspace: the workspace's physical path.
+            session: the chat's id.
+            after: the number of the last message that was read already.
+
+        Raises:
+            SessionMissing: there is no such chat.
+            SessionDamaged: nothing of the page can be read.
+            SandboxFailed: the reader couldn't be run.
+        """
+        try:
+            return await self._read_page(workspace, session, after)
+        except WorkspaceUnusable:  # it was moved to the user's meanwhile
+            return await self._read_page(workspace, session, after)
+
+    async def _read_page(self, workspace: str, session: str, after: int) -> tuple[Head, list[Message]]:
+        folder: str | None = self._folder(workspace)
+        own = {}
+        if is_session_id(session) and not os.path.isfile(os.path.join(self._folder(workspace), session, "store.db")):
+            folder, own = None, {name: path for name, path in self._own(workspace).items() if name == session}
+        if not is_session_id(session) or (folder is None and not own):
+            raise SessionMissing(
+                f"there is no session {session} of {workspace}: `substratctl sessions -w {workspace}` lists those there are"
+            )
+        lines = await self._read(folder, own, "read", _OWN if own else _CHATS, session, str(after))
+        head = msgspec.json.decode(lines[0], type=Head)
+        messages = []
+        for line in lines[1:]:
+            if b'"damage"' in line[:12]:
+                head = msgspec.structs.replace(head, damage=msgspec.json.decode(line, type=Head).damage)
+                break
+            messages.append(msgspec.json.decode(line, type=Message))
+        if head.damage is not None and not messages:
+            raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
+        return head, messages
+
+    def _folder(self, workspace: str) -> str:
+        return os.path.join(self._home, ".cursor", "chats", chats_folder(workspace))
+
+    def _own(self, workspace: str) -> dict[str, str]:
+        return self._own_chats(workspace) if self._own_chats is not None else {}
+
+    async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
+        """Run the reader.
+
+        Args:
+            folder: what it sees as `_CHATS`.
+            own: what it sees in `_OWN`, by name.
+            arguments: its command line.
+        """
+        python, needs = program.find_python()
+        root = os.path.dirname(os.path.dirname(os.path.realpath(substrat.chatreader.__file__)))
+        shows: tuple[Mount, ...] = (
+            Tmpfs("/run", 1 << 20),
+            *(Bind(path, path) for path in needs),
+            *(Bind(os.path.join(root, module), f"{_LIBRARY}/{module}") for module in _MODULES),
+            Directory(_OWN),
+            *(Bind(path, f"{_OWN}/{name}", held=True) for name, path in own.items()),
+        )
+        if folder is not None:
+            physical = os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
+            shows += (Bind(physical, _CHATS, held=True),)
+        covered = await self._covered() if self._covered is not None else ()
+        command = (python, "-I", "-S", "-c", _START, *arguments)
+        done = await oneshot.run(await self._find_bubblewrap(), command, shows, "/", covered)
+        if done.status != 0:
+            said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            where = folder or next(iter(own.values()))
+            raise SandboxFailed(f"the chats in {where} can't be read: {said or f'exit status {done.status}'}")
+        return done.output.splitlines()

@@ -1,0 +1,145 @@
+"""The little git that the daemon runs: the operator's name for commits; in a workspace only inside a sandbox."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from sandbox.spec import Bind, Mount
+from substrat.daemon.kernel import descriptors
+from substrat.daemon.sandboxes import oneshot
+from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandbox.host import Bubblewrap
+    from substrat.daemon.sandboxes.protected_paths import Guard
+
+log = structlog.get_logger("substrat.git")
+
+_PATIENCE_S = 10
+_INDEX_PATIENCE_S = 4.0
+"""The end of a turn waits for this, and it takes some 50 ms; only what an agent left in `.git` on purpose takes longer."""
+_LARGEST_INDEX = 64 << 20
+"""About 600,000 files at some 100 bytes each (gitformat-index(5)): git reads and writes one in half a second."""
+_LARGEST_HEAD = 4096
+"""Bytes: the name of a branch, which is a path (limits.h, PATH_MAX)."""
+_BEARABLE = {"index": _LARGEST_INDEX, "HEAD": _LARGEST_HEAD}
+# Takes the entry's mode and blob from the index and puts them back; $1 is the path.
+_CLEAR_ENTRY = """\
+git() {
+    command git -c safe.directory='*' -c core.fsmonitor=false -c core.hooksPath=/dev/null -c core.alternateRefsCommand= \
+        -c core.sshCommand=false -c credential.helper= -c core.pager=cat -c core.attributesFile=/dev/null "$@"
+}
+entry=$(git ls-files --stage -- "$1") && [ -n "$entry" ] || exit 0
+set -- "$1" $entry
+git update-index --cacheinfo "$2,$3,$1"
+"""
+
+
+class Git:
+    """Runs git for the daemon.
+
+    Args:
+        environ: the daemon's own environment.
+    """
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        self._environ = environ
+        self._said: str | None = None
+
+    def forget(self) -> None:
+        """Ask for the identity anew the next time."""
+        self._said = None
+
+    async def identity(self, agent: str) -> str:
+        """Return the section that gives an agent's commits the operator's name, or its own where there is none.
+
+        Args:
+            agent: the agent's name.
+        """
+        if self._said is None:
+            self._said = await self._ask()
+        known = dict(line.split(" ", 1) for line in self._said.splitlines() if " " in line)
+        name, email = known.get("user.name", agent), known.get("user.email", f"{agent}@localhost")
+        return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
+
+    async def forget_size(
+        self, bubblewrap: Bubblewrap, workspace: str, path: str, guard: Guard, covered: tuple[str, ...] = ()
+    ) -> None:
+        """Make git look at a tracked file's content again instead of at the size it remembers.
+
+        In the sandbox another file lay over this one. If git there wrote its index, it noted that file's size, and git
+        on the host would take the difference for a change without looking. Writing the entry anew, with the same
+        content, clears what was noted. The repository may be an agent's own work, and what a repository's configuration
+        makes git execute can't be listed for sure, so git runs in a sandbox without a network that sees nothing but the
+        workspace, and writes nothing but what the agent could write in `.git`.
+
+        Args:
+            bubblewrap: bubblewrap.
+            workspace: the workspace.
+            path: the file, from there.
+            guard: what is protected there; the mount points are still in their places.
+            covered: what of the operating system it doesn't see.
+        """
+        git = os.path.join(workspace, ".git")
+        if not os.path.lexists(os.path.join(workspace, path)) or git not in guard.kept:
+            return
+        for name, largest in _BEARABLE.items():
+            if not _is_bearable(os.path.join(git, name), largest):
+                log.info("git wasn't asked", reason=f"its {name} isn't a regular file of bearable size")
+                return
+        command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
+        try:
+            done = await oneshot.run(
+                bubblewrap, command, tuple(_shown(workspace, git, guard)), workspace, covered, _INDEX_PATIENCE_S
+            )
+        except SandboxFailed as problem:
+            log.info("git wasn't asked", reason=problem.message)
+            return
+        if done.status:
+            log.info("git failed", reason=done.errors.decode("utf-8", "replace").strip()[:200])
+
+    async def _ask(self) -> str:
+        """Return what git says of the operator; that it isn't there is an empty answer and a line in the log."""
+        wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
+        environ = {name: value for name, value in self._environ.items() if name in wanted}
+        command = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
+        descriptors.keep_private()
+        try:
+            with trio.fail_after(_PATIENCE_S):
+                done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, env=environ)
+        except (OSError, trio.TooSlowError) as problem:
+            log.info("git wasn't asked", reason=str(problem))
+            return ""
+        if done.returncode not in {0, 1}:
+            log.info("git failed", reason=done.stderr.decode("utf-8", "replace").strip()[:200])
+            return ""
+        return done.stdout.decode("utf-8", "replace")
+
+
+def _is_bearable(path: str, largest: int) -> bool:
+    """Say whether a file is one that git reads in a bounded time: a FIFO would hold it up."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= largest
+
+
+def _shown(workspace: str, git: str, guard: Guard) -> Iterator[Mount]:
+    yield Bind(workspace, workspace, held=True)
+    yield Bind(git, git, writable=True, held=True)
+    for path in (*guard.closed, *guard.missing):
+        if path.startswith(git + "/"):
+            yield Bind(path, path, held=True)
+
+
+def _quoted(value: str) -> str:
+    cleaned = value.replace("\\", "").replace('"', "'").replace("\n", " ")
+    return f'"{cleaned}"'

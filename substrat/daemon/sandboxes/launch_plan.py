@@ -1,0 +1,87 @@
+"""What starts a sandbox, and the descriptors it is started with; it starts none itself."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandbox.bwrap import FIRST_SOURCE_FD, NETWORK_FD
+from substrat.daemon.kernel import process
+from substrat.daemon.state import reserve
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator, Sequence
+
+    from substrat.daemon.state.layout import TurnPlace
+
+_ROOM_FOR_STATUS = 4096
+"""Bytes on disk for bubblewrap's reports: a block, of which it needs some 300 bytes. Without them a turn that ended
+on a full disk would have no exit code, and one that is to be stopped no first process."""
+
+
+class Launch(NamedTuple):
+    """What starts a sandbox.
+
+    Args:
+        command: what is executed.
+        environment: its environment.
+        options: bubblewrap's, which it reads from a descriptor.
+        version: the agent program's, None when its path doesn't tell.
+        channel: what it finds at `bwrap.NETWORK_FD`, if anything.
+        sources: what it finds from `bwrap.FIRST_SOURCE_FD` on.
+    """
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    options: bytes
+    version: str | None = None
+    channel: socket.socket | None = None
+    sources: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        """Close what only the sandbox needs; to be called once, when it is started or won't be."""
+        for descriptor in self.sources:
+            os.close(descriptor)
+        if self.channel is not None:
+            self.channel.close()
+
+
+@contextmanager
+def descriptors(launch: Launch, standard: Sequence[int], place: TurnPlace) -> Iterator[Sequence[int | None]]:
+    """Open what a sandbox finds open, in the order of `bwrap`'s numbers, and close what was opened here afterwards.
+
+    Args:
+        launch: what starts it.
+        standard: its standard input, output and error.
+        place: where bubblewrap reports to and the sandbox's lock is.
+
+    Raises:
+        OSError: something can't be opened, or there is a sandbox already.
+        SandboxFailed: there is no system call filter for this machine.
+    """
+    channel = launch.channel.fileno() if launch.channel is not None else None
+    with ExitStack() as stack:
+        opened = (
+            closed_by(stack, append_to(place.status)),
+            closed_by(stack, process.readable(launch.options)),
+            closed_by(stack, place.take_lock()),
+            closed_by(stack, process.call_filter()),
+        )
+        reserve.allocate_beforehand(opened[0], _ROOM_FOR_STATUS)
+        files = [*standard, *opened]
+        before = [*files, *[None] * (NETWORK_FD - len(files)), channel]
+        assert len(before) == FIRST_SOURCE_FD
+        yield [*before, *launch.sources]
+
+
+def append_to(path: str) -> int:
+    """Open a file so that several writers and a truncation never make holes in it; the caller closes it."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def closed_by(stack: ExitStack, descriptor: int) -> int:
+    """Let a stack close a descriptor, and return it."""
+    stack.callback(os.close, descriptor)
+    return descriptor

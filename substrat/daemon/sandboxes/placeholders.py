@@ -1,0 +1,191 @@
+"""What stands where something protected is missing in a workspace, for as long as a sandbox has it mounted over.
+
+What is protected, `guard` finds; what a stand-in is, `sandbox.protect` says. Each is noted before it is made, so that the
+next daemon removes what a killed one has left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import structlog
+
+from sandbox import protect
+from substrat.daemon.kernel import nofollow
+from substrat.errors import StorageFailed, WorkspaceUnusable
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from substrat.daemon.agents.registry import Registry
+
+log = structlog.get_logger("substrat.standins")
+
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class StandIns:
+    """The stand-ins of one daemon's sandboxes, and who needs them.
+
+    Args:
+        registry: where they are noted.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._needed: dict[str, tuple[str, ...]] = {}
+
+    def keep(self, holder: str, roots: tuple[str, ...]) -> None:
+        """Keep what stands in some directories, and only there, until `release`.
+
+        Args:
+            holder: the turn, or whatever else has a sandbox.
+            roots: the directories.
+        """
+        self._needed[holder] = roots
+
+    def release(self, holder: str) -> None:
+        """Say that a holder's sandbox is gone."""
+        self._needed.pop(holder, None)
+
+    @contextmanager
+    def keeping(self, holder: str, root: str) -> Iterator[None]:
+        """Keep what stands in a directory for as long as this lasts, and remove afterwards what nobody needs."""
+        self.keep(holder, (root,))
+        try:
+            yield
+        finally:
+            self.release(holder)
+            try:
+                self.remove_unneeded()
+            except StorageFailed as problem:
+                # The next turn's end, or the next daemon, removes them.
+                log.error("a mount point stays for now", reason=problem.message)  # noqa: TRY400
+
+    def make(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Make stand-ins, and return those that are there; what somebody has made meanwhile is mounted over itself.
+
+        Raises:
+            StorageFailed: they can't be noted; none was made.
+            WorkspaceUnusable: one can't be made.
+        """
+        if not paths:
+            return ()
+        with self._registry.change("mount point noted"):
+            self._registry.store.add_mount_points(paths)
+        self._registry.points.before("mount point made")
+        made = make_all(paths)
+        self._registry.points.after("mount point made")
+        return made
+
+    def remove_unneeded(self) -> None:
+        """Remove the stand-ins that are in no directory that a holder has named.
+
+        Raises:
+            StorageFailed: they are removed, but are noted still.
+        """
+        store = self._registry.store
+        needed = [root for roots in self._needed.values() for root in roots]
+        left = [path for path in store.mount_points() if not any(is_within(path, root) for root in needed)]
+        if not left:
+            return
+        self._registry.points.before("mount point removed")
+        remove_all(left)
+        self._registry.points.after("mount point removed")
+        with self._registry.change("mount point forgotten"):
+            store.forget_mount_points(left)
+
+
+def make_all(paths: Sequence[str]) -> tuple[str, ...]:
+    """Make what stands where something protected is missing; each directory is opened once for its paths in a row.
+
+    Args:
+        paths: absolute paths.
+
+    Returns:
+        Those where there is something now; where nobody may make anything, the agent can't either.
+
+    Raises:
+        WorkspaceUnusable: one can't be made.
+    """
+    made: list[str] = []
+    for head, group in groupby(paths, _head):
+        together = list(group)
+        try:
+            with nofollow.opened(head) as directory:
+                made += [path for path in together if _make(path, directory)]
+        except OSError as problem:
+            if problem.errno not in _FORBIDDEN:
+                raise _not_made(together[0], problem) from None
+    return tuple(made)
+
+
+def _make(path: str, directory: int) -> bool:
+    name, content = path.rpartition("/")[2], protect.stand_in(path)
+    try:
+        if content is None:
+            os.mkdir(name, 0o755, dir_fd=directory)
+        else:
+            made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
+            try:
+                _write_whole(made, content)
+            finally:
+                os.close(made)
+    except FileExistsError:
+        return True
+    except OSError as problem:
+        if problem.errno in _FORBIDDEN:
+            return False
+        raise _not_made(path, problem) from None
+    return True
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def _not_made(path: str, problem: OSError) -> WorkspaceUnusable:
+    return WorkspaceUnusable(f"{path} can't be made: {problem.strerror}; check the workspace")
+
+
+def _head(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def remove_all(paths: Sequence[str]) -> None:
+    """Remove what `make_all` made, unless somebody has put something there since."""
+    for head, group in groupby(paths, _head):
+        together = list(group)
+        try:
+            with nofollow.opened(head) as directory:
+                for path in together:
+                    _remove(path, directory)
+        except OSError as problem:
+            for path in together:
+                _tell_left(path, problem)
+
+
+def _remove(path: str, directory: int) -> None:
+    name, content = path.rpartition("/")[2], protect.stand_in(path)
+    try:
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            os.rmdir(name, dir_fd=directory)
+        elif content is not None:
+            found = nofollow.read_small(name, len(content), directory)
+            if found is not None and protect.is_stand_in(path, found):
+                os.unlink(name, dir_fd=directory)
+    except OSError as problem:
+        _tell_left(path, problem)
+
+
+def _tell_left(path: str, problem: OSError) -> None:
+    if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP}:
+        # An agent may have taken the right away; its workspace is no reason to stop.
+        log.warning("a mount point stays", path=path, reason=problem.strerror)

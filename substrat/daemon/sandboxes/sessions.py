@@ -1,0 +1,316 @@
+"""Where agents' chats are, and the one move that each makes.
+
+A chat begins in the agent's own directory, `<state>/agents/<uuid>/chats/<md5>/<session>`. At the end of the first turn it
+is moved to the user's `~/.cursor/chats/<md5>/<session>`, where the user's own cursor-agent finds it, and from then on only
+that one directory of the user's is shown to the agent. So no agent sees or changes another's chat.
+
+The chat is an agent's work, so `substrat.chatcopier` copies it in a sandbox that sees the two directories. The daemon only
+gives the finished copy its name. Each step can be cut short by a kill and is done again at the turn's next end:
+
+1. the chat is copied into `.substrat-<agent>-…` in the user's folder (what an earlier attempt left there is removed);
+2. the agent's `session` file notes which directory that is (`Record`);
+3. it is renamed to the session's id, never over something that is there;
+4. the agent's own copy goes to the trash.
+
+A chat of the user's is an agent's when it was adopted or moved: when the session is `stored`, or the record names exactly
+that directory. What an agent says its session is gives it nothing: a session that is another's stays another's.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+import trio
+
+import substrat.chatcopier
+from sandbox.spec import Bind, Mount, Tmpfs
+from substrat.chatcopier import REFUSED
+from substrat.daemon.kernel import nofollow
+from substrat.daemon.sandboxes import damage, oneshot, program, workspace
+from substrat.errors import SandboxFailed, SubstratError, WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sandbox.host import Bubblewrap
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.sandboxes.workspace import User
+    from substrat.daemon.state.layout import AgentPlace, Places
+    from substrat.daemon.turns.retention import Sweeper
+
+log = structlog.get_logger("substrat.sessions")
+
+_FROM, _TO, _PROGRAM = "/run/from", "/run/to", "/run/chatcopier.py"
+_RECORD_BYTES = 4096
+"""A record has some 100 bytes; what is longer isn't one."""
+_CLEANING_SECONDS = 20
+"""How long the end of a move waits until its copy is removed."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """An agent's `session` file, for example `{"session":"0f…","device":65024,"inode":1234}`.
+
+    Args:
+        session: the session's id.
+        device: the file system of its directory among the user's chats; 0: it couldn't be moved there yet.
+        inode: the directory's number on that file system.
+    """
+
+    session: str
+    device: int = 0
+    inode: int = 0
+
+
+class NotMoved(Exception):
+    """A chat stays in its agent's own directory; the message says why, in one line."""
+
+
+def shared_chat(user: User, place: AgentPlace, agent: Agent) -> str | None:
+    """Return the directory of an agent's session among the user's chats, None if there is none that is the agent's.
+
+    Args:
+        user: whose chats they are.
+        place: the agent's directories.
+        agent: the agent.
+    """
+    if agent.session is None:
+        return None
+    path = os.path.join(workspace.chats_of(user, agent.workspace), agent.session.id)
+    found = workspace.identify(path)
+    if found is None:
+        return None
+    record = _read_record(place)
+    is_recorded = record == Record(agent.session.id, found.device, found.inode)
+    return path if agent.session.stored or is_recorded or _showed_all_chats(place, agent) else None
+
+
+def is_anothers(user: User, place: AgentPlace, agent: Agent) -> bool:
+    """Say whether an agent's session is among the user's chats without being the agent's."""
+    if agent.session is None or shared_chat(user, place, agent) is not None:
+        return False
+    return os.path.lexists(os.path.join(workspace.chats_of(user, agent.workspace), agent.session.id))
+
+
+def check_there(user: User, place: AgentPlace, agent: Agent) -> bool:
+    """Say whether the chat that an agent's next turn continues is where it was seen last; true if none was seen yet."""
+    if agent.session is None:
+        return True
+    shared = shared_chat(user, place, agent)
+    own = place.chat(agent.workspace, agent.session.id)
+    if (shared is not None and workspace.is_chat(shared)) or workspace.is_chat(own):
+        return True
+    record = _read_record(place)
+    was_kept = record is not None and record.session == agent.session.id and not record.inode
+    return not agent.session.stored and not was_kept
+
+
+def _showed_all_chats(place: AgentPlace, agent: Agent) -> bool:
+    """Say whether the agent's newest turn that has files was started by a version that showed it all chats."""
+    number = agent.turn.number if agent.turn is not None else 0
+    turns = (place.turn(number), place.turn(number - 1))
+    newest = next((turn for turn in turns if os.path.lexists(turn.prompt)), None)
+    return newest is not None and newest.showed_all_chats()
+
+
+def _read_record(place: AgentPlace) -> Record | None:
+    data = nofollow.read_small(place.session, _RECORD_BYTES)
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(data, type=Record) if data else None
+    return None
+
+
+def _write_record(place: AgentPlace, record: Record) -> None:
+    """Replace an agent's record in one step."""
+    staging = f"{place.session}.new"
+    with open(staging, "wb") as file:
+        file.write(msgspec.json.encode(record))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(staging, place.session)
+
+
+class Sessions:
+    """Moves the chats of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        places: the daemon's directories.
+        user: whose chats they become.
+        sweeper: what deletes files.
+        find_bubblewrap: returns bubblewrap.
+        covered: returns what of the operating system no sandbox sees.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        places: Places,
+        user: User,
+        sweeper: Sweeper,
+        find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
+        covered: Callable[[], Awaitable[tuple[str, ...]]],
+    ) -> None:
+        self._registry = registry
+        self._places = places
+        self._user = user
+        self._sweeper = sweeper
+        self._find_bubblewrap = find_bubblewrap
+        self._covered = covered
+
+    def own_chats(self, directory: str) -> dict[str, str]:
+        """Return the chats of a workspace that are in their agents' own directories, by session.
+
+        Args:
+            directory: the workspace's physical path.
+        """
+        found = {}
+        for agent in self._registry.agents:
+            if agent.workspace == directory and agent.session is not None and not agent.session.stored:
+                own = self._places.agent(agent.id).chat(directory, agent.session.id)
+                if workspace.is_chat(own):
+                    found[agent.session.id] = own
+        return found
+
+    async def settle(self, agent: Agent) -> str | None:
+        """Move an agent's chat to the user's chats, if it is there to be moved; no turn of the agent may be running.
+
+        Returns:
+            Why it stays in the agent's own directory, None when there is nothing to tell.
+        """
+        if agent.session is None:
+            return None
+        place, session = self._places.agent(agent.id), agent.session.id
+        try:
+            await self._settle(agent, place, session)
+        except NotMoved as problem:
+            reason = str(problem)
+        except SubstratError as problem:
+            reason = problem.message
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+        else:
+            return None
+        with suppress(OSError):  # on a full disk: then the chat is looked for where it is, without this note
+            await trio.to_thread.run_sync(_write_record, place, Record(session))
+        return f"the session {session} stays in the agent's own directory and isn't among your chats: {reason}"
+
+    async def _settle(self, agent: Agent, place: AgentPlace, session: str) -> None:
+        own = place.chat(agent.workspace, session)
+        has_own, is_shared = await trio.to_thread.run_sync(self._look, place, agent, own)
+        if has_own and is_shared:
+            self._sweeper.discard(own)  # the move was cut short before its last step
+        elif has_own:
+            await self._move(agent.id, place, own, agent.workspace, session)
+
+    def _look(self, place: AgentPlace, agent: Agent, own: str) -> tuple[bool, bool]:
+        """Say whether there is a chat in the agent's own directory, and whether its chat is among the user's.
+
+        A chat that an older version's turn has made among the user's is noted, and one that cursor-agent has emptied is
+        removed: it deletes a chat without a whole turn, and can't delete the directory because that is a mount.
+        """
+        shared = shared_chat(self._user, place, agent)
+        if shared is not None and agent.session is not None and not agent.session.stored:
+            with suppress(OSError):
+                os.rmdir(shared)  # an empty one only
+            found = workspace.identify(shared)
+            if found is not None and _read_record(place) != (record := Record(agent.session.id, *found)):
+                _write_record(place, record)
+        return workspace.is_chat(own), shared is not None
+
+    async def _move(self, owner: str, place: AgentPlace, own: str, directory: str, session: str) -> None:
+        """Move a chat.
+
+        Raises:
+            NotMoved: it can't be, or mustn't.
+            OSError, SubstratError: it can't be.
+        """
+        points = self._registry.points
+        await trio.to_thread.run_sync(workspace.make_chats_folder, self._user, directory)
+        folder = workspace.chats_of(self._user, directory)
+        if os.path.lexists(os.path.join(folder, session)):
+            raise NotMoved(f"there is one of that name in {folder} already, which isn't this agent's")
+        points.before("chat copied")
+        copied = await trio.to_thread.run_sync(workspace.make_copy_directory, folder, owner)
+        try:
+            await self._copy(own, copied)
+            points.after("chat copied")
+            found = await trio.to_thread.run_sync(workspace.identify, copied)
+            if found is None:
+                raise NotMoved(f"its copy in {folder} was taken away")
+            await trio.to_thread.run_sync(_write_record, place, Record(session, *found))
+            points.before("chat moved")
+            await trio.to_thread.run_sync(workspace.publish_chat, copied, session)
+            points.after("chat moved")
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLEANING_SECONDS):
+                await trio.to_thread.run_sync(workspace.remove_copies, folder, owner, abandon_on_cancel=True)
+        self._sweeper.discard(own)
+
+    async def _copy(self, source: str, target: str) -> None:
+        python, needs = program.find_python()
+        shows: tuple[Mount, ...] = (
+            Tmpfs("/run", 1 << 20),
+            *(Bind(path, path) for path in needs),
+            Bind(os.path.realpath(substrat.chatcopier.__file__), _PROGRAM),
+            Bind(source, _FROM, held=True),
+            Bind(target, _TO, writable=True, held=True),
+        )
+        start = f"import sys; sys.path.insert(0, '/run'); import chatcopier; sys.exit(chatcopier.main({[_FROM, _TO]!r}))"
+        try:
+            bubblewrap, covered = await self._find_bubblewrap(), await self._covered()
+            done = await oneshot.run(bubblewrap, (python, "-I", "-S", "-c", start), shows, "/", covered)
+        except WorkspaceUnusable as problem:
+            raise NotMoved(problem.message) from None
+        if done.status:
+            said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            why = said or f"copying it ended with exit status {done.status}"
+            raise NotMoved(why if done.status == REFUSED else f"it can't be copied: {why}")
+
+    async def rescue(self, directory: str, session: str) -> None:
+        """Move a chat to the user's chats whose agent's records are gone, so that another agent can adopt it.
+
+        Args:
+            directory: the workspace's physical path.
+            session: the session's id.
+
+        Raises:
+            SandboxFailed: it is there and can't be moved.
+        """
+        if workspace.session_is_stored(self._user, directory, session):
+            return
+        found = await trio.to_thread.run_sync(self._find_without_records, directory, session)
+        if found is None:
+            return
+        place = self._places.agent(found)
+        try:
+            await self._move(found, place, place.chat(directory, session), directory, session)
+        except (NotMoved, OSError) as problem:
+            raise SandboxFailed(f"the session {session} can't be moved to your chats: {problem}") from None
+
+    def _find_without_records(self, directory: str, session: str) -> str | None:
+        """Return which directory of an agent without records has a chat."""
+        names = os.listdir(self._places.agents) if os.path.isdir(self._places.agents) else []
+        for name in names:
+            if self._registry.get(name) is None and workspace.is_chat(self._places.agent(name).chat(directory, session)):
+                return name
+        return None
+
+    async def keep(self, agent: Agent) -> None:
+        """Move an agent's chat before its files are deleted, or set it aside where that can't be done."""
+        reason = await self.settle(agent)
+        own = self._places.agent(agent.id).chat(agent.workspace, agent.session.id) if agent.session is not None else None
+        if reason is None or own is None or not workspace.is_chat(own):
+            return
+        kept = damage.set_aside(own, self._places, self._registry.now())
+        log.warning("a removed agent's chat is set aside", agent=agent.name, reason=reason, kept=kept)
+
+    def is_unsettled(self, agent: Agent) -> bool:
+        """Say whether an agent's chat is in its own directory only."""
+        return agent.session is not None and workspace.is_chat(
+            self._places.agent(agent.id).chat(agent.workspace, agent.session.id)
+        )

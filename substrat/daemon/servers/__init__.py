@@ -1,0 +1,1 @@
+"""Serves the operator's socket and the agents' sockets."""

@@ -1,0 +1,203 @@
+"""An agent's socket: the listener says who is calling, each companion is served by `mcp_server.host`; no tool is here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from substrat import __version__
+from substrat.core.programs import lenient
+from substrat.daemon.kernel import descriptors, process, sockets
+from substrat.daemon.kernel.ratelimit import Pace
+from substrat.daemon.turns.running import disk_is_full, stored
+from substrat.errors import DescriptorsUsedUp, MessageTooLarge, StateUnusable, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from types import ModuleType
+
+    from substrat.daemon.failpoints import Points
+    from substrat.errors import SubstratError
+
+log = structlog.get_logger("substrat.agent_door")
+
+MAX_CONNECTIONS = 16
+MAX_LINE = 4 * 1024 * 1024
+_RELAY = re.compile(r"[!-~]{1,64}")
+_LONGEST_ID = 64
+_RATE, _BURST = 20.0, 1000.0
+"""Messages a second and a turn, connections among them: beyond that the agent waits, not the daemon, and its state grows
+slowly."""
+_SIZE = 16 * 1024
+"""Bytes for which a message counts as one more: a prompt of a megabyte is as much work as some sixty short messages."""
+_MOST_VALUES = 10_000
+"""In a message: tools take a few strings, and ten thousand values are read in some milliseconds."""
+_NO_JSON = b"{"
+_LONGEST_HELLO = 256
+"""Bytes of our companion's first line, whose only text of any length is a name of 64."""
+
+
+class AgentDoor:
+    """Opens agents' sockets.
+
+    Args:
+        points: where the daemon may be told to die.
+        call: performs a tool call: agent id, turn id (None: a command of the operator's calls), tool, arguments, the call's
+            identity (None: it has none).
+        called: notes that a turn's companion has been called for the first time.
+    """
+
+    def __init__(
+        self,
+        points: Points,
+        call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], tuple[str, bool]],
+        called: Callable[[str], None],
+    ) -> None:
+        self._points = points
+        self._call = call
+        self._called = called
+        self._host: ModuleType | None = None
+        self._importing = trio.Lock()
+
+    async def serve(
+        self, agent: str, turn: str | None, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen on an agent's socket until cancelled, then remove it.
+
+        Args:
+            agent: whose it is.
+            turn: the turn that is running; None: a command of the operator's in the agent's sandbox.
+            path: where the socket is.
+            task_status: told when it listens.
+
+        Raises:
+            StateUnusable: something is in the way of the socket.
+        """
+        directory = os.path.dirname(path)
+        if os.path.islink(directory):
+            raise StateUnusable(f"{directory} is a link, and the agent's socket would be made elsewhere: move it away")
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._points.before("agent socket made")
+        listener = sockets.listen(path, 0o600)
+        self._points.after("agent socket made")
+        task_status.started()
+        pace = Pace(_RATE, _BURST)
+        try:
+            async with trio.open_nursery() as nursery:
+                # The companion will call as soon as the agent has started; the import may be over by then.
+                nursery.start_soon(self._sdk)
+                await sockets.accept_forever(
+                    listener,
+                    MAX_CONNECTIONS,
+                    partial(self._serve_one, agent, turn, pace),
+                    spares_reserve=True,
+                    pace=pace,
+                )
+        finally:
+            self._points.before("agent socket removed")
+            with suppress(OSError):  # somebody else has been there
+                os.unlink(path)
+            self._points.after("agent socket removed")
+
+    async def _serve_one(
+        self, agent: str, turn: str | None, pace: Pace, stream: trio.SocketStream, greeted: Callable[[], None]
+    ) -> None:
+        lines = sockets.lines(stream, MAX_LINE)
+        first = await anext(lines, None)
+        if first is None:
+            return
+        greeted()
+        relay = _relay_name(first)
+        host = await self._sdk()
+
+        def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
+            answer = self._call(agent, turn, name, arguments, _identity(relay, request))
+            self._points.at("tool to be answered")
+            return answer
+
+        try:
+            messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
+            await host.serve(__version__, messages, stream.send_all, call, pace.wait)
+        except* MessageTooLarge as group:
+            log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
+        except* trio.BrokenResourceError:
+            log.debug("a companion went away", agent=agent)
+
+    async def _noting(self, turn: str | None, pace: Pace, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
+        is_first = True
+        async for message in messages:
+            await pace.wait(1 + len(message) // _SIZE)
+            if lenient.has_more_values(message, _MOST_VALUES):
+                # Answered as what is no JSON is. Were the connection closed, our companion would say it again in another.
+                log.debug("a message with too many values was left out", turn=turn, bytes=len(message))
+                yield _NO_JSON
+                continue
+            if is_first and turn is not None:
+                await stored(partial(self._called, turn))
+            is_first = False
+            yield message
+
+    async def _sdk(self) -> ModuleType:
+        """Import the SDK in a thread when it is first needed."""
+        async with self._importing:
+            if self._host is None:
+                self._host = await trio.to_thread.run_sync(_import_host)
+                process.keep_what_is_there()
+        return self._host
+
+
+def refusal(path: str, problem: OSError | StateUnusable) -> SubstratError:
+    """Say why an agent's socket can't be made, and what to do.
+
+    Args:
+        path: where it should be.
+        problem: what `AgentDoor.serve` raised.
+    """
+    if isinstance(problem, StateUnusable):
+        return problem
+    if descriptors.is_short(problem):
+        return DescriptorsUsedUp(descriptors.sentence(problem))
+    said = f"the agent's socket {path} can't be made: {problem.strerror}"
+    if disk_is_full(problem):
+        return StorageFailed(f"{said}; make room")
+    return StateUnusable(f"{said}; move away what is in the place of its directory")
+
+
+def _import_host() -> ModuleType:
+    from mcp_server import host
+
+    return host
+
+
+def _relay_name(line: bytes) -> str | None:
+    """Return how our companion names itself in its first line; None when the line is MCP already."""
+    if len(line) > _LONGEST_HELLO:
+        return None
+    try:
+        hello = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    name = hello.get("relay") if isinstance(hello, dict) and hello.get("substrat") == "companion" else None
+    return name if isinstance(name, str) and _RELAY.fullmatch(name) else None
+
+
+def _identity(relay: str | None, request: str) -> str | None:
+    """Return what a repeated call has in common with the first: short however long the id is, since it is stored."""
+    if relay is None:
+        return None
+    return f"{relay}:{hashlib.sha256(request.encode()).hexdigest() if len(request) > _LONGEST_ID else request}"
+
+
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for line in rest:
+        yield line

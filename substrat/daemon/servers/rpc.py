@@ -1,0 +1,372 @@
+"""One JSON-RPC connection: framing, the hello, limits, requests in flight; what the methods do is passed in.
+
+A client that stops reading blocks only its own answers and subscriptions: each is sent by a task of this connection, and
+nothing is queued for it elsewhere. One that takes nothing for a minute is disconnected.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import structlog
+import trio
+
+from substrat import __version__
+from substrat.daemon.kernel import sockets
+from substrat.errors import (
+    HelloRequired,
+    InternalError,
+    InvalidRequest,
+    MessageTooLarge,
+    MethodNotFound,
+    SubstratError,
+    TooManyRequests,
+    UnsupportedVersion,
+)
+from substrat.protocol import framing, methods
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+log = structlog.get_logger("substrat.rpc")
+
+Params = dict[str, object]
+_MAX_SUBSCRIPTIONS = 64
+_OUTBOX_BYTES = 1024 * 1024
+_PAGE_ROOM = 64 * 1024
+"""Bytes on their way to a client beside which a subscription makes its next page: one page ahead keeps a socket busy."""
+_PIECE = 16 * 1024
+"""Bytes written at once. The kernel frees them when the client has read them all (unix_stream_read_generic in Linux's
+net/unix/af_unix.c), so a client that reads as many in `STALLED_SECONDS` is seen to read."""
+STALLED_SECONDS = 60.0
+"""How long a client may take nothing while something waits for it. A pager that a person looks at, a laptop that wakes and
+a debugger are back after seconds; substratctl's followers, and all that keep their cursor, come back without a loss."""
+_GOODBYE_SECONDS = 5.0
+"""How long answers to a client that has closed its sending side are still worked on: `nc` users get theirs."""
+
+
+class _Stalled(Exception):
+    """The client has taken nothing for too long."""
+
+
+class Encoded(NamedTuple):
+    """A result that is JSON text already, in pieces."""
+
+    pieces: Sequence[bytes]
+
+
+class Last(NamedTuple):
+    """A result after which something is done, when the answer has been sent."""
+
+    result: object
+    then: Callable[[], None]
+
+
+class Handlers(Protocol):
+    """What a door does with requests."""
+
+    def handler(self, method: str) -> Callable[[Connection, Params], Awaitable[object]]:
+        """Return what performs a method of the table."""
+
+    def greeting(self) -> dict[str, object]:
+        """Return what `hello` tells besides versions."""
+
+
+class _Outbox:
+    """What is on its way to a client, up to a bound; whoever has more to say waits.
+
+    A client may send some hundred requests before it reads the first answer, as pipelining clients do, without the two
+    ends waiting for each other.
+    """
+
+    def __init__(self) -> None:
+        self._held: deque[bytes] = deque()
+        self._size = 0
+        self._filled = trio.Event()
+        # Not a Condition, whose lock costs the loop a round each time that nobody waits, and a follower several an event.
+        self._emptied = trio.lowlevel.ParkingLot()
+        self._closed = False
+
+    async def room(self, most: int) -> None:
+        """Wait until at most so many bytes are on their way."""
+        while self._size > most and not self._closed:
+            await self._emptied.park()
+
+    async def put(self, *pieces: bytes) -> None:
+        """Take whole lines, in pieces, as soon as there is room; others have their turn first."""
+        await trio.lowlevel.checkpoint()
+        await self.room(_OUTBOX_BYTES)
+        if self._closed:
+            raise trio.BrokenResourceError
+        self._held.extend(pieces)
+        self._size += sum(map(len, pieces))
+        self._filled.set()
+
+    async def pump(self, stream: trio.SocketStream) -> None:
+        """Send what comes until cancelled or the client is gone.
+
+        Raises:
+            BrokenResourceError: the client is gone.
+            _Stalled: it takes nothing.
+        """
+        try:
+            while True:
+                await self._filled.wait()
+                data = self._taken()
+                rest = memoryview(data)
+                while rest:
+                    sent = await _send_piece(stream, rest[:_PIECE])
+                    rest = rest[sent:]
+                self._size -= len(data)
+                self._emptied.unpark_all()
+        except OSError as problem:
+            raise trio.BrokenResourceError from problem
+        finally:
+            self._closed = True
+
+    def _taken(self) -> bytes:
+        """Take some of what is held: a long answer is many pieces, of which only a few are copied at a time."""
+        taken, size = [], 0
+        while self._held and size < _OUTBOX_BYTES:
+            taken.append(self._held.popleft())
+            size += len(taken[-1])
+        if not self._held:
+            self._filled = trio.Event()
+        return b"".join(taken)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are on their way."""
+        return self._size
+
+    async def drained(self) -> None:
+        """Wait until all of it was sent."""
+        while self._size and not self._closed:
+            await self._emptied.park()
+
+
+async def _send_piece(stream: trio.SocketStream, piece: memoryview) -> int:
+    """Send some bytes as soon as the socket takes any, and return how many.
+
+    Raises:
+        OSError: the client is gone.
+        _Stalled: it has read nothing of what is in the socket for `STALLED_SECONDS`.
+    """
+    unread = sockets.unread_by_peer(stream)
+    while True:
+        with trio.move_on_after(STALLED_SECONDS):
+            return await stream.socket.send(piece)
+        # A socket takes more only when most of it was read; what was read shows whether the client is merely slow.
+        before, unread = unread, sockets.unread_by_peer(stream)
+        if unread >= before:
+            raise _Stalled
+
+
+class Connection:
+    """A client's connection.
+
+    Args:
+        stream: the socket.
+        handlers: what performs the methods.
+        greeted: called after `hello`.
+    """
+
+    def __init__(self, stream: trio.SocketStream, handlers: Handlers, greeted: Callable[[], None] = lambda: None) -> None:
+        self._stream = stream
+        self._handlers = handlers
+        self._outbox = _Outbox()
+        self._feeding = trio.Lock()
+        self._client: object = None
+        self._greeted = False
+        self._tell_greeted = greeted
+        self._in_flight: set[object] = set()
+        self._unsent = 0
+        self._answered = trio.Event()
+        self._subscriptions: dict[int, trio.CancelScope] = {}
+        self._numbers = 0
+        self._nursery: trio.Nursery | None = None
+
+    async def serve(self) -> None:
+        """Answer requests until the client closes the connection or breaks the framing."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._pump, nursery.cancel_scope)
+            try:
+                async for line in sockets.lines(self._stream, framing.MAX_LINE):
+                    await self._take(line, nursery)
+            except MessageTooLarge as problem:
+                await self.send(framing.failure(None, problem))
+            except trio.BrokenResourceError:
+                log.debug("a client went away")
+            with trio.move_on_after(_GOODBYE_SECONDS):
+                await self._say_goodbye()
+            nursery.cancel_scope.cancel()
+
+    async def _pump(self, everything: trio.CancelScope) -> None:
+        try:
+            await self._outbox.pump(self._stream)
+        except trio.BrokenResourceError:
+            log.debug("a client went away")
+            everything.cancel()
+        except _Stalled:
+            log.warning(
+                "a client that took nothing was disconnected", client=self._client, seconds=STALLED_SECONDS,
+                pid=sockets.peer_pid(self._stream), waiting_bytes=self._outbox.size,
+            )  # fmt: skip
+            everything.cancel()
+
+    async def _say_goodbye(self) -> None:
+        """Let requests that came before the client closed its side be answered."""
+        for number in list(self._subscriptions):
+            self.unsubscribe(number)
+        while self._unsent:
+            self._answered = trio.Event()
+            await self._answered.wait()
+        await self._outbox.drained()
+
+    async def send(self, *pieces: bytes) -> None:
+        """Send whole lines, in pieces; lines of different tasks never mix.
+
+        Raises:
+            BrokenResourceError: the client is gone.
+        """
+        await self._outbox.put(*pieces)
+
+    @asynccontextmanager
+    async def room_for_page(self) -> AsyncIterator[None]:
+        """Wait until this is the one subscription that makes a page, and little else is on its way to the client.
+
+        A client that doesn't read is then held a page for all its subscriptions, not one for each.
+        """
+        async with self._feeding:
+            await self._outbox.room(_PAGE_ROOM)
+            yield
+
+    def subscribe(self, run: Callable[[int], Awaitable[None]]) -> int:
+        """Start a task that sends notifications until it is unsubscribed or the connection ends.
+
+        Args:
+            run: the task; it is given the subscription's number.
+
+        Returns:
+            The number.
+
+        Raises:
+            TooManyRequests: the connection has too many already.
+        """
+        if len(self._subscriptions) >= _MAX_SUBSCRIPTIONS:
+            raise TooManyRequests(f"a connection may have {_MAX_SUBSCRIPTIONS} subscriptions: end some, or open another")
+        self._numbers += 1
+        number = self._numbers
+        scope = self._subscriptions[number] = trio.CancelScope()
+
+        async def task() -> None:
+            with scope:
+                await self._guard(run(number))
+            self._subscriptions.pop(number, None)
+
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
+        return number
+
+    def unsubscribe(self, number: int) -> bool:
+        """End a subscription; says whether there was one."""
+        scope = self._subscriptions.pop(number, None)
+        if scope is not None:
+            scope.cancel()
+        return scope is not None
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """Let a task of this connection fail alone."""
+        try:
+            await work
+        except trio.BrokenResourceError:
+            log.debug("a client went away")
+        except Exception:
+            log.exception("a connection's task broke")
+
+    async def _take(self, line: bytes, nursery: trio.Nursery) -> None:
+        request_id: object = None
+        try:
+            message = framing.decode(line)
+            request_id = message.get("id")
+            method, params = self._checked(message)
+        except SubstratError as problem:
+            known = isinstance(request_id, int | str) and not isinstance(request_id, bool)
+            await self.send(framing.failure(request_id if known else None, problem))
+            return
+        self._in_flight.add(request_id)
+        self._unsent += 1
+        if method.waits:
+            nursery.start_soon(self._guard, self._answer(request_id, method, params))
+        else:
+            # One after the other: what a client asks for in a row happens in that order, and a page of events is only
+            # made when the one before is on its way.
+            await self._answer(request_id, method, params)
+
+    def _checked(self, message: dict[str, object]) -> tuple[methods.Method, Params]:
+        request_id, name = message.get("id"), message.get("method")
+        if message.get("jsonrpc") != "2.0" or not isinstance(name, str):
+            raise InvalidRequest('a request needs "jsonrpc": "2.0" and a "method"')
+        if isinstance(request_id, bool) or not isinstance(request_id, int | str):
+            raise InvalidRequest('a request needs an "id", a number or a string; this door takes no notifications')
+        if request_id in self._in_flight:
+            raise InvalidRequest(f"the id {request_id!r} is in flight already: number requests anew")
+        # Counted until the answer is sent, so that a client that doesn't read can't pile answers up here.
+        if self._unsent >= framing.MAX_IN_FLIGHT:
+            raise TooManyRequests(f"a connection may have {framing.MAX_IN_FLIGHT} requests in flight: wait for answers")
+        method = methods.BY_NAME.get(name)
+        if method is None:
+            raise MethodNotFound(f"there is no method {name!r}")
+        if name != "hello" and not self._greeted:
+            raise HelloRequired("the first request on a connection must be `hello`")
+        params = methods.check(method, message.get("params"))
+        if name == "hello":
+            _check_version(params)
+            self._client = params.get("client")
+            log.debug("hello", client=self._client)
+            self._greeted = True
+            self._tell_greeted()
+        return method, params
+
+    async def _answer(self, request_id: object, method: methods.Method, params: Params) -> None:
+        then: Callable[[], None] | None = None
+        try:
+            if method.name == "hello":
+                result: object = {
+                    "protocol": framing.PROTOCOL_VERSION, "server": f"substratd {__version__}", **self._handlers.greeting(),
+                }  # fmt: skip
+            else:
+                result = await self._handlers.handler(method.name)(self, params)
+            if isinstance(result, Last):
+                result, then = result
+            if isinstance(result, Encoded):
+                answer = framing.success_encoded(request_id, result.pieces)
+            else:
+                answer = [framing.success(request_id, result)]
+        except SubstratError as problem:
+            answer = [framing.failure(request_id, problem)]
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("a method broke", method=method.name, error_id=error_id)
+            answer = [framing.failure(request_id, InternalError(f"an internal error, {error_id} in substratd's log"))]
+        self._in_flight.discard(request_id)
+        await self.send(*answer)
+        self._unsent -= 1
+        self._answered.set()
+        if then is not None:
+            with trio.move_on_after(_GOODBYE_SECONDS):
+                await self._outbox.drained()
+            then()
+
+
+def _check_version(params: Params) -> None:
+    wanted = params["protocol"]
+    assert isinstance(wanted, int)
+    if wanted < framing.PROTOCOL_VERSION:
+        raise UnsupportedVersion(
+            f"this daemon speaks protocol {framing.PROTOCOL_VERSION}, the client only up to {wanted}: upgrade the client"
+        )

@@ -1,0 +1,275 @@
+"""The SQLite file that the state is in: opened, checked, migrated, written in transactions; what is in it is `store`'s.
+
+Everything runs on the daemon's own thread: a commit takes some 15 µs here against 300 µs through a thread, and a change
+without an await in the middle needs no lock. The journal is WAL with `synchronous=NORMAL`: a commit survives every death
+of the daemon; a power failure can take the last commits back (sqlite.org/pragma.html#pragma_synchronous).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shlex
+import sqlite3
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from substrat.daemon.state import reserve as reserves
+from substrat.daemon.state import wal
+from substrat.daemon.state.reserve import Reserve
+from substrat.daemon.state.rows import TABLES
+from substrat.daemon.state.schema import FIRST_COMMITS, MIGRATIONS, SCHEMA_VERSION
+from substrat.errors import StateUnusable, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_QUICKLY_CHECKED = 256 * 1024 * 1024
+"""Bytes; looking at as many takes some 0.2 s."""
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_ROW_DAMAGE = re.compile(r"[\w-]+ value in |CHECK constraint failed")
+
+
+class StateDamaged(StateUnusable):
+    """The database isn't one, or its structure is broken; `--set-aside-damaged-state` begins a new one."""
+
+
+class Database:
+    """The database of one state directory.
+
+    Args:
+        path: the file; made when it isn't there.
+        reserve: how many bytes on disk are kept for urgent transactions.
+        without_index: keep the index of SQLite's log in memory, so that opening needs no room on a full disk; no
+        other process can read the database then (sqlite.org/wal.html, "Use of WAL Without Shared-Memory").
+        may_be_new: whether a file with nothing in it is a new one, and no damaged one.
+        lost: is told, as part of a sentence, that commits are lost, before anything is written.
+
+    Raises:
+        StateUnusable: the file is no database of ours, is damaged, or was written by a newer version.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        reserve: int = 0,
+        *,
+        without_index: bool = False,
+        may_be_new: bool = True,
+        lost: Callable[[str], None] | None = None,
+    ) -> None:
+        self._path = path
+        self._in_transaction = False
+        self.reserve: Reserve | None = None
+        """Room for urgent transactions on a full disk; None: none is kept."""
+        real = os.path.realpath(path)
+        try:
+            log = wal.look(real + "-wal")  # before anything opens the database, which writes the index anew
+            if not without_index:
+                _refuse_newer(path)
+            if wal.is_strange(real + "-wal"):
+                raise damaged_state(path, "the log beside it, substrat.db-wal, isn't one")
+            suspicious = _needs_check(real)
+            if reserve:
+                reserves.take_over(path)
+            # SQLite gives the mode of this file to those it makes beside it.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._db = sqlite3.connect(path, isolation_level=None)
+        except (sqlite3.Error, OSError) as problem:
+            raise unusable(path, problem) from None
+        try:
+            if without_index:
+                self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+                _refuse_version(path, self._db.execute("PRAGMA user_version").fetchone()[0])
+            # Bytes that aren't UTF-8 become lone surrogates, which `rows` finds; otherwise whole queries would fail.
+            self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            if suspicious:
+                self._check()
+            if log.salts is not None or log.committed is not None:
+                self._look_for_losses(log, lost)
+            self._migrate(may_be_new=may_be_new)
+            if reserve:
+                self.reserve = Reserve(path, reserve, has_index=not without_index)
+        except (sqlite3.Error, OSError) as problem:
+            self._db.close()
+            raise unusable(path, problem) from None
+        except StateUnusable:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database; the last writer folds the write-ahead log in."""
+        self._db.close()
+        if self.reserve is not None:
+            self.reserve.close()
+
+    def _check(self) -> None:
+        """Look for damage in the file's structure; rows with values nobody knows are `quarantine`'s business."""
+        found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
+        damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
+        if damage:
+            raise damaged_state(self._path, damage[0].replace("\n", " "))
+
+    def _look_for_losses(self, log: wal.Log, lost: Callable[[str], None] | None) -> None:
+        """Compare the frames that SQLite takes with those that the log had."""
+        self._db.execute("PRAGMA user_version").fetchone()  # reads the log
+        try:
+            _, frames, _ = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as problem:
+            if _code(problem) != sqlite3.SQLITE_FULL:
+                raise
+            return  # how many frames are taken can't be asked without writing them; a full disk comes first
+        if (losses := wal.losses(log, max(0, frames))) is not None and lost is not None:
+            lost(losses)
+
+    def _migrate(self, *, may_be_new: bool) -> None:
+        """Bring the schema up to this version, all of it or nothing, and look whether it is what `rows` describes."""
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if not version and not may_be_new:
+            raise damaged_state(self._path, "nothing is in it, and there are files of agents")
+        missing = self._missing_columns()
+        if version == SCHEMA_VERSION and not missing:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            if version and {("agents", "attempts"), ("agents", "retry_at")} <= missing:
+                self._run(FIRST_COMMITS)
+            for script in MIGRATIONS[version:]:
+                self._run(script)
+            if missing := self._missing_columns():
+                table, column = min(missing)
+                raise damaged_state(self._path, f"schema {version} has no column {table}.{column}; nothing was changed")
+            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def _run(self, script: str) -> None:
+        """Run a script inside the transaction; `executescript` would commit that first."""
+        statement = ""
+        for part in script.strip().removesuffix(";").split(";"):
+            statement += f"{part};"
+            if sqlite3.complete_statement(statement):
+                self._db.execute(statement)
+                statement = ""
+
+    def _missing_columns(self) -> set[tuple[str, str]]:
+        """Return the tables and columns that `rows` describes and the file doesn't have."""
+        there = self._db.execute(
+            "SELECT tables.name, columns.name FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns "
+            "WHERE tables.type = 'table'"
+        )
+        return {(table.name, column) for table in TABLES for column in table.names} - set(there)
+
+    @contextmanager
+    def transaction(self, *, urgent: bool = False) -> Iterator[None]:
+        """Commit all that is done inside, or none of it. Inside another transaction it is part of that one.
+
+        Args:
+            urgent: whether it may use the reserve, and so succeeds on a full disk.
+
+        Raises:
+            StorageFailed: it couldn't be written; nothing has changed.
+        """
+        if self._in_transaction:
+            yield
+            return
+        if not urgent and self.reserve is not None and not self.reserve.keep():
+            raise StorageFailed(
+                f"the state in {self._path} can't be written: the disk is full but for the reserve that stops turns; "
+                "make room"
+            )
+        self._in_transaction = True
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as problem:
+            damaged = _code(problem) in _DAMAGE_CODES - {sqlite3.SQLITE_ERROR}
+            hint = "it is damaged: start substratd again, which says what to do" if damaged else "is the disk full?"
+            raise StorageFailed(f"the state in {self._path} can't be written: {problem}; {hint}") from problem
+        finally:
+            self._in_transaction = False
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._path
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The database itself, for `quarantine`, which has to read what can't be read."""
+        return self._db
+
+
+def unusable(path: str, problem: Exception) -> StateUnusable:
+    """Return the failure that an error of SQLite's, or of a row that makes no sense, is."""
+    if isinstance(problem, IsADirectoryError) or os.path.isdir(path) or _code(problem) in _DAMAGE_CODES:
+        return damaged_state(path, str(problem))
+    if _code(problem) == sqlite3.SQLITE_FULL or getattr(problem, "errno", None) in {errno.ENOSPC, errno.EDQUOT}:
+        return StateUnusable(
+            f"the state in {path} can't be opened because the disk is full: make room, nothing was changed"
+        )
+    return StateUnusable(f"the state in {path} can't be used ({problem}); restore it or move it away")
+
+
+def _code(problem: Exception) -> int | None:
+    """Return SQLite's primary error code, if it is an error of SQLite's own."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    return code & 0xFF if code is not None else None
+
+
+def damaged_state(path: str, what: str) -> StateDamaged:
+    """Return the failure that a damaged database is, with the command that begins anew."""
+    state = shlex.quote(os.path.dirname(path))
+    return StateDamaged(
+        f"the state in {path} is damaged ({what}); restore it, or begin anew with "
+        f"`substratd --set-aside-damaged-state --state-dir {state}`, which keeps it in {state}/damaged"
+    )
+
+
+def _needs_check(path: str) -> bool:
+    """Say whether a database's structure is looked at: a big one costs seconds, so only after a daemon that died."""
+    try:
+        return os.path.getsize(path) <= _QUICKLY_CHECKED or os.path.exists(path + "-wal")
+    except FileNotFoundError:
+        return False
+
+
+def _refuse_newer(path: str) -> None:
+    """Look at the schema's version without writing a byte, because a newer one must stay as it is.
+
+    SQLite makes files beside a database even for reading, unless it is told that nobody writes to it; that is only true
+    where no log is waiting to be read, and what it makes beside a log is removed again.
+    """
+    if not os.path.exists(path):
+        return
+    beside = [path + suffix for suffix in ("-wal", "-shm")]
+    before = [os.path.exists(name) for name in beside]
+    how = "mode=ro" if before[0] else "mode=ro&immutable=1"
+    db = sqlite3.connect(f"file:{quote(path)}?{how}", uri=True)
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+    finally:
+        db.close()
+        for name, was_there in zip(beside, before, strict=True):
+            if not was_there:
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+    _refuse_version(path, version)
+
+
+def _refuse_version(path: str, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise StateUnusable(
+            f"the state in {path} was written by a newer Substrat (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); use that version, nothing was changed"
+        )

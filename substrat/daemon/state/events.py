@@ -1,0 +1,441 @@
+"""The events of all agents: stored with what they report, replayed from any cursor, followed live; it decides nothing.
+
+A row says where in the turn's stdout file the agent's line is, and its checksum; the line itself stays there. The newest
+events are also kept in memory, encoded, so that any number of followers cost one encoding.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from bisect import bisect_right
+from collections import deque
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import trio
+
+from substrat.core.agents.prompts import timestamp
+from substrat.core.programs import lenient
+from substrat.core.programs.cursor import stream
+from substrat.core.programs.ndjson import Line
+from substrat.daemon.state.archive import Archives
+from substrat.daemon.state.event_lines import MAX_RAW as _MAX_RAW
+from substrat.daemon.state.event_lines import LineReader
+from substrat.daemon.state.store import EventRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from substrat.daemon.state.store import Store
+
+_RECENT_EVENTS = 4096
+_RECENT_BYTES = 8 * 1024 * 1024
+_PAGE = 256
+_MOST_SEGMENTS = 1000
+_MOST_SAID = 16 * 1024 * 1024
+"""Bytes of a turn's lines that are read on the loop, for what it said: some tens of milliseconds at the turn's end."""
+_PAGE_BYTES = 8 * 1024 * 1024
+SLICE_EVENTS = 64
+"""Events read back without letting others have their turn: some 20 µs each, so a slice takes one to two milliseconds."""
+SLICE_BYTES = 64 * 1024
+"""Bytes of lines in a slice: decoding as many takes about a millisecond, or some where they are no strict JSON."""
+_ACTS = frozenset({"tool-call-started", "tool-call-completed"})
+_ACT_LENGTH = 200
+"""Characters of what an agent does: it is one column of a list, and kept for each agent."""
+_THREAD_BYTES = SLICE_BYTES
+"""A longer line is read and decoded in a thread: on the loop it would be a slice of several milliseconds by itself."""
+
+
+class Encoded(NamedTuple):
+    """An event ready to be sent: the JSON text of the event object, and where the agent's line is."""
+
+    cursor: int
+    agent: str
+    json: bytes
+    row: EventRow
+
+
+class Ready(NamedTuple):
+    """An event as a client is sent it."""
+
+    cursor: int
+    json: bytes
+
+
+class Act(NamedTuple):
+    """The last thing an agent was seen doing: a tool call or a status of its own, since when in seconds since the epoch."""
+
+    text: str
+    since: float
+
+
+class Told(NamedTuple):
+    """Something the daemon itself has to say about an agent."""
+
+    agent: str
+    turn: str | None
+    kind: str
+    text: str
+
+
+class Journal:
+    """All events of one state directory.
+
+    Args:
+        store: where they are kept.
+        stdout_of: finds a turn's stdout file from the agent's and the turn's id; None when it is gone.
+        now: the clock, in seconds since the epoch.
+    """
+
+    def __init__(self, store: Store, stdout_of: Callable[[str, str], str | None], now: Callable[[], float]) -> None:
+        self._store = store
+        self._stdout_of = stdout_of
+        self._now = now
+        self._recent: deque[Encoded] = deque()
+        self._recent_bytes = 0
+        self._forgotten = store.last_cursor()
+        self._open = False
+        self._followers: dict[str | None, set[trio.Event]] = {}
+        self._archives = Archives()
+        self._heard: dict[str, float] = {}
+        self._acts: dict[str, Act | None] = {}
+        # Of their own, because a thread may be using them while the loop uses the others.
+        self._page_archives = Archives()
+        self._reading = trio.Lock()
+        self._edits = 0
+
+    @property
+    def last_cursor(self) -> int:
+        """The newest event's cursor."""
+        return self._recent[-1].cursor if self._recent else self._forgotten
+
+    def tell(self, *events: Told) -> None:
+        """Store events of the daemon's own. Inside a transaction of the store they are part of it.
+
+        To be called inside `transaction`, which announces them after its commit.
+        """
+        now = self._now()
+        # A text may hold a file's name, which may be in no encoding.
+        rows = [
+            EventRow(0, told.agent, told.turn, now, told.kind, lenient.tame_text(told.text), None, None, None)
+            for told in events
+        ]
+        for told in events:
+            if told.kind == "agent:status":
+                self._acts[told.agent] = _act(told.text, now)
+        self._keep([_encode(row, None) for row in self._store.add_events(rows)])
+
+    def append(self, agent: str, turn: str, lines: Sequence[tuple[Line, stream.Event]]) -> None:
+        """Store an agent's lines; to be called inside `transaction`, like `tell`."""
+        now = self._now()
+        rows = [
+            EventRow(0, agent, turn, now, event.kind, _stored_text(event), line.offset, line.length, zlib.crc32(line.data))
+            for line, event in lines
+        ]
+        stored = self._store.add_events(rows)
+        self._heard[agent] = now
+        for _, event in reversed(lines):
+            if event.kind in _ACTS:
+                self._acts[agent] = _act(event.text, now)
+                break
+        self._keep([_encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
+
+    def heard_at(self, agent: str) -> float:
+        """Return when an agent's program last wrote a line, in seconds since the epoch; 0.0 when it never did."""
+        if agent not in self._heard:
+            self._heard[agent] = self._store.last_line_at(agent) or 0.0
+        return self._heard[agent]
+
+    def last_act(self, agent: str) -> Act | None:
+        """Return an agent's last tool call or status; None when there was none in its last thousand events."""
+        if agent not in self._acts:
+            row = self._store.last_act(agent)
+            if row is None:
+                self._acts[agent] = None
+            else:
+                with self._reader() as reader:
+                    self._acts[agent] = _act(row.text if row.text is not None else _text_of(reader, row), row.time)
+        return self._acts[agent]
+
+    @contextmanager
+    def transaction(self, *, urgent: bool = False) -> Iterator[None]:
+        """A transaction of the store after which followers are told; nothing is announced when it fails.
+
+        Inside another one it is part of that one.
+
+        Args:
+            urgent: whether it may use the room that is kept for a full disk.
+        """
+        if self._open:
+            yield
+            return
+        self._open = True
+        mark, kept_bytes = len(self._recent), self._recent_bytes
+        try:
+            with self._store.transaction(urgent=urgent):
+                yield
+        except BaseException:
+            while len(self._recent) > mark:
+                self._recent.pop()
+            self._recent_bytes = kept_bytes
+            raise
+        finally:
+            self._open = False
+        self._publish(mark)
+
+    def forget(self, agent: str) -> None:
+        """Drop an agent's events from memory, after they were deleted from the store."""
+        self._heard.pop(agent, None)
+        self._acts.pop(agent, None)
+        self._keep_only(lambda event: event.agent != agent)
+
+    def delete(self, cursors: Collection[int]) -> None:
+        """Delete events, of an agent that stays; a transaction of its own."""
+        with self._store.transaction():
+            self._store.delete_events(cursors)
+        gone = frozenset(cursors)
+        self._keep_only(lambda event: event.cursor not in gone)
+
+    def _keep_only(self, wanted: Callable[[Encoded], bool]) -> None:
+        self._edits += 1
+        kept = [event for event in self._recent if wanted(event)]
+        if kept:
+            self._recent = deque(kept)
+        elif self._recent:
+            self._forgotten = self._recent[-1].cursor
+            self._recent.clear()
+        self._recent_bytes = sum(len(event.json) for event in kept)
+
+    def page(self, cursor: int, agent: str | None, limit: int = _PAGE) -> list[Encoded]:
+        """Return the next events after a cursor, from memory when it holds them all; only at the end there are none."""
+        if cursor >= self._forgotten:
+            start = bisect_right(self._recent, cursor, key=lambda event: event.cursor)
+            found = []
+            for index in range(start, len(self._recent)):
+                if agent is None or self._recent[index].agent == agent:
+                    found.append(self._recent[index])
+                    if len(found) >= limit:
+                        break
+            return found
+        return self._from_disk(self._store.events_after(cursor, agent, limit))
+
+    def start_of(self, since: int | None, agent: str | None) -> int:
+        """Translate a client's `since`: None is now, negative counts from the end."""
+        if since is None:
+            return self.last_cursor
+        return since if since >= 0 else self._store.cursor_before_last(-since, agent)
+
+    @contextmanager
+    def following(self, agent: str | None) -> Iterator[Callable[[], trio.Event]]:
+        """Register a follower; the function it gets returns an event that is set by the next publication.
+
+        Take the event first, then read pages until one is empty, then wait for it: nothing is missed.
+        """
+        followers = self._followers.setdefault(agent, set())
+        waiting: list[trio.Event] = []
+
+        def next_event() -> trio.Event:
+            event = trio.Event()
+            for old in waiting:
+                followers.discard(old)
+            waiting[:] = [event]
+            followers.add(event)
+            return event
+
+        try:
+            yield next_event
+        finally:
+            for old in waiting:
+                followers.discard(old)
+            if not followers:
+                self._followers.pop(agent, None)
+
+    def said(self, agent: str, turn: str) -> list[str]:
+        """Return what an agent said in a turn, segment by segment: in some dialects the result doesn't repeat it."""
+        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
+        ends = accumulate(row.length or 0 for row in rows)
+        with self._reader() as reader:
+            return [_text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
+
+    def last_passage(self, agent: str, turn: str) -> str:
+        """Return what an agent said last in a turn, empty when it said nothing."""
+        row = self._store.last_event_of_turn(agent, turn, "assistant")
+        if row is None:
+            return ""
+        with self._reader() as reader:
+            return _text_of(reader, row)
+
+    def line_of(self, row: EventRow) -> bytes | None:
+        """Read one event's line from the turn's output, as `LineReader.line_of` does."""
+        with self._reader() as reader:
+            return reader.line_of(row)
+
+    def _reader(self) -> LineReader:
+        return LineReader(self._stdout_of, self._archives)
+
+    async def read(
+        self, cursor: int, agent: str | None, limit: int = _PAGE, most: int = _PAGE_BYTES, *, lines: bool = False
+    ) -> list[Ready]:
+        """Return the next events after a cursor, ready to be sent; only at the end there are none.
+
+        Those that memory doesn't hold are read and decoded in slices, between which every other task gets its turn. One
+        page is read at a time: readers queue, so that a hundred of them hold the loop no longer than one.
+
+        Args:
+            cursor: the event before the first one.
+            agent: only this agent's events.
+            limit: how many events at most.
+            most: the bytes after which the page ends.
+            lines: whether each event is given the agent's line (`with_line`).
+        """
+        if not lines and cursor >= self._forgotten:
+            return _fitting(self.page(cursor, agent, limit), most)
+        async with self._reading:
+            while True:
+                found, whole = await self._read_page(cursor, agent, limit, most, lines=lines)
+                if found or whole:
+                    return found
+
+    async def _read_page(
+        self, cursor: int, agent: str | None, limit: int, most: int, *, lines: bool
+    ) -> tuple[list[Ready], bool]:
+        """Return a page, and whether it was read to its end: events that were deleted meanwhile end it early."""
+        recent = self.page(cursor, agent, limit) if cursor >= self._forgotten else None
+        stored = self._store.events_after(cursor, agent, limit) if recent is None else []
+        rows: Sequence[EventRow | Encoded] = recent if recent is not None else stored
+        edits, size, events, read = self._edits, 0, 0, 0
+        found: list[Ready] = []
+        with LineReader(self._stdout_of, self._page_archives) as reader:
+            for item in rows:
+                row = item.row if isinstance(item, Encoded) else item
+                if (row.length or 0) > _THREAD_BYTES:
+                    reader.prepare(row)
+                    ready = await trio.to_thread.run_sync(_ready, reader, item, lines)
+                    events = read = 0
+                else:
+                    if events >= SLICE_EVENTS or read >= SLICE_BYTES:
+                        await trio.lowlevel.checkpoint()
+                        events = read = 0
+                        if self._edits != edits:
+                            return found, False
+                    ready = _ready(reader, item, lines)
+                    events += 1
+                    read += row.length or 0
+                if self._edits != edits:
+                    return found, False
+                found.append(ready)
+                size += len(ready.json)
+                if size > most:
+                    break
+        return found, True
+
+    def _from_disk(self, rows: list[EventRow]) -> list[Encoded]:
+        encoded: list[Encoded] = []
+        size = 0
+        with self._reader() as reader:
+            for row in rows:
+                if size > _PAGE_BYTES:
+                    break
+                encoded.append(_read_event(reader, row)[0])
+                size += len(encoded[-1].json)
+        return encoded
+
+    def _keep(self, events: list[Encoded]) -> None:
+        self._recent.extend(events)
+        self._recent_bytes += sum(len(event.json) for event in events)
+
+    def _publish(self, mark: int) -> None:
+        fresh = [self._recent[index] for index in range(mark, len(self._recent))]
+        while len(self._recent) > _RECENT_EVENTS or self._recent_bytes > _RECENT_BYTES:
+            oldest = self._recent.popleft()
+            self._recent_bytes -= len(oldest.json)
+            self._forgotten = oldest.cursor
+        for key in {None, *(event.agent for event in fresh)} if fresh else ():
+            for event in self._followers.get(key, ()):
+                event.set()
+
+
+def _act(text: str | None, since: float) -> Act:
+    line = " ".join((text or "")[: 4 * _ACT_LENGTH].split())
+    return Act(line if len(line) <= _ACT_LENGTH else line[: _ACT_LENGTH - 1] + "…", since)
+
+
+def _fitting(events: list[Encoded], most: int) -> list[Ready]:
+    found, size = [], 0
+    for event in events:
+        found.append(Ready(event.cursor, event.json))
+        size += len(event.json)
+        if size > most:
+            break
+    return found
+
+
+def _ready(reader: LineReader, item: EventRow | Encoded, lines: bool) -> Ready:
+    event, line = (item, reader.line_of(item.row)) if isinstance(item, Encoded) else _read_event(reader, item)
+    return Ready(event.cursor, with_line(event, line) if lines else event.json)
+
+
+def _read_event(reader: LineReader, row: EventRow) -> tuple[Encoded, bytes | None]:
+    """Return an event and its line."""
+    line = reader.line_of(row)
+    if line is None:
+        return _encode(row, None), None
+    data = line.removesuffix(b"\n")
+    return _encode(row, stream.decode(Line(row.offset or 0, row.length or 0, data)), data), line
+
+
+def with_line(event: Encoded, line: bytes | None) -> bytes:
+    """Return an event's JSON with `line`, the agent's bytes in base64, and `line_size`, how many the line has.
+
+    Both count the newline, which the last line of a program that was killed hasn't got.
+    """
+    if line is None:
+        return event.json
+    size = max(len(line), event.row.length or 0)
+    extra = f',"line":"{base64.b64encode(line).decode()}","line_size":{size}}}'
+    return event.json[:-1] + extra.encode()
+
+
+def _stored_text(event: stream.Event) -> str | None:
+    """Store the text only where the line alone doesn't give it: a completed call is told with its beginning."""
+    return event.text if event.kind == "tool-call-completed" else None
+
+
+@lru_cache(maxsize=64)  # Lines that were stored together have one time, and writing it is a tenth of reading an event.
+def _moment(seconds: float) -> str:
+    """Write a time; a damaged row's that is none must not keep anybody from reading the others."""
+    try:
+        return timestamp(seconds)
+    except (ValueError, OverflowError, OSError):
+        return timestamp(0.0)
+
+
+def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Encoded:
+    text = row.text if row.text is not None or event is None else event.text
+    raw: object = None
+    if event is not None and event.body is not None and len(data) <= _MAX_RAW:
+        raw = msgspec.Raw(data) if event.verbatim else msgspec.Raw(event.written or stream.as_json(event.body))
+    elif event is None and row.offset is not None:
+        text = text or "[this line was removed from the turn's output]"
+    body = {
+        "cursor": row.cursor,
+        "agent": row.agent,
+        "turn": row.turn,
+        "time": _moment(row.time),
+        "kind": row.kind,
+        "text": text,
+        "raw": raw,
+    }
+    return Encoded(row.cursor, row.agent, msgspec.json.encode(body), row)
+
+
+def _text_of(reader: LineReader, row: EventRow) -> str:
+    """Return the text of an event of an agent program's, empty when its line is gone."""
+    data = reader.line_of(row)
+    if data is None:
+        return ""
+    return stream.decode(Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))).text or ""

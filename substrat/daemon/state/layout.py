@@ -1,0 +1,554 @@
+"""The files of agents and turns, and where they are: state that the daemon owns; the workspace is `workspace`."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandbox.netlaunch import NAMESERVER
+from sandbox.spec import Form
+from substrat.core.agents import prompts
+from substrat.core.programs.cursor import mcp_config
+from substrat.core.programs.cursor.command_line import chats_folder
+from substrat.daemon.kernel import descriptors, nofollow
+from substrat.daemon.sandboxes.workspace import copy_cursor_directory
+from substrat.errors import WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.sandboxes.workspace import Identity, User
+
+COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
+DOOR_IN_SANDBOX = "/run/substrat/door"
+SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
+OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
+RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
+SSH_AGENT_IN_SANDBOX = "/run/substrat/ssh-agent.sock"
+
+
+_LEAST_ROOM = 64 * 1024
+"""Bytes; a pipe's size (pipe(7)), which programs take for how much they write at once."""
+MOST_RECORD = 64 * 1024 * 1024
+"""Bytes of a file that the daemon writes for the next one. Copies of protected files have 8 MiB together, lists of paths
+less; what is larger isn't the daemon's, and reading it could take all the memory there is."""
+_REPORT_BYTES = 64 * 1024
+_ID_BYTES = 64
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Places(NamedTuple):
+    """Where a daemon keeps things."""
+
+    state: str
+    runtime: str
+
+    @property
+    def agents(self) -> str:
+        """Where the agents' directories are."""
+        return os.path.join(self.state, "agents")
+
+    @property
+    def trash(self) -> str:
+        """What is to be deleted."""
+        return os.path.join(self.state, "trash")
+
+    @property
+    def damaged(self) -> str:
+        """What couldn't be read and was set aside."""
+        return os.path.join(self.state, "damaged")
+
+    @property
+    def aside(self) -> str:
+        """Where files are kept that were moved out of workspaces because an agent may have changed them."""
+        return os.path.join(self.state, "aside")
+
+    @property
+    def authorities(self) -> str:
+        """The certificate authorities that agents trust, where a company has its own."""
+        return os.path.join(self.state, "authorities.pem")
+
+    @property
+    def visits(self) -> str:
+        """Where the operator's commands in agents' sandboxes have their files, while they run."""
+        return os.path.join(self.state, "visits")
+
+    def agent(self, agent_id: str) -> AgentPlace:
+        """Return an agent's directories."""
+        return AgentPlace(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
+
+    def visit(self, agent_id: str, visit: str) -> tuple[AgentPlace, TurnPlace]:
+        """Return the directories of a command in an agent's sandbox: the agent's own, but for what is made anew."""
+        root = os.path.join(self.visits, visit)
+        own = self.agent(agent_id)._replace(made=root, door=os.path.join(self.visit_doors, visit))
+        return own, TurnPlace(root)
+
+    @property
+    def visit_doors(self) -> str:
+        """Where the operator's commands in agents' sandboxes have their sockets, while they run."""
+        return os.path.join(self.runtime, "visits")
+
+
+class TurnPlace(NamedTuple):
+    """A turn's directory."""
+
+    root: str
+
+    @property
+    def id(self) -> str:
+        """Which turn the directory is of: numbers are given again when records are lost, ids never are."""
+        return os.path.join(self.root, "id")
+
+    @property
+    def prompt(self) -> str:
+        """What the agent program reads as its standard input."""
+        return os.path.join(self.root, "prompt")
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote: stream-json lines."""
+        return os.path.join(self.root, "stdout")
+
+    @property
+    def stderr(self) -> str:
+        """What it complained about."""
+        return os.path.join(self.root, "stderr")
+
+    @property
+    def status(self) -> str:
+        """What bubblewrap reported: the inner pid, the exit code."""
+        return os.path.join(self.root, "status")
+
+    @property
+    def lock(self) -> str:
+        """What the turn's sandbox holds a lock on for as long as any of it is there."""
+        return os.path.join(self.root, "lock")
+
+    @property
+    def names(self) -> str:
+        """Which names the turn's network has given addresses to."""
+        return os.path.join(self.root, "names")
+
+    @property
+    def form(self) -> str:
+        """How the turn comes by its `filtered` network."""
+        return os.path.join(self.root, "form")
+
+    @property
+    def own_chats(self) -> str:
+        """A file that says that the sandbox had the agent's own chats; without it, it had the user's whole folder."""
+        return os.path.join(self.root, "own-chats")
+
+    def showed_all_chats(self) -> bool:
+        """Say whether the turn was started by a version that showed a sandbox the user's whole folder of chats."""
+        return os.path.lexists(self.prompt) and not os.path.lexists(self.own_chats)
+
+    @property
+    def guard(self) -> str:
+        """What of the workspace is protected in the turn."""
+        return os.path.join(self.root, "guard")
+
+    @property
+    def kept(self) -> str:
+        """The copies of what is protected, as it was when it was last known to be a person's."""
+        return os.path.join(self.root, "kept")
+
+    @property
+    def held(self) -> str:
+        """A file that is there while the daemon has the sandbox stopped for a look at protected files."""
+        return os.path.join(self.root, "held")
+
+    def read_kept(self) -> bytes | None:
+        """Return what `make` or `write_kept` wrote about protected files, None when nothing was written.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        return nofollow.read_own(self.kept, MOST_RECORD)
+
+    def read_id(self) -> str | None:
+        """Return the id of the turn that the directory was made for, None when that can't be told.
+
+        An older version wrote none, and a launch may have been cut short before it was written.
+        """
+        with suppress(OSError):
+            found = (nofollow.read_own(self.id, _ID_BYTES) or b"").decode("ascii", "replace")
+            return found if _ID.fullmatch(found) else None
+        return None
+
+    def is_of(self, turn_id: str, *, unless_told: bool) -> bool:
+        """Say whether the directory is a certain turn's.
+
+        Args:
+            turn_id: the turn.
+            unless_told: what to say where there is no id.
+        """
+        found = self.read_id()
+        return unless_told if found is None else found == turn_id
+
+    def write_guard(self, data: bytes) -> None:
+        """Write what is protected, whole or not at all."""
+        with open(f"{self.guard}.part", "wb") as file:
+            file.write(data)
+        os.replace(f"{self.guard}.part", self.guard)
+
+    def write_kept(self, data: bytes) -> None:
+        """Write the copies of what is protected, whole or not at all."""
+        with open(f"{self.kept}.part", "wb") as file:
+            file.write(data)
+        os.replace(f"{self.kept}.part", self.kept)
+
+    def read_guard(self) -> bytes | None:
+        """Return what `make` wrote about what is protected, None when it wrote nothing.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        return nofollow.read_own(self.guard, MOST_RECORD)
+
+    def read_form(self) -> Form | None:
+        """Return how the turn comes by its `filtered` network; None: nobody wrote that down."""
+        with suppress(OSError):
+            said = nofollow.read_own(self.form, _ID_BYTES)
+            return next((form for form in Form if form.value.encode() == said), None)
+        return None
+
+    def take_lock(self) -> int:
+        """Lock the turn for a sandbox that is about to be started; the caller closes the descriptor.
+
+        Raises:
+            BlockingIOError: a sandbox of the turn is there already.
+        """
+        try:
+            descriptor = self._open_lock()
+        except PermissionError:
+            # An agent can take the rights away, through `/proc/1/fd` of its sandbox, but not the ownership.
+            os.chmod(self.lock, 0o600)
+            descriptor = self._open_lock()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _open_lock(self) -> int:
+        return nofollow.open_file(self.lock, os.O_RDWR | os.O_CREAT)
+
+    def is_held(self) -> bool:
+        """Say whether a sandbox of the turn is there, also one that hasn't reported anything yet.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        try:
+            os.close(self.take_lock())
+        except BlockingIOError:
+            return True
+        except OSError as problem:  # there is no directory, or no file in the lock's place
+            if descriptors.is_short(problem):
+                raise
+        return False
+
+    def make(
+        self,
+        prompt: str,
+        guard: bytes | None = None,
+        form: Form | None = None,
+        kept: bytes | None = None,
+        *,
+        own_chats: bool = False,
+        turn: str | None = None,
+    ) -> None:
+        """Make the directory and its files; a directory left from a launch that was cut short is made anew.
+
+        Args:
+            prompt: what the agent program reads.
+            guard: what is protected in the workspace, for `read_guard`.
+            form: how it comes by its `filtered` network, if it has one.
+            kept: the copies of what is protected, for `read_kept`.
+            own_chats: whether its sandbox has the agent's own chats, for `showed_all_chats`.
+            turn: the turn's id, for `read_id`.
+        """
+        shutil.rmtree(self.root, ignore_errors=True)
+        os.makedirs(self.root, mode=0o700)
+        if turn is not None:  # first of all: what is in the directory is whose it says
+            with open(self.id, "w", encoding="ascii") as note:
+                note.write(turn)
+        if own_chats:  # before the prompt, so that a directory which is cut short isn't taken for an older version's
+            os.close(os.open(self.own_chats, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
+            file.write(prompt)
+        if guard is not None:
+            with open(self.guard, "wb") as record:
+                record.write(guard)
+        if kept is not None:
+            self.write_kept(kept)
+        if form is not None:
+            with open(self.form, "w", encoding="ascii") as note:
+                note.write(form.value)
+
+    def read_prompt(self) -> bytes:
+        """Return what `make` wrote for the agent program to read."""
+        prompt = nofollow.read_own(self.prompt, MOST_RECORD)
+        if prompt is None:
+            raise OSError(errno.ENOENT, "the prompt was taken away or replaced", self.prompt)
+        return prompt
+
+    def read_status(self) -> bytes:
+        """Return what bubblewrap has reported so far."""
+        return nofollow.read_end(self.status, _REPORT_BYTES)
+
+    def has_output(self) -> bool:
+        """Say whether the program wrote anything to its standard output."""
+        try:
+            return os.path.getsize(self.stdout) > 0
+        except FileNotFoundError:
+            return False
+
+    def is_full(self) -> bool:
+        """Say whether there is no room for more output: less than a program writes at once, or no further file."""
+        try:
+            found = os.statvfs(self.root)
+        except FileNotFoundError:
+            return False
+        return found.f_bavail * found.f_frsize < _LEAST_ROOM or (found.f_files > 0 and not found.f_favail)
+
+    def printed_at(self, least: float) -> float:
+        """Return when the program last wrote anything, in seconds since the epoch, at the least a given time."""
+        times = [least]
+        for path in (self.stdout, self.stderr):
+            with suppress(FileNotFoundError):
+                times.append(os.stat(path).st_mtime)
+        return max(times)
+
+    def output_size(self) -> int:
+        """Return how many bytes the program has written to standard output, error and the lock, which it can reach."""
+        size = 0
+        for path in (self.stdout, self.stderr, self.lock):
+            with suppress(OSError):
+                size += os.stat(path, follow_symlinks=False).st_size
+        return size
+
+    def read_errors(self) -> str:
+        """Return the end of what the program complained about."""
+        return nofollow.read_end(self.stderr, _REPORT_BYTES).decode("utf-8", "replace")
+
+
+class AgentPlace(NamedTuple):
+    """An agent's directories.
+
+    Args:
+        root: `<state>/agents/<uuid>`.
+        door: `<runtime>/agents/<uuid>`, the directory of its sockets; a command's own is `<runtime>/visits/<number>`.
+        made: where the files are that `prepare` generates; empty: in `root`, which a running turn may be looking at.
+    """
+
+    root: str
+    door: str
+    made: str = ""
+
+    @property
+    def cursor(self) -> str:
+        """What is bound over `<workspace>/.cursor`."""
+        return os.path.join(self.made or self.root, "cursor")
+
+    @property
+    def mcp_json(self) -> str:
+        """The generated MCP configuration."""
+        return os.path.join(self.cursor, "mcp.json")
+
+    @property
+    def dot_cursor(self) -> str:
+        """The agent's own `~/.cursor`."""
+        return os.path.join(self.root, "dot-cursor")
+
+    @property
+    def chats(self) -> str:
+        """What is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
+        return os.path.join(self.root, "chats")
+
+    def chat(self, workspace: str, session: str) -> str:
+        """Return the directory of a session that is the agent's own until it is moved to the user's."""
+        return os.path.join(self.chats, chats_folder(workspace), session)
+
+    @property
+    def session(self) -> str:
+        """Which chat of the user's is the agent's: `sessions.Record`."""
+        return os.path.join(self.root, "session")
+
+    @property
+    def cache(self) -> str:
+        """The agent's own `~/.cache`."""
+        return os.path.join(self.root, "cache")
+
+    @property
+    def etc(self) -> str:
+        """Generated files for `/etc`."""
+        return os.path.join(self.made or self.root, "etc")
+
+    @property
+    def gitconfig(self) -> str:
+        """The generated `~/.gitconfig`."""
+        return os.path.join(self.made or self.root, "gitconfig")
+
+    @property
+    def git(self) -> str:
+        """Generated git files that keep our files in `.cursor` out of the agent's commits; its `~/.config/git`."""
+        return os.path.join(self.made or self.root, "git")
+
+    @property
+    def own_mcp_json(self) -> str:
+        """The workspace's own `.cursor/mcp.json`, as git has to see it."""
+        return os.path.join(self.made or self.root, "own-mcp.json")
+
+    @property
+    def socket(self) -> str:
+        """The agent socket."""
+        return os.path.join(self.door, "agent.sock")
+
+    @property
+    def network_socket(self) -> str:
+        """Where the proxy form of a `filtered` network is served: a turn's, or that of a command beside it."""
+        return os.path.join(self.door, "network.sock")
+
+    @property
+    def network_socket_in_sandbox(self) -> str:
+        """The same as seen from inside."""
+        return f"{DOOR_IN_SANDBOX}/{os.path.basename(self.network_socket)}"
+
+    def turn(self, number: int) -> TurnPlace:
+        """Return the place of a turn."""
+        return TurnPlace(os.path.join(self.root, "turns", str(number)))
+
+    def prepare(
+        self,
+        agent: Agent,
+        parent: str | None,
+        user: User,
+        python: str,
+        identity: str,
+        git_directories: tuple[str, ...] = (),
+        chat: str | None = None,
+        workspace: Identity | None = None,
+    ) -> str | None:
+        """Make everything anew that a turn's sandbox shows of this agent.
+
+        Args:
+            agent: the agent.
+            parent: its parent's name.
+            user: who it is inside.
+            python: the companion's interpreter.
+            identity: the operator's `user.name` and `user.email` as a git configuration section.
+            git_directories: where else than in its `.git` the workspace's repository is.
+            chat: the session whose directory among the user's chats is bound, if one is.
+            workspace: which directory the agent's workspace was when it was checked.
+
+        Returns:
+            What was left out and why, or None.
+
+        Raises:
+            WorkspaceUnusable: its `.cursor` can't be shown, or another directory has taken the workspace's place.
+        """
+        for directory in (self.dot_cursor, self.chats, self.cache, self.etc, self.git, self.door):
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.join(self.chats, chats_folder(agent.workspace)), exist_ok=True)
+        if chat is not None:
+            _make_mount_point(self.chat(agent.workspace, chat))
+        shutil.rmtree(self.cursor, ignore_errors=True)
+        os.makedirs(self.cursor, mode=0o755)
+        try:
+            left_out = copy_cursor_directory(os.path.join(agent.workspace, ".cursor"), self.cursor, workspace)
+        except OSError as obstacle:
+            if obstacle.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
+                raise
+            raise WorkspaceUnusable(
+                f"{agent.workspace}/.cursor has become a link, or lies behind one: put back what was there"
+            ) from None
+        rules = os.path.join(self.cursor, "rules")
+        if os.path.isfile(rules):
+            os.unlink(rules)
+        os.makedirs(rules, mode=0o755, exist_ok=True)
+        found = nofollow.read_own(self.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
+        own = found.decode("utf-8", "replace") if found is not None else None
+        ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+        text, problem = mcp_config.merge(own, ours)
+        _write(self.mcp_json, text)
+        _write(os.path.join(self.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
+        self._write_etc(user, agent)
+        self._write_git(user, (f"{agent.workspace}/.git", *git_directories), identity, own)
+        return problem or left_out
+
+    def _write_git(self, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
+        """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
+
+        Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
+        git the original. Both hold for the workspace's repository only.
+        """
+        os.makedirs(self.git, mode=0o700, exist_ok=True)
+        there = f"{user.home}/.config/git"
+        _write(self.own_mcp_json, own or "")
+        _write(os.path.join(self.git, "ignore-ours"), "/.cursor/mcp.json\n/.cursor/rules/substrat.mdc\n")
+        _write(os.path.join(self.git, "attributes-ours"), "/.cursor/mcp.json filter=substrat -text\n" if own else "")
+        _write(
+            os.path.join(self.git, "workspace"),
+            f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
+            f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
+        )
+        include = ""
+        for path in git_directories:
+            where = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            include += f'[includeIf "gitdir:{where}"]\n\tpath = {there}/workspace\n'
+        _write(self.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
+
+    def _write_etc(self, user: User, agent: Agent) -> None:
+        user = user.inside
+        _write(os.path.join(self.etc, "resolv.conf"), f"nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n")
+        _write(
+            os.path.join(self.etc, "passwd"),
+            ("root:x:0:0:root:/root:/bin/sh\n" if user.uid else "")
+            + f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh\n"
+            + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        )
+        _write(
+            os.path.join(self.etc, "group"),
+            ("root:x:0:\n" if user.gid else "") + f"{user.name}:x:{user.gid}:\nnogroup:x:65534:\n",
+        )
+        _write(
+            os.path.join(self.etc, "hosts"), f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n"
+        )
+
+    def remove_door(self) -> None:
+        """Delete the sockets and their directory."""
+        shutil.rmtree(self.door, ignore_errors=True)
+
+
+def _make_mount_point(path: str) -> None:
+    """Make a directory, in the place of whatever else an agent has put there."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            os.mkdir(path, 0o700)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a generated file, in the place of whatever the workspace has there under its name.
+
+    One that says the same already stays: most do from turn to turn, and making ten files costs a millisecond.
+    """
+    data = text.encode("utf-8", "replace")
+    if nofollow.read_own(path, len(data)) == data:
+        return
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+    with open(path, "wb") as file:
+        file.write(data)

@@ -1,0 +1,381 @@
+"""Sets aside rows that can't be read, so that one agent's damage stops neither the daemon nor the others.
+
+Every row of every table but the events is decoded here, at each start, with the functions that `store` reads it with later
+(`rows`). An agent goes into the table `damaged` with all its rows when its own row, or one of its turns or inbox items,
+can't be read or contradicts the others; its events and its files stay where they are. Other rows, such as a reminder, go
+there alone. Events are too many for this: one that can't be read is shown as one that says so (`rows.readable_event`).
+The structure of the file is the business of `database`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.agents.records import Process
+from substrat.daemon.kernel.process import MAX_PID
+from substrat.daemon.state.database import unusable
+from substrat.daemon.state.rows import (
+    AGENTS,
+    DAMAGED,
+    EVENTS,
+    ITEMS,
+    MAX_NUMBER,
+    TABLES,
+    TURNS,
+    AgentRow,
+    ItemRow,
+    RowDamaged,
+    Table,
+    TurnRow,
+)
+from substrat.daemon.state.store import READ_IN_TOOL, SETTLED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from substrat.daemon.state.store import Store
+
+_SKIPPED_NUMBERS = 1_000_000
+"""Numbers left out after the table of numbers given was damaged: clients hold cursors of events that are deleted, and the
+numbers of the events to come must be greater. An agent makes fewer events between two sweeps."""
+
+_ROWS_AT_ONCE = 1000
+"""Rows decoded together: enough for equal values to be found, and little memory."""
+
+_TRIED = tuple(table for table in TABLES if table not in {EVENTS, DAMAGED})
+
+
+class SetAside(NamedTuple):
+    """An agent that was set aside, or a row of none.
+
+    Args:
+        agent: the agent's id; None for a row that belongs to no agent, or to one that isn't there.
+        name: its name as far as it can be read, or the table of the row.
+        reason: which value of which table can't be read.
+        processes: the sandboxes that may still be running for it.
+    """
+
+    agent: str | None
+    name: str
+    reason: str
+    processes: tuple[Process, ...]
+
+
+class _Row(NamedTuple):
+    """One row to be set aside: its table, the condition that finds it, and why."""
+
+    table: Table[Any]
+    where: str
+    values: tuple[object, ...]
+    reason: str
+
+
+def set_aside(store: Store, now: float) -> list[SetAside]:
+    """Set aside every agent whose rows can't be read, and every other row that can't be read.
+
+    Args:
+        store: the state.
+        now: seconds since the epoch.
+
+    Raises:
+        StateUnusable: the file's structure is damaged.
+        StorageFailed: it can't be written down; nothing was changed.
+    """
+    db = store.connection
+    try:
+        scan = _Scan(db)
+        found = []
+        for agent, reason in scan.agents.items():
+            with store.transaction(urgent=True):  # no daemon starts without it
+                found.append(_move_agent(db, agent, reason, now))
+        for row in scan.rows:
+            with store.transaction(urgent=True):
+                found.append(_move_row(db, row, now))
+    except sqlite3.Error as problem:
+        raise unusable(store.path, problem) from None
+    return found
+
+
+def mend(store: Store) -> list[str]:
+    """Correct what rows that can each be read say about each other, where nothing is lost by it; `set_aside` comes first.
+
+    Returns:
+        What was corrected, a sentence each.
+
+    Raises:
+        StateUnusable: the file's structure is damaged.
+        StorageFailed: it can't be written down; nothing was changed.
+    """
+    db = store.connection
+    try:
+        with store.transaction(urgent=True):  # no daemon starts without it
+            return [*_mend_parents(db), *_mend_queue(db), *_mend_numbers(db)]
+    except sqlite3.Error as problem:
+        raise unusable(store.path, problem) from None
+
+
+class _Scan:
+    """Tries to read everything, and collects which agents and which rows are to be set aside, with the reasons.
+
+    Args:
+        db: the state.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.agents: dict[str, str] = {}
+        self.rows: list[_Row] = []
+        self._known: dict[str, AgentRow] = {}
+        self._newest: dict[str, TurnRow] = {}
+        self._turns: dict[str, str] = {}
+        looks: dict[Table[Any], Callable[[Any, Callable[[str], _Row]], None]] = {
+            AGENTS: self._look_at_agent, TURNS: self._look_at_turn, ITEMS: self._look_at_item
+        }  # fmt: skip
+        ids = db.execute("SELECT CAST(id AS BLOB) FROM agents")
+        self._ids = {found for row in ids if (found := _text(row[0])) is not None}
+        for table in _TRIED:
+            self._try(table, looks.get(table))
+        self._compare()
+        events = db.execute("SELECT cursor FROM events WHERE cursor < 1 OR cursor > ?", (MAX_NUMBER,))
+        self.rows += [
+            _Row(EVENTS, "cursor = ?", row, f"events.cursor is no whole number from 1 to {MAX_NUMBER}") for row in events
+        ]
+
+    def _try(self, table: Table[Any], look: Callable[[Any, Callable[[str], _Row]], None] | None) -> None:
+        """Decode every row of a table."""
+        rowid = "NULL" if _has_no_rowid(self._db, table) else "rowid"
+        found = self._db.execute(f"SELECT {table.checked_columns}, {rowid} FROM {table.name}")  # noqa: S608 - constants
+        while some := found.fetchmany(_ROWS_AT_ONCE):
+            for row, raw in zip(self._decoded(table, some), some, strict=True):
+                if row is not None and look is not None:
+                    look(row, partial(_row, table, raw))
+
+    def _decoded(self, table: Table[Any], some: list[Any]) -> list[Any]:
+        """Return rows decoded; None for those that can't be, which are noted."""
+        with suppress(RowDamaged):
+            return table.read_all([raw[:-1] for raw in some])
+        decoded = []
+        for raw in some:
+            try:
+                decoded.append(table.read(raw[:-1]))
+            except RowDamaged as problem:
+                decoded.append(None)
+                self._blame(table, raw, _row(table, raw, problem.message))
+        return decoded
+
+    def _blame(self, table: Table[Any], values: Sequence[Any], row: _Row) -> None:
+        """Note an agent for a row that can't be read, or the row alone."""
+        owner = self._owner(table, values) if table.with_agent else None
+        if owner is not None:
+            self.agents.setdefault(owner, row.reason)
+        if owner is None or owner != dict(zip(table.names, values, strict=False))[table.owner or ""]:
+            self.rows.append(row)
+
+    def _owner(self, table: Table[Any], values: Sequence[Any]) -> str | None:
+        """Return the agent that a row belongs to, if it is one there is; a turn's may be known from elsewhere."""
+        given = dict(zip(table.names, values, strict=False))
+        if given[table.owner or ""] in self._ids:
+            return str(given[table.owner or ""])
+        if table is not TURNS or type(turn := given["id"]) is not str:
+            return None
+        key = turn.encode("utf-8", "surrogateescape")
+        told = self._db.execute(
+            "SELECT agent FROM items WHERE turn = CAST(?1 AS TEXT) UNION ALL "
+            "SELECT agent FROM events WHERE turn = CAST(?1 AS TEXT) AND kind = 'turn:started'",
+            (key,),
+        )
+        return next((agent for (agent,) in told if agent in self._ids), None)
+
+    def _look_at_agent(self, row: AgentRow, _found: Callable[[str], _Row]) -> None:
+        self._known[row.id] = row
+
+    def _look_at_turn(self, row: TurnRow, found: Callable[[str], _Row]) -> None:
+        if row.agent not in self._ids:
+            self._blame(TURNS, row, found("turns.agent is no agent there is"))
+            return
+        self._turns[row.id] = row.agent
+        newest = self._newest.get(row.agent)
+        if newest is None or row.number > newest.number:
+            self._newest[row.agent] = row
+
+    def _look_at_item(self, row: ItemRow, found: Callable[[str], _Row]) -> None:
+        if row.agent is not None and row.agent not in self._ids:
+            self.rows.append(found("items.agent is no agent there is"))
+        elif row.agent is not None and row.turn not in {None, READ_IN_TOOL, SETTLED}:
+            if self._turns.get(row.turn or "") != row.agent:
+                self.agents.setdefault(row.agent, "items.turn is no turn of the agent's")
+        elif row.agent is None and row.turn not in {None, SETTLED}:
+            self.rows.append(found("items.turn is nothing that becomes of the operator's messages"))
+
+    def _compare(self) -> None:
+        """Find agents that contradict their turns, or that have another's name or session."""
+        names: set[str] = set()
+        sessions: set[str] = set()
+        for row in sorted(self._known.values(), key=lambda row: row.created_at):
+            newest = self._newest.get(row.id)
+            is_open = newest is not None and newest.outcome is None
+            if (row.phase in LIVE_PHASES) != is_open:
+                self.agents.setdefault(row.id, f"agents.phase is {row.phase.value!r}, which its newest turn contradicts")
+            if row.name in names:
+                self.agents.setdefault(row.id, "agents.name is another agent's")
+            if row.session_id in sessions:
+                self.agents.setdefault(row.id, "agents.session_id is another agent's")
+            if row.id not in self.agents:
+                names.add(row.name)
+                sessions.update({row.session_id} - {None})  # type: ignore[arg-type]
+
+
+def _has_no_rowid(db: sqlite3.Connection, table: Table[Any]) -> bool:
+    found = db.execute("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (table.name,)).fetchone()
+    return bool(found and found[0])
+
+
+def _row(table: Table[Any], raw: Sequence[Any], reason: str) -> _Row:
+    """Return how a row is found again: by its number, or by all its values where rows have none."""
+    *values, number = raw
+    if number is not None:
+        return _Row(table, "rowid = ?", (number,), reason)
+    conditions, given = [], []
+    for name, value in zip(table.names, values, strict=True):
+        # A column's declared type must not change the value that it is compared with.
+        if isinstance(value, str):
+            if f"typeof({name})" in table.checked_columns:
+                continue  # prose, of which a sample was read
+            conditions.append(f"(typeof({name}) = 'text' AND CAST({name} AS BLOB) IS ?)")
+            given.append(value.encode("utf-8", "surrogateescape"))
+        else:
+            conditions.append(f"+{name} IS ?")
+            given.append(value)
+    return _Row(table, " AND ".join(conditions), tuple(given), reason)
+
+
+def _move_agent(db: sqlite3.Connection, agent: str, reason: str, now: float) -> SetAside:
+    """Move all rows of an agent but its events into the table of damaged ones."""
+    key = agent.encode("utf-8", "surrogateescape")
+    name, processes = agent, []
+    # The agent and its work first: that is the order in which a person looks for it.
+    others = (table for table in _TRIED if table.owner and not table.with_agent)
+    tables: tuple[Table[Any], ...] = (AGENTS, TURNS, ITEMS, *others)
+    for table in tables:
+        moved = _move(db, _Row(table, f"CAST({table.owner} AS BLOB) IS ?", (key,), reason), agent, now)
+        for row in moved:
+            name = str(row.get("name")) if table is AGENTS else name
+            if table is TURNS and (process := _process(row)) is not None:
+                processes.append(process)
+    db.execute("UPDATE agents SET parent = NULL WHERE CAST(parent AS BLOB) = ?", (key,))
+    return SetAside(agent, name, reason, tuple(processes))
+
+
+def _move_row(db: sqlite3.Connection, row: _Row, now: float) -> SetAside:
+    """Move a single row into the table of damaged ones; of an agent's own row there may be no id to call it by."""
+    agent = f"row {row.values[0]}" if row.table is AGENTS else None
+    moved = _move(db, row, agent, now)
+    processes = [_process(found) for found in moved] if row.table is TURNS else []
+    name = str(moved[0].get("name")) if row.table is AGENTS and moved else f"a row of {row.table.name}"
+    return SetAside(agent, name, row.reason, tuple(process for process in processes if process is not None))
+
+
+def _move(db: sqlite3.Connection, row: _Row, agent: str | None, now: float) -> list[dict[str, object]]:
+    found = list(_raw_rows(db, row))
+    for values in found:
+        db.execute(
+            DAMAGED.insert(without=("id",)),
+            (now, _printable(agent) if agent is not None else None, row.table.name, row.reason, json.dumps(values)),
+        )
+    db.execute(f"DELETE FROM {row.table.name} WHERE {row.where}", row.values)  # noqa: S608 - constants
+    return found
+
+
+def _raw_rows(db: sqlite3.Connection, row: _Row) -> Iterator[dict[str, object]]:
+    """Read rows as JSON can hold them."""
+    found = db.execute(f"SELECT * FROM {row.table.name} WHERE {row.where}", row.values)  # noqa: S608 - constants
+    names = [column[0] for column in found.description]
+    for values in found.fetchall():
+        yield {name: _as_json(value) for name, value in zip(names, values, strict=True)}
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return _printable(value) if isinstance(value, str) else value
+
+
+def _process(row: dict[str, object]) -> Process | None:
+    """Return the sandbox of a turn that hasn't ended, as far as its row tells."""
+    match row:
+        case {"outcome": None, "pid": int(pid), "start_time": int(start_time), "boot_id": str(boot_id)} if (
+            0 < pid <= MAX_PID
+        ):
+            return Process(pid, start_time, boot_id)
+    return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return value.decode("utf-8", "surrogateescape") if value is not None else None
+
+
+def _printable(value: str) -> str:
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+# Corrections
+
+
+def _mend_parents(db: sqlite3.Connection) -> Iterator[str]:
+    """Take parents away that aren't there or that are their own descendants."""
+    parents: dict[str, str | None] = dict(db.execute("SELECT id, parent FROM agents"))
+    for agent, parent in parents.items():
+        if parent is not None and parent not in parents:
+            db.execute("UPDATE agents SET parent = NULL WHERE id = ?", (agent,))
+            yield f"agent {agent} had the parent {parent}, which isn't there; it has none now"
+    sound: set[str] = set()
+    for agent in list(parents):
+        way: dict[str, None] = {}
+        above: str | None = agent
+        while above is not None and above in parents and above not in sound and above not in way:
+            way[above] = None
+            above = parents[above]
+        if above is not None and above in way:
+            parents[above] = None
+            db.execute("UPDATE agents SET parent = NULL WHERE id = ?", (above,))
+            yield f"agent {above} was its own ancestor; it has no parent now"
+        sound.update(way)
+
+
+def _mend_queue(db: sqlite3.Connection) -> Iterator[str]:
+    """Let agents rest that are queued though nothing waits for them."""
+    queued = db.execute(
+        "SELECT id FROM agents WHERE phase = ? AND NOT EXISTS "
+        "(SELECT 1 FROM items WHERE agent = agents.id AND items.turn IS NULL)",
+        (Phase.QUEUED.value,),
+    )
+    for (agent,) in queued.fetchall():
+        db.execute("UPDATE agents SET phase = ? WHERE id = ?", (Phase.IDLE.value, agent))
+        yield f"agent {agent} was queued and nothing waited for it; it is idle now"
+
+
+def _mend_numbers(db: sqlite3.Connection) -> Iterator[str]:
+    """Correct the numbers that SQLite has given to rows (sqlite.org/autoinc.html): the next ones must be possible."""
+    numbered = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'").fetchall()
+    given: dict[object, list[object]] = {}
+    for name, number in db.execute("SELECT name, seq FROM sqlite_sequence"):
+        given.setdefault(name, []).append(number)
+    for (table,) in numbered:
+        largest = int(db.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0])  # noqa: S608 - from the schema
+        numbers = given.get(table, [])
+        if not numbers and not largest:
+            continue
+        if len(numbers) == 1 and type(numbers[0]) is int and largest <= numbers[0] <= MAX_NUMBER:
+            continue
+        number = min(max(largest, 0) + _SKIPPED_NUMBERS, MAX_NUMBER)
+        db.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?,?)", (table, number))
+        yield f"the last number given in {table} was damaged; the next is {number + 1}"

@@ -1,0 +1,1 @@
+"""Runs turns and the operator's commands, and clears old turns away."""

@@ -1,0 +1,258 @@
+"""Measures what running turns take of the disk, and stops those that `core.disk_use` says, for as long as any turn runs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from substrat.core.agents import disk_use
+from substrat.core.agents.disk_use import HomeTooBig, Limits, Use
+from substrat.core.agents.lifecycle import Phase
+from substrat.daemon.agents.disk_gate import free_bytes
+from substrat.daemon.kernel import process
+from substrat.errors import StorageFailed
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from substrat.core.agents.records import Agent, Process, Turn
+    from substrat.daemon.agents.accounting import TurnBook
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.state.layout import Places
+
+log = structlog.get_logger("substrat.disk_watch")
+
+INTERVAL = 5.0
+"""Seconds between two looks. A disk takes some 2 GiB in that time at the most that ordinary ones do, half of
+`disk.agent_home`; looking at a few thousand files takes some 10 ms of a thread's time."""
+_REST_PER_LOOK = 20.0
+"""How many times as long as the last look took the next one waits at least: measuring costs under a twentieth of a
+processor."""
+_MOST_DESCRIPTORS = 20_000
+"""How many descriptors of one turn's processes are looked at for files without a name: some 0.1 s of a thread's time. A
+build has some thousands."""
+_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+"""File systems for which the kernel doesn't count `write_bytes` (proc(5), /proc/PID/io)."""
+
+
+class Home(NamedTuple):
+    """What directories hold: bytes on disk, how many files and directories, whether a part can't be looked into."""
+
+    size: int
+    files: int
+    unmeasured: bool
+
+
+class _Subject(NamedTuple):
+    """A turn that is to be measured.
+
+    Args:
+        home: its agent's own directories.
+        output: the turn's directory.
+        given: its workspace and what it may write to besides: what lies there isn't its own.
+        elsewhere: where else its processes can write.
+        started: its sandbox.
+    """
+
+    turn: str
+    home: tuple[str, ...]
+    output: str
+    given: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+    started: Process | None
+    stopping: bool
+
+
+class _Measured(NamedTuple):
+    """What was measured of a turn.
+
+    Args:
+        home: its agent's own directories, with what its processes still hold of them that has no name any more.
+        own: bytes on disk of these and of its output, and of what it holds elsewhere that has no name any more.
+        written: bytes its processes have written.
+        elsewhere: whether they can write to the same disk elsewhere.
+    """
+
+    home: Home
+    own: int
+    written: int
+    elsewhere: bool
+
+
+class DiskWatch:
+    """Watches the disk that the state is on.
+
+    Args:
+        registry: the agents.
+        book: stops turns.
+        places: the daemon's directories.
+        user_chats: the user's own directory of chats, which sandboxes write to.
+        free: how many bytes are free where a directory is.
+        interval: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        book: TurnBook,
+        places: Places,
+        user_chats: str,
+        free: Callable[[str], int] = free_bytes,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._registry = registry
+        self._book = book
+        self._places = places
+        self._user_chats = user_chats
+        self._free = free
+        self._interval = interval
+        self._turn_runs = trio.Event()
+        self._before: dict[str, _Measured] = {}
+
+    def wake(self) -> None:
+        """Begin to look, because a turn runs."""
+        self._turn_runs.set()
+
+    async def run(self) -> None:
+        """Look every few seconds while any turn runs, until cancelled."""
+        while True:
+            await self._turn_runs.wait()
+            began = trio.current_time()
+            try:
+                await self.look()
+            except (OSError, StorageFailed) as problem:
+                log.warning("the disk wasn't looked at", reason=str(problem))
+            if not any(agent.phase == Phase.RUNNING for agent in self._registry.agents):
+                # One that starts from here on wakes it again: there is no await in between.
+                self._turn_runs = trio.Event()
+                self._before.clear()
+            await trio.sleep(max(self._interval, _REST_PER_LOOK * (trio.current_time() - began)))
+
+    async def look(self) -> None:
+        """Measure once, and stop the turns that have to be stopped.
+
+        Raises:
+            OSError: the disk can't be looked at.
+            StorageFailed: a stop can't be committed.
+        """
+        if (reserve := self._registry.store.reserve) is not None:
+            reserve.keep()
+        disk = self._registry.config.disk
+        limits = Limits(disk.agent_home, disk.free)
+        if not limits.home and not limits.free:
+            return
+        subjects = [
+            self._subject(agent, agent.turn)
+            for agent in self._registry.agents
+            if agent.turn is not None and agent.turn.outcome is None and agent.phase != Phase.FROZEN
+        ]
+        most = disk_use.most_files(limits.home) if limits.home else disk_use.most_files(disk.state)
+        found = await trio.to_thread.run_sync(_measure, subjects, most, self._places.state, abandon_on_cancel=True)
+        uses = [
+            Use(
+                subject.turn, *found[subject.turn].home, wrote=self._wrote(subject.turn, found[subject.turn]),
+                stopping=subject.stopping,
+            )
+            for subject in subjects
+        ]  # fmt: skip
+        self._before = found
+        for stop in disk_use.decide(uses, self._free(self._places.state), limits):
+            log.warning("a turn is stopped for what it takes of the disk", turn=stop.turn, why=repr(stop))
+            if isinstance(stop, HomeTooBig):
+                self._book.turn_home_too_big(stop.turn, stop.limit)
+            else:
+                self._book.turn_fills_disk(stop.turn, stop.wrote, stop.free)
+
+    def _subject(self, agent: Agent, turn: Turn) -> _Subject:
+        place = self._places.agent(agent.id)
+        given = (agent.workspace, *(bind.path for bind in agent.policy.binds if bind.writable))
+        elsewhere = (*given, self._user_chats)
+        home = (place.cache, place.dot_cursor, place.chats)
+        output = place.turn(turn.number).root
+        return _Subject(turn.id, home, output, given, elsewhere, turn.process, turn.stop is not None)
+
+    def _wrote(self, turn: str, now: _Measured) -> int:
+        """Return how many bytes a turn wrote since the last look, at its first look since it began, to the state's disk.
+
+        What its processes write lands in its own directories too: the two are never added up.
+        """
+        before = self._before.get(turn)
+        if before is None:
+            # How much was in its directories before isn't known: it wrote no more there than it wrote at all.
+            return now.written if now.elsewhere else min(now.own, now.written)
+        grown = max(now.own - before.own, 0)
+        return max(grown, now.written - before.written) if now.elsewhere else grown
+
+
+def measure(directories: Iterable[str], most: int) -> Home:
+    """Measure directories by what they take on disk, without following links.
+
+    Args:
+        directories: where to begin; one that isn't there is empty.
+        most: how many files and directories are looked at; when there are more, the rest is left out.
+    """
+    size = files = 0
+    unmeasured = False
+    pending = list(directories)
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    if files > most:
+                        return Home(size, files, unmeasured)
+                    with suppress(FileNotFoundError):  # it was removed meanwhile
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            # Its owner has taken the right to read it away, or it is deeper than any path can be.
+            unmeasured = True
+    return Home(size, files, unmeasured)
+
+
+def _measure(subjects: list[_Subject], most: int, state: str) -> dict[str, _Measured]:
+    """Measure turns, in a worker thread."""
+    counted = _file_system_of(state) not in _MEMORY_FILE_SYSTEMS
+    device = os.stat(state).st_dev
+    found = {}
+    for subject in subjects:
+        home = measure(subject.home, most)
+        own = home.size + measure((subject.output,), most).size
+        written = 0
+        if subject.started is not None:
+            written = process.written(subject.started, to_disk=counted)
+            held = process.unlinked(subject.started, device, _MOST_DESCRIPTORS)
+            # A file that was removed in the workspace is no more the agent's own than the others there.
+            of_home = [size for path, size in held if not any(is_within(path, given) for given in subject.given)]
+            home = Home(home.size + sum(of_home), home.files + len(of_home), home.unmeasured)
+            own += sum(size for _, size in held)
+        elsewhere = any(_on_one_disk(path, state) for path in subject.elsewhere)
+        found[subject.turn] = _Measured(home, own, written, elsewhere)
+    return found
+
+
+def _on_one_disk(path: str, other: str) -> bool:
+    try:
+        return os.stat(path).st_dev == os.stat(other).st_dev
+    except OSError:
+        return False
+
+
+def _file_system_of(path: str) -> str | None:
+    """Return the type of the file system that a directory is on, by its number in /proc/self/mountinfo (proc(5))."""
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            mount, _, kind = line.partition(" - ")
+            if mount.split()[2] == number:
+                return kind.split()[0]
+    return None

@@ -1,0 +1,313 @@
+"""Keeps what old turns take of the disk within limits, and deletes what nobody needs; `core.retention` decides.
+
+Looking at files, compressing and deleting are done in a worker thread; the books are kept on the loop, in transactions of
+a moment each. What is to be deleted is first renamed into `<state>/trash`, which is done at once whatever its size.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import structlog
+import trio
+
+from substrat.core.agents import retention
+from substrat.core.agents.lifecycle import Phase
+from substrat.daemon.state import archive
+from substrat.daemon.state.events import Told
+from substrat.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.state.layout import Places
+
+T = TypeVar("T")
+
+log = structlog.get_logger("substrat.sweeper")
+
+INTERVAL = 600.0
+"""Seconds between sweeps when nothing asks for one."""
+_REST = 5.0
+"""Seconds between two sweeps at least, so that many turns that end cost one; more when a sweep takes long."""
+_REST_PER_SWEEP = 20.0
+_EVENTS_AT_ONCE = 1000
+_WORTH_COMPRESSING = 8 * 1024
+
+
+class Swept(NamedTuple):
+    """How much a sweep did: turns compressed and dropped, directories deleted, bytes on disk freed."""
+
+    compressed: int = 0
+    dropped: int = 0
+    deleted: int = 0
+    freed: int = 0
+
+
+class _Found(NamedTuple):
+    """What a turn's directory holds: bytes on disk, and whether compressing can't make them fewer."""
+
+    size: int
+    packed: bool
+
+
+class Sweeper:
+    """Sweeps one state directory.
+
+    Args:
+        registry: the agents.
+        places: the daemon's directories.
+    """
+
+    def __init__(self, registry: Registry, places: Places) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._journal = registry.journal
+        self._places = places
+        self._wanted = trio.Event()
+
+    def wake(self) -> None:
+        """Ask for a sweep soon; asking several times is asking once."""
+        self._wanted.set()
+
+    def discard(self, path: str) -> None:
+        """Let a directory disappear at once; its contents are deleted by a sweep soon."""
+        self._discard(path)
+        self.wake()
+
+    def _discard(self, path: str) -> None:
+        name = f"{os.path.basename(path)}-{secrets.token_hex(4)}"
+        try:
+            os.makedirs(self._places.trash, mode=0o700, exist_ok=True)
+            os.rename(path, os.path.join(self._places.trash, name))
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            # A removed agent's is found again by the next sweep, a dropped turn's too.
+            log.warning("not discarded", path=path, reason=str(problem))
+
+    async def run(self) -> None:
+        """Sweep now, when asked, and every ten minutes, until cancelled."""
+        while True:
+            self._wanted = trio.Event()
+            began = trio.current_time()
+            try:
+                swept = await self.sweep()
+                if any(swept):
+                    log.info("swept", **swept._asdict())
+                if self._registry.admit is not None:
+                    self._registry.admit()
+            except (StorageFailed, OSError) as problem:
+                log.warning("sweep cut short", reason=str(problem))
+            except Exception:
+                # Nothing depends on sweeping soon, so a bug here must not cost a daemon that works.
+                log.exception("sweep broke")
+            await trio.sleep(max(_REST, _REST_PER_SWEEP * (trio.current_time() - began)))
+            with trio.move_on_after(INTERVAL):
+                await self._wanted.wait()
+
+    async def sweep(self) -> Swept:
+        """Do all that there is to do, once.
+
+        Raises:
+            StorageFailed: the books can't be kept; nothing more was done.
+        """
+        await self._discard_removed_agents()
+        deleted = await _in_thread(_empty, self._places.trash)
+        compressed = dropped = freed = 0
+        hopeless: set[str] = set()
+        sizes = await _in_thread(_look, self._places.agents)
+        while actions := retention.decide(await self._facts(sizes, hopeless), self._limits(), self._registry.now()):
+            for action in actions:
+                turn = action.turn
+                if isinstance(action, retention.Drop):
+                    if await self._drop(turn, action.reason):
+                        dropped += 1
+                        freed += turn.size
+                    sizes.get(turn.agent, {}).pop(turn.number, None)
+                    continue
+                hopeless.add(turn.turn)
+                after = await _in_thread(_compress, self._directory(turn.agent, turn.number))
+                if after is not None:
+                    sizes[turn.agent][turn.number] = _Found(after, packed=True)
+                    compressed += 1
+                    freed += turn.size - after
+        deleted += await _in_thread(_empty, self._places.trash)
+        return Swept(compressed, dropped, deleted, freed)
+
+    # What there is
+
+    def _limits(self) -> retention.Limits:
+        disk = self._registry.config.disk
+        return retention.Limits(disk.agent, disk.state, disk.compress_after, disk.keep)
+
+    async def _facts(self, sizes: dict[str, dict[int, _Found]], hopeless: set[str]) -> list[retention.OnDisk]:
+        """Join what is on disk with what is in the books; directories that aren't in the books are left alone."""
+        facts = []
+        for agent_id, found in list(sizes.items()):
+            agent = self._registry.get(agent_id)
+            if agent is None or not found:
+                continue
+            rows = self._store.turns_kept(agent_id)
+            last = rows[-1].number if rows else 0
+            for row in rows:
+                if row.number not in found:
+                    if row.dropped and not row.cleared:
+                        await self._clear(agent_id, row.turn)
+                    continue
+                if row.dropped:
+                    self._discard(self._directory(agent_id, row.number))
+                    continue
+                size, packed = found[row.number]
+                current = row.number == last and agent.phase != Phase.ENDED
+                facts.append(
+                    retention.OnDisk(
+                        agent_id,
+                        row.turn,
+                        row.number,
+                        row.ended_at,
+                        size,
+                        packed or row.turn in hopeless,
+                        current,
+                        row.unread,
+                    )
+                )
+            await trio.lowlevel.checkpoint()
+        return facts
+
+    def _directory(self, agent: str, number: int) -> str:
+        return self._places.agent(agent).turn(number).root
+
+    # What is done
+
+    async def _drop(self, turn: retention.OnDisk, reason: str) -> bool:
+        """Drop a turn: first it is told, then its files go, then its events; a crash in between is made good later."""
+        if self._registry.get(turn.agent) is None:
+            return False
+        text = f"turn {turn.number} was dropped: {reason}; its output had {turn.size} bytes on disk"
+        with self._registry.change("turn dropped"):
+            self._store.drop_turn(turn.agent, turn.turn)
+            self._journal.tell(Told(turn.agent, turn.turn, "history:dropped", text))
+        self._discard(self._directory(turn.agent, turn.number))
+        await self._clear(turn.agent, turn.turn)
+        return True
+
+    async def _clear(self, agent: str, turn: str) -> None:
+        """Delete the events that stand for a dropped turn's lines; what the daemon said about it stays."""
+        cursor = 0
+        while rows := self._store.events_after(cursor, agent, _EVENTS_AT_ONCE):
+            cursor = rows[-1].cursor
+            if mine := [row.cursor for row in rows if row.turn == turn and row.offset is not None]:
+                self._journal.delete(mine)
+            if any(row.turn == turn and row.kind == "turn:ended" for row in rows):
+                break  # no line comes after it, and an agent may have a great many events
+            await trio.lowlevel.checkpoint()
+        with self._registry.change("events dropped"):
+            self._store.turn_cleared(turn)
+
+    async def _discard_removed_agents(self) -> None:
+        for agent in self._store.removed_agents():
+            self._discard(self._places.agent(agent).root)
+            if not os.path.lexists(self._places.agent(agent).root):
+                with self._registry.change("files forgotten"):
+                    self._store.forget_removed(agent)
+            await trio.lowlevel.checkpoint()
+
+
+# In the worker thread
+
+
+async def _in_thread(work: Callable[[str], T], path: str) -> T:
+    """Do file work in a thread; a daemon that stops doesn't wait for it, because a crash may cut it short as well."""
+    return await trio.to_thread.run_sync(work, path, abandon_on_cancel=True)
+
+
+def _look(agents: str) -> dict[str, dict[int, _Found]]:
+    """Measure every turn's directory, and remove what a compression that was cut short has left."""
+    found: dict[str, dict[int, _Found]] = {}
+    for agent in _entries(agents):
+        turns = found.setdefault(agent.name, {})
+        for turn in _entries(os.path.join(agent.path, "turns")):
+            if turn.name.isdecimal():
+                turns[int(turn.name)] = _measure(turn.path)
+    return found
+
+
+def _measure(directory: str) -> _Found:
+    size, packed = 0, True
+    for entry in _entries(directory):
+        with suppress(OSError):
+            if entry.name.endswith(archive.PART_SUFFIX):
+                os.unlink(entry.path)
+                continue
+            stat = entry.stat(follow_symlinks=False)
+            size += stat.st_blocks * 512
+            # What has holes takes less as it is, and an agent can make one of terabytes.
+            if entry.name == "stdout" and _WORTH_COMPRESSING <= stat.st_size <= 2 * stat.st_blocks * 512:
+                packed = False
+    return _Found(size, packed)
+
+
+def _compress(directory: str) -> int | None:
+    """Compress a turn's output, and return the bytes on disk that its directory has then; None when it can't be done."""
+    try:
+        archive.compress(os.path.join(directory, "stdout"))
+    except OSError as problem:
+        log.debug("not compressed", path=directory, reason=str(problem))
+        return None
+    return _measure(directory).size
+
+
+def _empty(trash: str) -> int:
+    """Delete what was discarded, and return how many directories that were."""
+    gone = 0
+    for entry in _entries(trash):
+        try:
+            shutil.rmtree(entry.path, ignore_errors=True)
+            if os.path.lexists(entry.path):
+                _open_up(entry.path)
+                shutil.rmtree(entry.path, ignore_errors=True)
+        except RecursionError:
+            _flatten(entry.path, trash)
+        with suppress(OSError):
+            os.unlink(entry.path)
+        gone += not os.path.lexists(entry.path)
+    return gone
+
+
+def _flatten(path: str, trash: str) -> None:
+    """Delete a tree that is deeper than anything can follow: its directories are moved out first, one after the other."""
+    found = [path]
+    for outer in found:
+        with suppress(OSError):
+            os.chmod(outer, 0o700)
+        for inner in _entries(outer):
+            if inner.is_dir(follow_symlinks=False):
+                found.append(os.path.join(trash, f"{len(found)}-{os.path.basename(path)}"))
+                with suppress(OSError):
+                    os.rename(inner.path, found[-1])
+        shutil.rmtree(outer, ignore_errors=True)
+
+
+def _open_up(path: str) -> None:
+    """Make directories writable again whose rights an agent has taken away."""
+    for directory, _, _ in os.walk(path):
+        for name in [".", *os.listdir(directory)]:
+            inside = os.path.join(directory, name)
+            if os.path.isdir(inside) and not os.path.islink(inside):
+                with suppress(OSError):
+                    os.chmod(inside, 0o700)
+
+
+def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
+    """List a directory, none when it isn't there or isn't one."""
+    try:
+        with os.scandir(directory) as entries:
+            yield from list(entries)
+    except OSError:
+        return

@@ -1,0 +1,578 @@
+"""Runs turns: one task a running turn, with its sandbox and its agent socket; what they mean is the supervisor's.
+
+A task that breaks fails its own agent and nothing else: there is exactly one outer `try` around it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from sandbox.spec import Network
+from substrat.core.agents import cgroup_limits
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.records import Outcome
+from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
+from substrat.core.netfilter import upstream
+from substrat.core.programs.cursor import answers, command_line, failures
+from substrat.core.workspaces import overlap
+from substrat.daemon.agents.disk_gate import PAUSE
+from substrat.daemon.agents.findings import Found
+from substrat.daemon.kernel import descriptors, process
+from substrat.daemon.kernel.cgroups import group_of
+from substrat.daemon.network.filtered import TurnNetwork, telling
+from substrat.daemon.sandboxes import copies, damage, protected_paths, sessions, workspace
+from substrat.daemon.sandboxes.prepare import writable
+from substrat.daemon.sandboxes.protection import Guarded
+from substrat.daemon.servers import agent as agent_door
+from substrat.daemon.turns.running import Pace, RunningTurn, disk_is_full, stored
+from substrat.errors import (
+    DescriptorsUsedUp,
+    PolicyDenied,
+    Refused,
+    SandboxFailed,
+    SessionMissing,
+    StateUnusable,
+    StorageFailed,
+    SubstratError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from substrat.core.agents.cgroup_limits import RanOut, Use
+    from substrat.core.agents.records import Agent, Process, Turn
+    from substrat.core.agents.verdict import Seen
+    from substrat.core.workspaces.protection import Copy
+    from substrat.daemon.agents.accounting import TurnBook
+    from substrat.daemon.agents.findings import Findings
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.cgroups import Cgroups, Group
+    from substrat.daemon.kernel.inotify import Watcher
+    from substrat.daemon.network.filtered import Networks
+    from substrat.daemon.sandboxes.launch_plan import Launch
+    from substrat.daemon.sandboxes.prepare import Furnisher
+    from substrat.daemon.sandboxes.protected_paths import Guard
+    from substrat.daemon.sandboxes.protection import Protection
+    from substrat.daemon.sandboxes.sessions import Sessions
+    from substrat.daemon.sandboxes.workspace import User
+    from substrat.daemon.state.layout import AgentPlace, Places, TurnPlace
+    from substrat.daemon.turns.retention import Sweeper
+
+log = structlog.get_logger("substrat.runner")
+
+_PASSING = {StorageFailed: failures.DISK_FULL, DescriptorsUsedUp: failures.DESCRIPTORS_USED_UP}
+"""What keeps a turn from its start and passes by itself."""
+_SHORTAGE_PAUSE = 1.0
+"""Seconds until it is tried again whether there is a descriptor: nothing tells when one is closed."""
+_LOOK_AGAIN = 0.02
+_FREEZE_PATIENCE = 5.0
+
+
+class TurnRunner:
+    """Runs the turns of one daemon.
+
+    Args:
+        registry: the agents.
+        book: who is told what turns do.
+        places: the daemon's directories.
+        furnisher: what prepares their sandboxes.
+        groups: what limits whole sandboxes.
+        networks: those that are being served.
+        user: who agents are.
+        watcher: inotify.
+        nursery: where the turns' tasks live.
+        sweeper: what deletes files.
+        protection: what keeps protected paths read-only while turns run.
+        findings: what a person has to look at.
+        chats: what moves their chats.
+        serve_door: serves an agent's socket until cancelled.
+        now: the clock, in seconds since the epoch.
+        turn_runs: called whenever a turn has begun to run, or goes on after it was frozen.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        book: TurnBook,
+        places: Places,
+        furnisher: Furnisher,
+        groups: Cgroups,
+        networks: Networks,
+        user: User,
+        watcher: Watcher,
+        nursery: trio.Nursery,
+        sweeper: Sweeper,
+        protection: Protection,
+        findings: Findings,
+        chats: Sessions,
+        serve_door: Callable[..., Awaitable[None]],
+        now: Callable[[], float],
+        turn_runs: Callable[[], None],
+    ) -> None:
+        self._registry = registry
+        self._book = book
+        self._places = places
+        self._furnisher = furnisher
+        self._groups = groups
+        self._networks = networks
+        self._user = user
+        self._watcher = watcher
+        self._nursery = nursery
+        self._sweeper = sweeper
+        self._protection = protection
+        self._findings = findings
+        self._sessions = chats
+        self._serve_door = serve_door
+        self._now = now
+        self._turn_runs = turn_runs
+        self._running: dict[str, RunningTurn] = {}
+        self._stopping: dict[str, str] = {}
+        self._recorded = {agent.turn.id for agent in registry.agents if agent.turn is not None}
+
+    # Runner
+
+    def start(self, agent: Agent, turn: Turn) -> None:
+        """Start a turn's task; whatever is the matter with an earlier daemon's files is this turn's alone."""
+        try:
+            shared = self._shared_before(agent, turn)
+        except Exception:
+            log.exception("a turn's files can't be looked at", agent=agent.name, turn=turn.number)
+            shared = writable(agent)
+        self._furnisher.stand_ins.keep(turn.id, (agent.workspace, *shared))
+        self._nursery.start_soon(self._run, agent, turn)
+
+    def _shared_before(self, agent: Agent, turn: Turn) -> tuple[str, ...]:
+        """Return the directories in which a turn that runs already may have placeholders, beside its workspace."""
+        place = self._places.agent(agent.id).turn(turn.number)
+        if turn.process is None and not place.is_held():
+            return ()
+        left = protected_paths.decode(place.read_guard())
+        if left is None:
+            return writable(agent)
+        self._registry.note_git(agent.workspace, left.shared)
+        return (*left.shared, *writable(agent))
+
+    def stop(self, turn_id: str, reason: str) -> None:
+        """Ask for a turn to be stopped, also one whose task hasn't come to its launch yet."""
+        if turn_id in self._running:
+            self._running[turn_id].stop(reason)
+        else:
+            self._stopping[turn_id] = reason
+
+    def freeze(self, turn_id: str) -> None:
+        """Stop a running turn in memory; one whose task hasn't come to its launch yet is frozen then."""
+        if turn_id in self._running:
+            self._running[turn_id].freeze()
+
+    def thaw(self, turn_id: str) -> None:
+        """Let a frozen turn go on."""
+        if turn_id in self._running:
+            self._running[turn_id].thaw()
+            self._turn_runs()
+
+    async def frozen(self, agent: Agent) -> bool:
+        """Wait until all of an agent's turn is stopped; returns whether it came to that."""
+        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        with trio.move_on_after(_FREEZE_PATIENCE):
+            while running is not None and self._registry.find(agent.id).phase == Phase.FROZEN:
+                await running.frozen.wait()
+                return True
+        return False
+
+    def has_begun(self, agent: Agent) -> bool:
+        """Say whether the sandbox of an agent's turn has reported its first process."""
+        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        return running is not None and running.has_begun
+
+    def first_process(self, agent: Agent) -> int | None:
+        """Return the pid of the first process in the sandbox of an agent's running turn, None while there is none."""
+        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        return running.first_process() if running is not None else None
+
+    def use(self, agent: Agent) -> Use | None:
+        """Return what the sandbox of an agent's running turn has, None where that isn't counted."""
+        group = self._groups.group(agent.turn.id) if agent.turn is not None and agent.turn.id in self._running else None
+        return group.use() if group is not None and group.is_there else None
+
+    def session_stored(self, agent: Agent) -> bool:
+        """Say whether an agent's session is among the user's chats, and the agent's."""
+        chat = sessions.shared_chat(self._user, self._places.agent(agent.id), agent)
+        return chat is not None and workspace.is_chat(chat)
+
+    def check_resumable(self, agent: Agent) -> None:
+        """Raise `SessionMissing` if a chat that was there is gone: cursor-agent would start an empty one silently.
+
+        Raises:
+            Refused: the chat is one of the user's and not the agent's.
+        """
+        if sessions.is_anothers(self._user, self._places.agent(agent.id), agent):
+            assert agent.session is not None
+            raise Refused(
+                f"the session {agent.session.id} is among your chats and isn't {agent.name}'s: remove the agent, and let "
+                f"another one adopt it"
+            )
+        if agent.session is not None and not sessions.check_there(self._user, self._places.agent(agent.id), agent):
+            folder = os.path.join("~/.cursor/chats", command_line.chats_folder(agent.workspace), agent.session.id)
+            raise SessionMissing(
+                f"the session {agent.session.id} of {agent.name} is gone: {folder}/store.db doesn't exist; "
+                f"put it back, or spawn another agent"
+            )
+
+    def leave_out(self, option: str) -> bool:
+        """Start the agent program without an option from now on; return whether that is news."""
+        return self._furnisher.leave_out(option)
+
+    def forget(self, agent: Agent) -> None:
+        """Delete an agent's files; a sweep does what is cut short here."""
+        self._registry.points.before("files removed")
+        self._places.agent(agent.id).remove_door()
+        self._sweeper.discard(self._places.agent(agent.id).root)
+        self._registry.points.after("files removed")
+
+    # A turn's task
+
+    async def _run(self, agent: Agent, turn: Turn) -> None:
+        try:
+            seen, verdict = await self._run_to_its_end(agent, turn)
+            # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
+            left = protected_paths.decode(await _patiently(self._places.agent(agent.id).turn(turn.number).read_guard))
+            if left is not None:
+                await self._look_after(agent, turn, left)
+            await self._tell_shortage(turn, seen.ran_out)
+            await self._settle_chat(turn, agent.id)
+            await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
+            if (group := self._groups.group(turn.id)) is not None:
+                group.remove()
+            self._sweeper.wake()
+            self._furnisher.stand_ins.release(turn.id)
+            await stored(self._furnisher.stand_ins.remove_unneeded)
+        except Exception:
+            # Whatever it is, it is this agent's; the others and the daemon go on.
+            log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
+
+    async def _settle_chat(self, turn: Turn, agent: str) -> None:
+        """Move the chat that the turn has begun to the user's chats; one that can't be moved is tried again."""
+        said = await self._sessions.settle(self._registry.find(agent))
+        if said is not None:
+            await stored(partial(self._book.turn_note, turn.id, "session:refused", said, holds_up_end=True))
+
+    async def _tell_shortage(self, turn: Turn, found: RanOut) -> None:
+        """Tell what the turn hadn't enough of, also when it went well all the same."""
+        for told in (cgroup_limits.out_of_memory(found), cgroup_limits.refused_forks(found)):
+            if told is not None:
+                await stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
+
+    async def _look_after(self, agent: Agent, turn: Turn, before: Guard) -> None:
+        """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
+        try:
+            await self._tell_news(agent, turn, before)
+            # Whoever waits for the turn may ask git next.
+            await self._furnisher.freshen_index(agent, before)
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
+            text = f"what the turn has made couldn't be looked through ({error_id} in substratd's log): look yourself"
+            await stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
+
+    async def _tell_news(self, agent: Agent, turn: Turn, before: Guard) -> None:
+        """Tell what the turn has made that would have been protected, had it been there."""
+        found = await self._furnisher.news(agent, before)
+        if found:
+            await stored(partial(self._note_findings, turn, found, protected_paths.told([one.path for one in found])))
+
+    def _note_findings(self, turn: Turn, found: Sequence[Found], text: str) -> None:
+        now = self._registry.find(turn.agent).turn
+        # The end of a turn that is being stopped waits for it, and must not wait for room on the disk.
+        with self._registry.change("finding recorded", urgent=now is not None and now.stop is not None):
+            self._book.turn_note(turn.id, "workspace:unprotected", text, holds_up_end=True)
+            self._findings.record(turn.agent, turn.id, found)
+
+    async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[Seen, Verdict]:
+        try:
+            seen = await self._run_turn(agent, turn)
+        except SubstratError as problem:
+            log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
+            failure = _PASSING.get(type(problem))
+            if turn.process is None and _is_for_want_of_room(problem):
+                failure = failures.DISK_FULL
+            return NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message, failure)
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
+            self._kill_remains(agent, turn)
+            return NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
+        if seen.result is not None and answers.needs_last_passage(seen.result.text):
+            seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
+        return seen, judge(seen)
+
+    async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:
+        place = self._places.agent(agent.id)
+        turn_place = place.turn(turn.number)
+        damages = await self._examine(agent, turn, place)
+        started = turn.process
+        is_own = turn_place.is_of(turn.id, unless_told=turn.id in self._recorded)
+        if started is None and is_own and (started := await self._find_unrecorded(turn_place)):
+            found = started  # it runs, so it has to get into the books, however long that takes
+            await stored(lambda: self._book.turn_spawned(turn.id, found))
+        running = RunningTurn(
+            turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn), self._registry.points, self._now,
+            group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
+        )  # fmt: skip
+        network = self._network_of(agent, turn, turn_place)
+        self._running[turn.id] = running
+        self._turn_runs()
+        if turn.id in self._stopping:
+            running.stop(self._stopping.pop(turn.id))
+        try:
+            with self._networks.serving(agent.id, network):
+                async with trio.open_nursery() as nursery:
+                    outcome: Seen | SubstratError | None = await self._open_door(nursery, agent, turn, place, started)
+                    if outcome is None:
+                        if network is not None:
+                            nursery.start_soon(network.serve, started, lambda: running.process)
+                        outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place, network)
+                    nursery.cancel_scope.cancel()
+        finally:
+            del self._running[turn.id]
+        if isinstance(outcome, SubstratError):
+            raise outcome
+        told = "; ".join(found.sentence for found in damages if found.matters)
+        return outcome._replace(damage=told or None)
+
+    async def _open_door(
+        self, nursery: trio.Nursery, agent: Agent, turn: Turn, place: AgentPlace, started: Process | None
+    ) -> SubstratError | None:
+        """Serve the agent's socket; a turn that runs already is looked after even if there is no room for its socket.
+
+        Returns:
+            Why a turn can't be started or taken up now, None when it can.
+        """
+        try:
+            await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
+        except (OSError, StateUnusable) as problem:
+            refused = agent_door.refusal(place.socket, problem)
+            if started is None or isinstance(refused, DescriptorsUsedUp):
+                return refused
+            log.warning(
+                "a turn goes on without its agent's socket", agent=agent.name, turn=turn.number, reason=refused.message
+            )
+            nursery.start_soon(self._open_door_later, agent, turn, place)
+        return None
+
+    async def _open_door_later(self, agent: Agent, turn: Turn, place: AgentPlace) -> None:
+        """Serve the agent's socket as soon as there is room for it, which nobody tells."""
+        while True:
+            await trio.sleep(PAUSE)
+            with suppress(OSError, StateUnusable):
+                await self._serve_door(agent.id, turn.id, place.socket)
+
+    async def _examine(self, agent: Agent, turn: Turn, place: AgentPlace) -> list[damage.Damage]:
+        """Report what is wrong with a turn's files; a sandbox whose output can't be followed any more is killed."""
+        found = damage.examine(turn, place, self._places, self._now(), was_recorded=turn.id in self._recorded)
+        for one in found:
+            log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
+            await stored(partial(self._book.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True))
+        if turn.process is not None and any(one.blind for one in found):
+            process.kill_recorded(turn.process)
+        return found
+
+    def _group_of(self, turn: Turn, started: Process | None) -> Group | None:
+        """Return a turn's cgroup: the one that its sandbox is in, or the one it will be started in."""
+        found = group_of(started.pid, turn.id) if started is not None else None
+        return found or self._groups.group(turn.id)
+
+    def _network_of(self, agent: Agent, turn: Turn, place: TurnPlace) -> TurnNetwork | None:
+        if agent.policy.network is not Network.FILTERED:
+            return None
+
+        tell = telling(agent.name, partial(self._book.turn_note, turn.id))
+        # The list may have changed since the turn began.
+        allow = self._registry.find(agent.id).policy.allow
+        through = upstream.read(self._registry.config.sandbox.upstream_proxy)
+        return TurnNetwork(allow, place, self._places.agent(agent.id).network_socket, self._watcher, tell, through)
+
+    async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
+        """Find the sandbox of a turn that a daemon started and didn't come to record.
+
+        It may not have reported itself yet, but it holds the turn's lock from its first instant.
+        """
+        while True:
+            held = place.is_held()
+            found = process.find_unrecorded(place.read_status(), place.stdout)
+            if found is not None or not held:
+                return found
+            await trio.sleep(_LOOK_AGAIN)
+
+    async def _launch_or_adopt(
+        self,
+        running: RunningTurn,
+        started: Process | None,
+        agent: Agent,
+        turn: Turn,
+        place: TurnPlace,
+        network: TurnNetwork | None,
+    ) -> Seen | SubstratError:
+        """Run the turn; a refusal is returned, so that the nursery around doesn't wrap it."""
+        try:
+            with ExitStack() as protected:
+                if started is not None:
+                    left = protected_paths.decode(await _patiently(place.read_guard))
+                    if left is not None:
+                        kept = copies.decode(await _patiently(place.read_kept))
+                        await self._protection.finish_putting_back(agent.id, turn.id, kept)
+                        protected.enter_context(self._guarding(agent, turn, place, left, kept, running, adopted=True))
+                    return await self._adopt(running, started)
+                return await running.run(lambda: self._prepare(agent, turn, place, network, running, protected))
+        except SubstratError as problem:
+            return problem
+        except OSError as problem:
+            if descriptors.is_short(problem):
+                return DescriptorsUsedUp(descriptors.sentence(problem))
+            what = f" {problem.filename}" if problem.filename else ""
+            said = f"the turn's files can't be made:{what} {problem.strerror}"
+            # For inotify the same number means something else, and what runs already must not be tried again.
+            if started is None and disk_is_full(problem) and not (problem.strerror or "").startswith("inotify"):
+                return StorageFailed(f"{said}; make room")
+            return SandboxFailed(f"{said}; look at what is in its place")
+
+    async def _adopt(self, running: RunningTurn, started: Process) -> Seen:
+        """Stay with a sandbox that runs already, as soon as there are descriptors for that."""
+        while True:
+            try:
+                return await running.adopt(started)
+            except OSError as problem:
+                if not descriptors.is_short(problem):
+                    raise
+                log.error("waiting to adopt a turn", reason=descriptors.sentence(problem))  # noqa: TRY400
+            await trio.sleep(_SHORTAGE_PAUSE)
+
+    async def _prepare(
+        self,
+        agent: Agent,
+        turn: Turn,
+        place: TurnPlace,
+        network: TurnNetwork | None,
+        running: RunningTurn,
+        protected: ExitStack,
+    ) -> Launch | None:
+        """Make everything a turn's sandbox shows, watch what it protects, and say what starts it; None: it was stopped."""
+        if not await running.unless_stopped(partial(self._furnisher.find_form, agent)):
+            return None
+        if agent.session is not None and not agent.session.stored:
+            # What couldn't be moved before, or was an older version's; if it still can't be, the turn's end tells that.
+            await self._sessions.settle(agent)
+        self.check_resumable(agent)
+        self._check_rules(agent)
+        known = self._registry.git_of(agent.workspace)
+        furnished = await self._furnisher.furnish(agent, self._places.agent(agent.id), turn.id)
+        self._check_git(agent, turn, known)
+        if (reminder := self._findings.reminder(self._registry.find(agent.id))) is not None:
+            self._book.turn_note(turn.id, "workspace:unprotected", reminder)
+        for kind, note in furnished.notes:
+            self._book.turn_note(turn.id, kind, note)
+        self._findings.record(agent.id, turn.id, furnished.found)
+        self._registry.points.before("prompt written")
+        record, kept = protected_paths.encode(furnished.guard), copies.encode(furnished.kept)
+        make = partial(place.make, self._book.prompt_of(turn), record, furnished.form, kept, own_chats=True, turn=turn.id)
+        await trio.to_thread.run_sync(make)
+        self._registry.points.after("prompt written")
+        protected.enter_context(self._guarding(agent, turn, place, furnished.guard, furnished.kept, running))
+        return await self._furnisher.launch(furnished, network, self._groups.group(turn.id))
+
+    def _guarding(
+        self,
+        agent: Agent,
+        turn: Turn,
+        place: TurnPlace,
+        protected: Guard,
+        kept: dict[str, Copy],
+        running: RunningTurn,
+        *,
+        adopted: bool = False,
+    ) -> AbstractContextManager[None]:
+        def keep(changed: dict[str, Copy], renewed: dict[str, int]) -> None:
+            place.write_kept(copies.encode(changed))
+            place.write_guard(protected_paths.encode(protected_paths.renewed(protected, renewed)))
+
+        sandbox = Guarded(turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {})
+        return self._protection.guarding(sandbox, adopted=adopted)
+
+    def _check_rules(self, agent: Agent) -> None:
+        """Raise `PolicyDenied` if an agent that has less can write the rules this one starts with.
+
+        Neither could be spawned so, but lists of what networks let through change afterwards.
+        """
+        now = self._registry.find(agent.id)
+        if (refused := overlap.refusal(self._registry.claim(now), self._registry.claims(agent.id))) is not None:
+            raise PolicyDenied(refused)
+
+    def _check_git(self, agent: Agent, turn: Turn, known: tuple[str, ...]) -> None:
+        """Raise `PolicyDenied` if an agent may not share the git directory that its sandbox is about to show.
+
+        Only now is it certain which one that is: a workspace may have become a linked worktree since the spawn.
+
+        Args:
+            agent: the agent.
+            turn: its turn.
+            known: the git directories that were known before, about which nothing more is told.
+        """
+        claim = self._registry.claim(self._registry.find(agent.id))
+        found = [one for one in overlap.overlaps(claim, self._registry.claims(agent.id)) if one.is_git]
+        refused = overlap.refusal_of_mixed(claim, found)
+        if refused is not None and not self._registry.config.sandbox.shared_networks:
+            raise PolicyDenied(refused)
+        if not set(claim.git) <= set(known):
+            for note in overlap.notes(found):
+                self._book.turn_note(turn.id, "workspace:shared", note)
+
+    def _pace(self, turn: Turn) -> Pace:
+        turns = self._registry.config.turns
+        passed = (turn.frozen_at or self._now()) - turn.started_at - turn.paused
+        left = turns.time_limit - passed if turns.time_limit else None
+        heard_at = turn.thawed_at or turn.started_at
+        output = self._registry.config.disk.turn_output
+        return Pace(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
+
+    def _kill_remains(self, agent: Agent, turn: Turn) -> None:
+        """Leave no process behind when a turn's task broke."""
+        place = self._places.agent(agent.id).turn(turn.number)
+        started = process.find_unrecorded(place.read_status(), place.stdout)
+        inner, _ = process.read_status(place.read_status())
+        pidfd = process.open_inner(started, inner) if started is not None and inner is not None else None
+        if pidfd is not None:
+            process.kill(pidfd)
+            os.close(pidfd)
+        if started is not None:
+            process.kill_recorded(started)  # it may be stopped, or have made no inner one yet
+
+
+async def _patiently(read: Callable[[], bytes | None]) -> bytes | None:
+    """Read a note about a turn that runs, or has run, as soon as there is a descriptor for that."""
+    while True:
+        try:
+            return read()
+        except OSError as problem:
+            if not descriptors.is_short(problem):
+                raise
+            log.error("waiting to read a turn's files", reason=descriptors.sentence(problem))  # noqa: TRY400
+        await trio.sleep(_SHORTAGE_PAUSE)
+
+
+def _is_for_want_of_room(problem: SubstratError) -> bool:
+    """Say whether a turn couldn't be started because some disk is full, whichever part of its sandbox said so."""
+    if isinstance(problem, StorageFailed):
+        return True
+    found: BaseException | None = problem
+    while found is not None:
+        if isinstance(found, OSError) and disk_is_full(found):
+            return not (found.strerror or "").startswith("inotify")
+        found = found.__context__
+    return False

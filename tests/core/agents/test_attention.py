@@ -1,0 +1,96 @@
+"""Who needs a person: each kind alone, and the weightier one where several apply."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from sandbox.spec import Network
+from substrat.core.agents import attention
+from substrat.core.agents.attention import Facts, Kind, Level
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.records import Agent, Finding, Item, ItemKind, Outcome, Policy, Turn
+
+NOW = 10_000.0
+FREE = Agent("a", "a", Phase.IDLE, "/w", "auto", Policy(Network.NONE), 1.0, since=50.0)
+RUNNING = Turn("t", "a", 3, started_at=9_000.0)
+FAILED = replace(RUNNING, outcome=Outcome.ERROR, ended_at=9_500.0, error="it broke\nbadly")
+QUESTION = Item(1, None, ItemKind.QUESTION, "a", "a", "shall I?\nreally?", 7_000.0)
+FINDING = Finding(4, "a", "t", 6_000.0, "/w/sub/.git", "made by the agent")
+
+CASES = {
+    Kind.ANSWER: (replace(FREE, phase=Phase.RUNNING, turn=RUNNING), Facts(QUESTION, NOW), 7_000.0, "shall I? really?"),
+    Kind.UNSAFE: (replace(FREE, findings=(FINDING,)), Facts(), 6_000.0, "made by the agent"),
+    Kind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
+    Kind.STUCK: (replace(FREE, phase=Phase.RUNNING, turn=RUNNING), Facts(heard_at=9_100.0), 9_100.0, "no event for 15 min"),
+    Kind.HELD: (
+        replace(FREE, phase=Phase.QUEUED),
+        Facts(held="the disk is full", waiting_since=60.0),
+        60.0,
+        "the disk is full",
+    ),
+    Kind.SUSPENDED: (
+        replace(FREE, phase=Phase.SUSPENDED, waiting=2),
+        Facts(),
+        50.0,
+        "suspended, and 2 prompts or messages wait",
+    ),
+    Kind.WORKING: (replace(FREE, phase=Phase.RUNNING, turn=RUNNING), Facts(heard_at=9_900.0), 9_000.0, "turn 3 is running"),
+    Kind.QUEUED: (replace(FREE, phase=Phase.QUEUED), Facts(queue="tried again later"), 50.0, "tried again later"),
+    Kind.IDLE: (FREE, Facts(), 50.0, "has nothing to do"),
+    Kind.DONE: (replace(FREE, phase=Phase.ENDED), Facts(), 50.0, "ended"),
+}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_each_kind_has_its_text_and_time(kind):
+    agent, facts, since, text = CASES[kind]
+    found = attention.attention(agent, facts, NOW, 300.0)
+    assert (found.kind, found.since, found.text) == (kind, since, text)
+
+
+def test_levels_fall_with_the_weight():
+    levels = [attention.Attention(kind, "", 0.0).level for kind in Kind]
+    order = [Level.URGENT, Level.ACTION, Level.INFO]
+    assert levels == sorted(levels, key=order.index)
+    assert levels[:4] == [Level.URGENT] * 4
+
+
+@pytest.mark.parametrize(
+    ("phase", "asks", "is_unsafe", "is_silent"), list(itertools.product(Phase, (False, True), (False, True), (False, True)))
+)
+def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
+    has_turn = phase not in {Phase.IDLE, Phase.ENDED}
+    agent = replace(
+        FREE, phase=phase, turn=(FAILED if phase == Phase.FAILED else RUNNING) if has_turn else None,
+        findings=(FINDING,) if is_unsafe else (),
+    )  # fmt: skip
+    facts = Facts(QUESTION if asks else None, 100.0 if is_silent else NOW)
+    found = attention.attention(agent, facts, NOW, 300.0)
+    if asks and phase != Phase.ENDED:
+        assert found.kind is Kind.ANSWER
+    elif is_unsafe:
+        assert found.kind is Kind.UNSAFE
+    elif phase == Phase.FAILED:
+        assert found.kind is Kind.FAILED
+    elif is_silent and phase == Phase.RUNNING:
+        assert found.kind is Kind.STUCK
+    else:
+        assert found.level is not Level.URGENT
+    assert (attention.reason(agent, facts) is not None) == (phase == Phase.QUEUED)
+
+
+def test_an_accepted_failure_asks_for_nothing():
+    agent = replace(FREE, phase=Phase.FAILED, turn=FAILED, accepted_turn=FAILED.id)
+    assert attention.attention(agent, Facts(), NOW, 300.0).kind is Kind.IDLE
+    assert attention.attention(replace(agent, accepted_turn="another"), Facts(), NOW, 300.0).kind is Kind.FAILED
+
+
+def test_silence_counts_only_where_it_is_limited():
+    agent = replace(FREE, phase=Phase.RUNNING, turn=RUNNING)
+    assert attention.attention(agent, Facts(heard_at=0.0), NOW, 0.0).kind is Kind.WORKING
+
+
+def test_a_long_text_is_one_short_line():
+    agent = replace(FREE, phase=Phase.FAILED, turn=replace(FAILED, error="x" * 5000))
+    assert len(attention.attention(agent, Facts(), NOW, 300.0).text) == 200

@@ -1,0 +1,158 @@
+"""What became of a turn, from what was seen."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from substrat.core.agents.records import Outcome
+from substrat.core.agents.verdict import NOTHING_SEEN, Seen, fills_disk, judge, over_home_limit, over_output_limit
+from substrat.core.programs.cursor.failures import DISK_FULL_IN_TURN
+from substrat.core.programs.cursor.stream import Result
+
+GOOD = Result("done", is_error=False, usage=None)
+BAD = Result("quota", is_error=True, usage=None)
+SILENT = Result("", is_error=True, usage=None)
+
+
+def seen(result=None, exit_code=0, stop=None, errors="", anything=True):
+    return Seen(result, exit_code, stop, errors, anything)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 130, 143, None])
+@pytest.mark.parametrize("stop", [None, "suspended", "time limit"])
+@pytest.mark.parametrize("errors", ["", "Aborting operation..."])
+def test_a_result_is_success_whatever_else_was_seen(exit_code, stop, errors):
+    verdict = judge(seen(GOOD, exit_code, stop, errors))
+    assert verdict.outcome is Outcome.SUCCESS
+    assert verdict.error is None
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, None])
+def test_a_result_that_says_error_is_one(exit_code):
+    verdict = judge(seen(BAD, exit_code))
+    assert verdict.outcome is Outcome.ERROR
+    assert verdict.error == "quota"
+    assert judge(seen(SILENT, exit_code)).error
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 130, None])
+def test_no_result_is_no_success_whatever_the_exit_code(exit_code):
+    assert judge(seen(None, exit_code)).outcome is not Outcome.SUCCESS
+
+
+@pytest.mark.parametrize("exit_code", [0, 130, 143, None])
+def test_a_stopped_turn(exit_code):
+    assert judge(seen(None, exit_code, "time limit")).outcome is Outcome.TIMED_OUT
+    for reason in ("suspended", "interrupted", "ended"):
+        verdict = judge(seen(None, exit_code, reason))
+        assert verdict.outcome is Outcome.INTERRUPTED
+        assert reason in verdict.error
+
+
+@pytest.mark.parametrize("exit_code", [0, 130, None])
+def test_a_turn_that_wrote_too_much(exit_code):
+    verdict = judge(seen(None, exit_code, over_output_limit(4096)))
+    assert verdict.outcome is Outcome.ERROR
+    assert "4096 bytes" in verdict.error
+    assert "disk.turn_output" in verdict.error
+    assert judge(seen(GOOD, 0, over_output_limit(4096))).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize(("exit_code", "outcome"), [(None, Outcome.LOST), (0, Outcome.ERROR)])
+def test_damage_is_the_reason_where_nothing_else_is_known(exit_code, outcome):
+    damaged = seen(None, exit_code)._replace(damage="stdout is gone")
+    assert judge(damaged).outcome is outcome
+    assert "stdout is gone" in judge(damaged).error
+    assert judge(damaged._replace(stop="suspended")).outcome is Outcome.INTERRUPTED
+    assert judge(damaged._replace(result=GOOD)).outcome is Outcome.SUCCESS
+
+
+def test_a_sandbox_that_left_no_exit_code_is_lost():
+    assert judge(seen(None, None)).outcome is Outcome.LOST
+
+
+def test_a_failure_says_status_and_last_words():
+    verdict = judge(seen(None, 7, errors="\x1b[33m⚠ Something\x1b[0m\n\n  went   wrong\n"))
+    assert verdict.outcome is Outcome.ERROR
+    assert "status 7" in verdict.error
+    assert "⚠ Something went wrong" in verdict.error
+
+
+def test_a_failure_without_a_word_says_so():
+    assert "without any output" in judge(seen(None, 0, anything=False)).error
+    assert "without any output" not in judge(seen(None, 0, anything=True)).error
+
+
+def test_nothing_seen_is_no_success():
+    assert judge(NOTHING_SEEN).outcome is not Outcome.SUCCESS
+
+
+@given(st.text(max_size=3000))
+def test_the_reason_is_one_line_without_terminal_codes(errors):
+    error = judge(seen(None, 1, errors=errors)).error
+    assert len(error.splitlines()) == 1
+    assert "\x1b[" not in error
+    assert len(error) < 1200
+
+
+KNOWN = [
+    ("Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY", "login"),
+    ("\x1b[33m⚠ Warning: The provided API key is invalid.\x1b[0m", "API key"),
+    ("Cannot use this model: gpt-99. Available models: auto, sonnet", "gpt-99"),
+    ("error: unknown option '--trust'", "--trust"),
+]
+
+
+@pytest.mark.parametrize(("errors", "word"), KNOWN)
+def test_a_known_failure_is_told_with_its_remedy(errors, word):
+    verdict = judge(seen(None, 1, errors=errors))
+    assert verdict.outcome is Outcome.ERROR
+    assert word in verdict.error
+
+
+def test_every_combination_has_an_outcome_and_all_but_success_a_sentence():
+    results, codes = (None, GOOD, BAD, SILENT), (None, 0, 1, 255)
+    stops = (None, "suspended", "interrupted", "ended", "time limit", over_output_limit(1))
+    for result, code, stop, errors, anything in itertools.product(results, codes, stops, ("", "words"), (False, True)):
+        verdict = judge(Seen(result, code, stop, errors, anything))
+        assert verdict.outcome in Outcome
+        assert (verdict.error is None) == (verdict.outcome is Outcome.SUCCESS)
+
+
+NO_ROOM = [
+    "ENOSPC: no space left on device, write",
+    "OSError: [Errno 28] No space left on device",
+    "EDQUOT",
+    "Disk quota exceeded",
+]
+
+
+@pytest.mark.parametrize("errors", ["", " \n", *NO_ROOM])
+def test_a_program_that_ended_on_a_full_disk_without_saying_anything_else(errors):
+    verdict = judge(seen(None, 1, None, errors)._replace(disk_full=True))
+    assert verdict.failure is DISK_FULL_IN_TURN
+    assert "disk is full" in verdict.error
+
+
+@pytest.mark.parametrize("errors", NO_ROOM)
+def test_a_program_that_found_no_room_elsewhere_is_not_tried_again(errors):
+    verdict = judge(seen(None, 1, None, errors))
+    assert verdict.failure is None
+    assert "sandbox.memory_dir_bytes" in verdict.error
+
+
+def test_a_full_disk_excuses_nothing_else():
+    assert judge(seen(None, 1, None, "Cannot use this model: x")._replace(disk_full=True)).failure.name == "no-such-model"
+    assert judge(seen(None, 1, None, "TypeError: x")._replace(disk_full=True)).failure is None
+    assert judge(seen(None, None)._replace(disk_full=True)).outcome is Outcome.LOST
+    assert judge(seen(GOOD, 1)._replace(disk_full=True)).outcome is Outcome.SUCCESS
+    assert judge(seen(None, 1, "suspended")._replace(disk_full=True)).outcome is Outcome.INTERRUPTED
+
+
+@pytest.mark.parametrize("reason", [over_home_limit(4096), fills_disk(3 << 20, 5 << 20)])
+def test_a_turn_that_took_too_much_of_the_disk(reason):
+    verdict = judge(seen(None, 130, reason))
+    assert verdict.outcome is Outcome.ERROR
+    assert any(words in verdict.error for words in ("4096 bytes", "5 MiB were left and it had just written 3 MiB"))

@@ -1,0 +1,146 @@
+"""git's configuration: the parser against git itself, and what counts as harmless."""
+
+import os
+import re
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from substrat.core.workspaces import git_config
+from substrat.core.workspaces.git_config import Setting
+
+PIECES = st.sampled_from([
+    "[core]", "[a.b]", '[a "x y"]', '[a "q\\"z"]', '[A.B "c"]', "[", "]", "[]", "\n", "\n", " ", "\t", "x", "Fs-1", "=",
+    "= ", " = ", '"', "\\", "\\n", "\\\n", "#", ";", "true", "v w  z", "\r\n", "é", "1", '"a # b"', "\ufeff",
+])  # fmt: skip
+texts = st.lists(PIECES, max_size=16).map(lambda pieces: "".join(pieces).encode())
+
+
+def listed_by_git(path):
+    """What git reads, as (name, value); None when it stops with an error."""
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(
+        ["git", "config", "-z", "--list", "--file", path], capture_output=True, env=environment, check=False
+    )
+    if done.returncode:
+        return None
+    entries = [entry.decode().partition("\n") for entry in done.stdout.split(b"\0")[:-1]]
+    return [(name, value if line else None) for name, line, value in entries]
+
+
+def plain(settings_):
+    """Names and values, with white space inside values as one: versions of git keep it or make it spaces."""
+    return [(name, value if value is None else re.sub(r"\s+", " ", value)) for name, value in settings_]
+
+
+@settings(max_examples=150)
+@given(texts)
+def test_it_reads_what_git_reads(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / f"config-{os.getpid()}"
+    path.write_bytes(data)
+    theirs, ours = listed_by_git(path), git_config.parse(data)
+    assert ours.is_whole == (theirs is not None)
+    if theirs is not None:
+        assert plain((one.name, one.value) for one in ours.settings) == plain(theirs)
+
+
+@given(st.binary(max_size=200))
+def test_it_reads_anything(data):
+    parsed = git_config.parse(data)
+    assert list(git_config.references(parsed.settings)) is not None
+    assert git_config.adds_nothing_that_runs(data, data) is parsed.is_whole
+
+
+BASE = b'[core]\n\tbare = false\n[remote "origin"]\n\turl = https://example.invalid/x\n'
+HARMLESS = [
+    b'[remote "other"]\n\turl = git@example.invalid:x\n\tfetch = +refs/heads/*:refs/remotes/other/*\n',
+    b'[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n',
+    b"[user]\n\tname = Somebody\n\temail = a@b\n",
+    b"[color]\n\tui = true\n",
+    # As VS Code and GitHub's extension write them, and git gui at its end.
+    b'[branch "main"]\n\tvscode-merge-base = origin/main\n\tgithub-pr-owner-number = "a#b#1"\n',
+    b"[gui]\n\twmstate = normal\n\tgeometry = 887x427+10+10 171 192\n",
+    b"[maintenance]\n\tauto = false\n\tstrategy = incremental\n",
+    b"[alias]\n\tco = checkout\n\tlg = log --oneline --graph\n[core]\n\teditor = code --wait\n",
+    b"[gc]\n\tauto = 0\n[diff]\n\talgorithm = histogram\n",
+]
+DANGEROUS = [
+    b"[core]\n\tfsmonitor = evil\n",
+    b"[core]\n\thooksPath = /tmp/x\n",
+    b"[core]\n\tsshCommand = evil\n",
+    b"[include]\n\tpath = /tmp/x\n",
+    b'[includeIf "gitdir:/"]\n\tpath = /tmp/x\n',
+    b'[filter "x"]\n\tclean = evil\n',
+    b"[alias]\n\tst = !evil\n",
+    b'[diff "x"]\n\ttextconv = evil\n',
+    b"[credential]\n\thelper = !evil\n",
+    b'[remote "origin"]\n\turl = ext::sh -c evil\n',
+    b'[remote "origin"]\n\turl = --upload-pack=evil\n',
+    b'[remote "origin"]\n\tuploadpack = evil\n',
+    b'[url "https://evil.invalid/"]\n\tinsteadOf = https://\n',
+    b"[extensions]\n\tworktreeConfig = true\n",
+    b"[gpg]\n\tprogram = evil\n",
+    b"[something]\n\tnew = evil\n",
+    b"[alias]\n\tst = -c core.fsmonitor=evil status\n",
+    b"[alias]\n\tst = rebase -x evil\n",
+    b"[core]\n\teditor = sh\n",
+    b'[core]\n\tpager = "less; evil"\n',
+    b"[gc]\n\trecentObjectsHook = evil\n",
+    b'[submodule "x"]\n\tupdate = !evil\n',
+    b"[core\n",
+    b"\0",
+]
+
+
+@pytest.mark.parametrize("more", HARMLESS)
+def test_what_ordinary_commands_write_runs_nothing(more):
+    assert git_config.adds_nothing_that_runs(BASE, BASE + more)
+    assert git_config.adds_nothing_that_runs(BASE + more, BASE)
+
+
+@pytest.mark.parametrize("more", DANGEROUS)
+def test_what_names_a_program_is_noticed(more):
+    assert not git_config.adds_nothing_that_runs(BASE, BASE + more)
+    assert not git_config.adds_nothing_that_runs(b"", more)
+
+
+def test_what_ran_before_may_stay_and_go_but_not_change_its_order():
+    one, two = b"[core]\n\tpager = mine\n", b"[core]\n\tpager = other\n"
+    assert git_config.adds_nothing_that_runs(one + two, one + BASE + two)
+    assert git_config.adds_nothing_that_runs(one + two, two)
+    assert not git_config.adds_nothing_that_runs(one + two, two + one)
+    assert not git_config.adds_nothing_that_runs(one, one + one)
+
+
+REFERENCES = {
+    "hooks": ("core", None, "hookspath", "tools/hooks", [("tools/hooks", "hooks")]),
+    "include": ("include", None, "path", "../x", [("../x", "config")]),
+    "fsmonitor": ("core", None, "fsmonitor", "true", []),
+    "a program": ("core", None, "fsmonitor", "tools/monitor --fast", [("tools/monitor", "command")]),
+    "an interpreter": ("filter", "x", "clean", "python3 'tools/a b.py' %f",
+                       [("python3", "program"), ("tools/a b.py", "script"), ("tools/a b.py", "program"),
+                        ("%f", "program")]),
+    "a module": ("filter", "x", "clean", "python3 -m nbstripout",
+                 [("python3", "program"), (".", "modules"), ("nbstripout", "program")]),
+    "an isolated module": ("filter", "x", "clean", "python3 -Im nbstripout",
+                           [("python3", "program"), ("nbstripout", "program")]),
+    "a nested command": ("filter", "x", "clean", "sh -c 'tools/clean %f'",
+                         [("sh", "program"), ("tools/clean %f", "program"), ("tools/clean", "command"), ("%f", "program")]),
+    "another tool": ("difftool", "meld", "path", "tools/meld", [("tools/meld", "command")]),
+    "a transfer": ("lfs", "customtransfer.x", "path", "tools/t", [("tools/t", "command")]),
+    "anything else": ("something", "x", "new", "tools/t", [("tools/t", "value")]),
+    "a drive": ("mergetool", "x", "path", "C:/x/y", [("C:/x/y", "program")]),
+    "a shell": ("alias", None, "x", "!cd sub && ./run", [("cd", "program"), ("sub", "program"), ("./run", "program")]),
+    "an alias": ("alias", None, "st", "status", []),
+    "an open quote": ("diff", "x", "command", "sh 'x", [("sh", "program"), ("x", "program")]),
+    "a variable": ("core", None, "editor", "EDITOR=tools/e vim", [("tools/e", "command"), ("vim", "program")]),
+    "an address": ("remote", "o", "url", "https://x", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "subsection", "key", "value", "expected"), REFERENCES.values(), ids=REFERENCES)
+def test_the_places_a_setting_names(section, subsection, key, value, expected):
+    found = git_config.references([Setting(section, subsection, key, value)])
+    assert [(one.path, one.kind) for one in found] == expected

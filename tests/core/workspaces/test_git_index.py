@@ -1,0 +1,106 @@
+"""Which nested repositories an index names: against git itself, and whatever else stands there."""
+
+import os
+import subprocess
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from substrat.core.workspaces.git_index import Gitlinks, gitlinks
+
+
+@pytest.fixture
+def git(tmp_path):
+    """Runs git in a repository with many files and three gitlinks, one of them far down."""
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+
+    def run(*arguments, data=None):
+        command = ["git", "-C", tmp_path, "-c", "user.name=T", "-c", "user.email=t@example.invalid", *arguments]
+        return subprocess.run(command, env=environment, input=data, capture_output=True, check=True).stdout
+
+    return run
+
+
+def filled(git, form="sha1"):
+    git("init", "-q", "--object-format", form)
+    digits = 40 if form == "sha1" else 64
+    blob = git("hash-object", "-w", "--stdin", data=b"x").decode().strip()
+    lines = [f"100644 {blob}\tdir/file{number:03}" for number in range(200)]
+    lines += [f"160000 {'1' * digits}\t{path}" for path in ("dir/file100sub", "sub", f"{'deep/' * 400}x", "z\u00e9 y")]
+    git("update-index", "--add", "--index-info", data="\n".join(lines).encode() + b"\n")
+
+
+NAMED = (f"{'deep/' * 400}x".encode(), b"dir/file100sub", b"sub", "z\u00e9 y".encode())
+
+
+@pytest.mark.parametrize("form", ["sha1", "sha256"])
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_what_git_wrote(git, tmp_path, version, form):
+    filled(git, form)
+    git("update-index", "--index-version", str(version))
+    if version == 3:
+        (tmp_path / "later").write_text("")
+        git("add", "--intent-to-add", "later")
+    data = (tmp_path / ".git" / "index").read_bytes()
+    assert data[7] == version
+    assert gitlinks(data, 10, 20 if form == "sha1" else 32) == Gitlinks(NAMED)
+
+
+def test_no_more_than_asked_for(git, tmp_path):
+    filled(git)
+    data = (tmp_path / ".git" / "index").read_bytes()
+    assert gitlinks(data, 2) == Gitlinks(NAMED[:2], None, is_all=False)
+    assert gitlinks(data, 4).is_all
+
+
+def test_an_index_that_changes_another_one_says_so(git, tmp_path):
+    filled(git)
+    git("update-index", "--split-index")
+    git("update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},more")
+    git("update-index", "--cacheinfo", f"160000,{'3' * 40},sub")
+    found = gitlinks((tmp_path / ".git" / "index").read_bytes(), 10)
+    assert b"more" in found.paths
+    (base,) = [path for path in (tmp_path / ".git").iterdir() if path.name.startswith("sharedindex.")]
+    assert base.name == f"sharedindex.{found.base}"
+    assert gitlinks(base.read_bytes(), 10).paths == NAMED
+
+
+def test_git_looks_at_the_modes_kind_alone(git, tmp_path):
+    filled(git)
+    data = (tmp_path / ".git" / "index").read_bytes()
+    odd = data.replace(b"\0\0\xe0\0", b"\x01\x02\xef\xff")
+    assert odd != data
+    assert gitlinks(odd, 10).paths == NAMED
+
+
+@given(st.binary(max_size=400), st.sampled_from([2, 3, 4]), st.integers(0, 2**32 - 1), st.sampled_from([20, 32]))
+def test_garbage_says_something_or_nothing(rest, version, count, digest):
+    found = gitlinks(b"DIRC" + version.to_bytes(4) + count.to_bytes(4) + rest, 3, digest)
+    assert len(found.paths) <= 3
+    assert all(path and b"\0" not in path for path in found.paths)
+    assert gitlinks(rest, 3, digest).paths == ()
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_changed_byte_or_a_cut_is_no_error(data):
+    entry = bytes(24) + b"\0\0\xe0\0" + bytes(12 + 20) + b"\0\3sub" + bytes(7)
+    whole = bytearray(b"DIRC\0\0\0\2\0\0\0\2" + entry + entry + b"link\0\0\0\x14" + b"\1" * 20 + bytes(20))
+    assert gitlinks(bytes(whole), 9) == Gitlinks((b"sub", b"sub"), "01" * 20)
+    for _ in range(data.draw(st.integers(0, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    gitlinks(bytes(whole[: data.draw(st.integers(0, len(whole)))]), 9)
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_the_time_is_bounded_by_the_size(version):
+    """What an agent writes to make it long: very many entries, or names that grow with each."""
+    fixed = bytes(24) + b"\0\0\x81\xa4" + bytes(12 + 20) + b"\0\1"
+    entry = fixed + (b"a" + bytes(1) if version == 2 else b"\0a\0")
+    count = (8 << 20) // len(entry)
+    began = time.process_time()
+    found = gitlinks(b"DIRC" + version.to_bytes(4) + count.to_bytes(4) + entry * count, 3)
+    assert found == Gitlinks()
+    assert time.process_time() - began < 3

@@ -1,0 +1,179 @@
+"""What the agents' tools do: for the caller the socket names, once for each call, with words a model can use."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from sandbox.spec import Network
+from substrat.daemon.agents.inbox import Questions
+from substrat.daemon.agents.mcp_tools import ToolCalls
+from substrat.daemon.agents.reminders import Reminders
+
+
+@pytest.fixture
+def work(tmp_path):
+    path = tmp_path / "work"
+    (path / "sub").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (path / "link").symlink_to(tmp_path / "elsewhere")
+    return path
+
+
+@pytest.fixture
+def call(house, work):
+    """Call a tool as an agent."""
+
+    calls = ToolCalls(house.supervisor, Reminders(house.registry), Questions(house.registry))
+
+    def go(name, tool, arguments=None, identity=None):
+        agent = house.agent(name)
+        return calls.perform(agent.id, agent.turn.id if agent.turn else "t", tool, arguments, identity)
+
+    house.spawn("bob", "work", workspace=str(work), network=Network.NONE)
+    house.spawn("eve", workspace=str(work))
+    return go
+
+
+def good(answer):
+    text, is_error = answer
+    assert not is_error, text
+    return text
+
+
+def bad(answer):
+    text, is_error = answer
+    assert is_error, text
+    return text
+
+
+def test_who_one_is(call, house, work):
+    good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
+    told = json.loads(good(call("bob", "whoami")))
+    assert (told["name"], told["workspace"], told["network"], told["parent"]) == ("bob", str(work), "none", "operator")
+    assert told["children"] == ["kid"]
+    assert json.loads(good(call("kid", "whoami")))["parent"] == "bob"
+
+
+def test_who_else_there_is(call, house):
+    house.supervisor.report_status("eve", "thinking")
+    house.spawn("old")
+    house.supervisor.end("old")
+    agents = json.loads(good(call("bob", "list_agents")))["agents"]
+    assert agents == [{"name": "eve", "state": "idle", "parent": "operator", "status": "thinking"}]
+
+
+def test_messages_reach_whom_they_are_for(call, house):
+    good(call("bob", "send_message", {"to": "eve", "text": "hi eve"}))
+    assert "hi eve" in house.prompt("eve")
+    good(call("bob", "send_message", {"to": "operator", "text": "hi you"}))
+    good(call("bob", "send_message", {"to": "parent", "text": "hi parent"}))
+    assert [item.text for item in house.store.waiting_items(None)] == ["hi you", "hi parent"]
+    good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
+    good(call("kid", "send_message", {"to": "parent", "text": "hi boss"}))
+    assert json.loads(good(call("bob", "check_inbox")))["messages"][0]["text"] == "hi boss"
+
+
+def test_messages_are_read_once(call, house):
+    good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
+    (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
+    assert (message["from"], message["text"]) == ("agent eve", "hi")
+    assert json.loads(good(call("bob", "check_inbox")))["messages"] == []
+
+
+def test_the_status_is_noted(call, house):
+    good(call("bob", "report_status", {"text": "half done"}))
+    assert house.agent("bob").status == "half done"
+
+
+BAD = [
+    ("send_message", {"to": "nobody", "text": "x"}, "list_agents"),
+    ("send_message", {"to": "bob", "text": "x"}, "itself"),
+    ("send_message", {"to": "eve"}, "text"),
+    ("spawn_agent", {"prompt": "x", "network": "host"}, "network"),
+    ("spawn_agent", {"prompt": "x", "network": "filtered"}, "filtered"),
+    ("spawn_agent", {"prompt": "x", "name": "eve"}, "eve"),
+    ("spawn_agent", {"prompt": "x", "name": "operator"}, "reserved"),
+    ("shell", {}, "whoami"),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "word"), BAD)
+def test_what_is_refused_is_said_and_changes_nothing(call, house, tool, arguments, word):
+    before = list(house.registry.agents), house.journal.last_cursor
+    assert word in bad(call("bob", tool, arguments))
+    assert (list(house.registry.agents), house.journal.last_cursor) == before
+
+
+def test_a_child_works_in_its_parents_workspace(call, house, work):
+    good(call("bob", "spawn_agent", {"prompt": "x", "name": "kid"}))
+    assert house.agent("kid").workspace == str(work)
+
+
+def test_a_child_in_a_directory_that_its_parent_could_swap_is_refused(call, house):
+    before = len(house.registry.agents)
+    assert "directory" in bad(call("bob", "spawn_agent", {"prompt": "x", "directory": "sub"}))
+    assert len(house.registry.agents) == before
+
+
+def test_a_repeated_call_has_one_effect_and_one_answer(call, house):
+    arguments = {"to": "operator", "text": "once"}
+    first = call("bob", "send_message", arguments, "relay:1")
+    assert call("bob", "send_message", arguments, "relay:1") == first
+    assert len(house.store.waiting_items(None)) == 1
+    assert call("bob", "send_message", arguments, "relay:2") != first
+    assert len(house.store.waiting_items(None)) == 2
+    assert good(call("bob", "spawn_agent", {"prompt": "x"}, "relay:3")) == good(call("bob", "spawn_agent", {}, "relay:3"))
+
+
+def test_a_repeated_call_of_another_agent_is_its_own(call, house):
+    good(call("bob", "send_message", {"to": "operator", "text": "bob's"}, "relay:1"))
+    good(call("eve", "send_message", {"to": "operator", "text": "eve's"}, "relay:1"))
+    assert [item.text for item in house.store.waiting_items(None)] == ["bob's", "eve's"]
+
+
+def test_calls_without_an_identity_are_all_new(call, house):
+    for _ in range(2):
+        good(call("bob", "send_message", {"to": "operator", "text": "again"}))
+    assert len(house.store.waiting_items(None)) == 2
+
+
+def test_inbox_and_answer_are_stored_together(call, house):
+    good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
+    house.store.failing = True
+    bad(call("bob", "check_inbox", {}, "relay:9"))
+    house.store.failing = False
+    (message,) = json.loads(good(call("bob", "check_inbox", {}, "relay:9")))["messages"]
+    assert message["text"] == "hi"
+    assert json.loads(good(call("bob", "check_inbox", {}, "relay:9")))["messages"] == [message]
+
+
+def test_what_breaks_inside_tells_no_secret(call, house, capsys):
+    @contextmanager
+    def broken():
+        raise RuntimeError("the secret is hunter2")
+        yield
+
+    house.registry.change = broken
+    text = bad(call("bob", "report_status", {"text": "x"}))
+    assert "hunter2" not in text
+    error_id = text.split()[-1]
+    assert len(error_id) == 8
+    assert error_id in "".join(capsys.readouterr())
+
+
+def test_what_a_command_of_the_operators_calls_is_done_in_the_agents_name_until_its_end(call, house):
+    agent = house.agent("bob").id
+    calls = ToolCalls(house.supervisor, Reminders(house.registry), Questions(house.registry))
+    for _ in range(2):  # the same id means nothing without a turn
+        good(calls.perform(agent, None, "send_message", {"to": "operator", "text": "hi"}, "r:1"))
+    assert [item.text for item in house.store.waiting_items(None)] == ["hi", "hi"]
+    house.supervisor.end("eve")
+    assert "has ended" in bad(calls.perform(house.agent("eve").id, None, "whoami", {}, "r:1"))
+
+
+def test_an_agent_that_is_gone(call, house):
+    gone = house.agent("eve").id
+    house.supervisor.remove("eve")
+    calls = ToolCalls(house.supervisor, Reminders(house.registry), Questions(house.registry))
+    assert calls.perform(gone, "t", "whoami", {}, None)[1] is True

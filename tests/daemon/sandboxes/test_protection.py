@@ -1,0 +1,43 @@
+"""What becomes of a sandbox whose protection itself breaks; the rest is in tests/system/test_protection.py."""
+
+import trio
+
+from substrat.daemon.agents.findings import Findings
+from substrat.daemon.sandboxes.protected_paths import Guard
+from substrat.daemon.sandboxes.protection import Guarded, Protection
+from substrat.daemon.state.layout import Places
+
+
+class Broken:
+    """A sandbox that can't be looked at."""
+
+    def __init__(self):
+        self.ended = trio.Event()
+
+    def first_process(self):
+        raise ValueError("odd")
+
+    def end(self, reason):
+        assert "protection broke" in reason
+        self.ended.set()
+
+
+async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_protected(house, tmp_path):
+    house.spawn("anna", "go")
+    anna = house.agent("anna")
+    places = Places(str(tmp_path / "state"), str(tmp_path / "run"))
+    protection = Protection(house.registry, Findings(house.registry), places)
+    guard = Guard(missing=(str(tmp_path / ".envrc"),))
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(protection.run)
+            for name in ("one", "two"):  # the second: the task that looks is still there
+                broken = Broken()
+                sandbox = Guarded(name, anna.id, None, str(tmp_path), guard, {}, broken, None, None, {})
+                with protection.guarding(sandbox):
+                    (tmp_path / ".envrc").write_text("x")
+                    (tmp_path / ".envrc").unlink()
+                    await broken.ended.wait()
+            nursery.cancel_scope.cancel()
+    protection.close()
+    assert [finding.path for finding in house.agent("anna").findings] == [str(tmp_path)]

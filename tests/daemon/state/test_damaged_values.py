@@ -1,0 +1,280 @@
+"""Any wrong value in any column of the state: the others are all there, and all that a client can ask is answered.
+
+The cases come from the schema: a column that is added later is damaged here without anybody having to think of it.
+"""
+
+import json
+import re
+import shutil
+import sqlite3
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from substrat.daemon.agents.allow_list import Allowances
+from substrat.daemon.agents.findings import Findings, Found
+from substrat.daemon.agents.inbox import Questions
+from substrat.daemon.agents.reminders import Reminders
+from substrat.daemon.servers.operator import OperatorDoor
+from substrat.daemon.servers.rpc import Encoded
+from substrat.daemon.state.layout import Places
+from substrat.daemon.state.quarantine import mend, set_aside
+from substrat.daemon.state.rows import MAX_NUMBER
+from substrat.daemon.state.schema import MIGRATIONS
+from substrat.daemon.turns.retention import Sweeper
+
+NOT_UTF8 = object()
+VALUES = {
+    "null": None,
+    "empty": "",
+    "text": "zz top",
+    "a path up": "../../trash",
+    "an id of none": "99999999-0000-4000-8000-000000000000",
+    "very long": "x" * 100_000,
+    "zero": 0,
+    "one": 1,
+    "a number": 4_242_424_242,
+    "negative": -1,
+    "the largest": 2**63 - 1,
+    "the smallest": -(2**63),
+    "a fraction": 1.5,
+    "after all dates": 1e12,
+    "infinite": float("inf"),
+    "minus infinite": float("-inf"),
+    "bytes": b"\xff\x00",
+    "not UTF-8": NOT_UTF8,
+    "a zero": "a\0b",
+    "an object": '{"a": "b"}',
+    "numbers": "[1, 1e999]",
+    "null in a list": "[null]",
+    "a deep list": "[" * 50_000,
+    "pairs": '[["/x", 1], ["x", true], ["/x"]]',
+    "a pair": '["text", 1]',
+}
+OTHERS = ("good", "busy", "child")
+
+
+def columns():
+    db = sqlite3.connect(":memory:")
+    db.executescript("".join(MIGRATIONS))
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    for table in tables:
+        for _, column, *_ in db.execute(f"PRAGMA table_info({table})"):
+            yield table, column
+    db.close()
+
+
+def fill(house):
+    """Agents with all that an agent can have; `bad` is the one to be damaged."""
+    store, registry = house.store, house.registry
+    reminders, questions, findings = Reminders(registry), Questions(registry), Findings(registry)
+    for name in ("bad", "good"):
+        house.spawn(name, "the first", allow=("example.org",))
+        house.begin(name, f"00000000-0000-4000-9000-0000000000{'0b' if name == 'bad' else '0c'}")
+        house.write(name, {"type": "assistant", "message": {"content": [{"type": "text", "text": "hello"}]}})
+        house.finish(name, "done", {"inputTokens": 3})
+        house.supervisor.send(name, "the second")
+        house.supervisor.report_status(name, "at work")
+        reminders.add(house.agent(name), "look", 1.0)
+        reminders.add(house.agent(name), "look again", 100_000.0)
+        questions.ask(house.agent(name), f"may {name}?")
+        findings.record(house.agent(name).id, None, [Found("/w/sub/.git", "one"), Found("/w/other/.git", "another")])
+        findings.accept(name, [house.agent(name).findings[0].number])
+        with store.transaction():
+            store.add_call(house.agent(name).id, house.turn(name).id, "c", '["sent", false]')
+            store.drop_turn(house.agent(name).id, store.turns_after(house.agent(name).id, 0, 1)[0].id)
+            store.add_call(house.agent(name).id, house.turn(name).id, "d", '["sent", false]')
+    house.spawn("child", parent="bad")
+    house.spawn("busy", "now")
+    house.spawn("gone")
+    house.supervisor.remove("gone")
+    with store.transaction():
+        store.add_mount_points(["/w/.envrc", "/v/.envrc"])
+        store.connection.execute(
+            "INSERT INTO damaged (time, agent, origin, reason, row) VALUES (1.0,'x','agents','r','{}')"
+        )
+
+
+LAX = re.compile(r"\bINTEGER\b(?! PRIMARY KEY)|\bTEXT\b|\bREAL\b")
+
+
+def loosened(sql):
+    """A table's definition without what keeps wrong values out."""
+    return LAX.sub("BLOB", sql).replace(" NOT NULL", "").replace(") STRICT, WITHOUT", ") WITHOUT").replace(") STRICT", ")")
+
+
+@pytest.fixture
+def scene(tmp_path, new_house):
+    """A database with everything in it, and another whose tables take any value."""
+    house = new_house()
+    fill(house)
+    house.store.close()
+    house.store.close = lambda: None
+    tables = tmp_path / "lax.db"
+    shutil.copy(house.path, tables)
+    db = sqlite3.connect(tables)
+    schema = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"))
+    db.execute("PRAGMA writable_schema=1")
+    for name, sql in schema.items():
+        db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (loosened(sql), name))
+    db.commit()
+    db.close()
+    return SimpleNamespace(house=house, lax=tables, schema=schema, directory=tmp_path, count=0)
+
+
+def damaged(scene, table, column, where, value):
+    """Put a value where none like it can be; returns the database's path, None when SQLite itself can't hold it."""
+    scene.count += 1
+    path = scene.directory / f"case-{scene.count}.db"
+    shutil.copy(scene.lax, path)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA synchronous=OFF")
+    try:
+        given, raw = ("CAST(? AS TEXT)", b"\xff\xfe") if value is NOT_UTF8 else ("?", value)
+        changed = db.execute(f"UPDATE {table} SET {column} = {given} WHERE {where}", (raw,)).rowcount
+        assert changed == 1
+    except sqlite3.IntegrityError:
+        return None  # the number of a row, or the key of a table without row numbers
+    else:
+        db.execute("PRAGMA writable_schema=1")
+        for name, sql in scene.schema.items():
+            db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, name))
+    finally:
+        db.close()
+    return str(path)
+
+
+class Asked:
+    """A daemon's agents with the methods of the operator socket, after a start."""
+
+    def __init__(self, kind, path, clock, directory):
+        self.house = kind(path, clock)
+        registry = self.house.registry
+        places = Places(str(directory / "state"), str(directory / "run"))
+        runner = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
+        self.questions, self.reminders = Questions(registry), Reminders(registry)
+        self.sweeper = Sweeper(registry, places)
+        networks = SimpleNamespace(changed=lambda *_: None)
+        self.door = OperatorDoor(
+            self.house.supervisor, runner, None, SimpleNamespace(are_there=False), places, None, None, self.questions,
+            Allowances(registry, networks), None, Findings(registry), None,
+        )  # fmt: skip
+
+    async def ask(self, method, **params):
+        result = await self.door.handler(method)(None, params)
+        return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else msgspec.json.encode(result))
+
+    async def everything(self):
+        """Ask all that can be asked; returns what concerns the others."""
+        agents = await self.ask("agent.list")
+        inbox = await self.ask("inbox.list")
+        status = await self.ask("daemon.status")
+        assert status["agents"] == len(agents)
+        found = {}
+        for agent in agents:
+            said = [
+                await self.ask(method, agent=agent["id"])
+                for method in ("agent.show", "agent.turns", "agent.usage", "agent.network", "events.read")
+            ]
+            if agent["name"] in OTHERS:
+                said[0].pop("parent")  # its parent may be gone
+                said[0]["shares"] = [share for share in said[0].get("shares", []) if share["agent"] in OTHERS]
+                found[agent["name"]] = said
+        events, cursor = [], 0
+        while (page := await self.ask("events.read", since=cursor, limit=5))["events"]:
+            events += page["events"]
+            cursor = page["cursor"]
+        texts = [entry["text"] for entry in inbox]
+        busy = next(agent["id"] for agent in agents if agent["name"] == "busy")
+        return found, "may good?" in texts, {event["text"] for event in events if event["agent"] == busy}
+
+    async def go_on(self):
+        """Do what a daemon does by itself, and accept new work."""
+        self.house.clock.time += 10.0
+        self.reminders.tell_due()
+        self.house.book.admit()
+        await self.sweeper.sweep()
+        for name in ("good", "child"):
+            _, number = self.house.supervisor.send(name, "more")
+            assert 0 < number <= MAX_NUMBER
+        assert self.questions.ask(self.house.agent("good"), "and now?") <= MAX_NUMBER
+        cursor = self.house.journal.last_cursor
+        self.house.finish("busy")
+        assert [event.cursor > cursor for event in self.house.journal.page(cursor, None)]
+        assert self.house.turn("good").outcome is None
+        assert any(name == "good" for name, _ in self.house.runner.started)
+        assert "look" in " ".join(text for _, text in self.house.told("good"))
+
+
+def victims(table, column):
+    if table == "sqlite_sequence":
+        return ["name = 'events'", "name = 'items'"]
+    bad = "(SELECT id FROM agents WHERE name = 'bad')"
+    first = {
+        "agents": ["name = 'bad'"],
+        "turns": [f"agent = {bad} AND number = 1", f"agent = {bad} AND number = 2"],
+        "items": [f"id = (SELECT min(id) FROM items WHERE agent = {bad})", "text = 'may bad?'"],
+        "events": [f"cursor = (SELECT max(cursor) FROM events WHERE agent = {bad})"],
+        "reminders": [f"agent = {bad} AND text = 'look'"],
+        "calls": [f"agent = {bad} AND call = 'c'"],
+        "dropped_turns": [f"agent = {bad}"],
+        "mount_points": ["path = '/w/.envrc'"],
+        "findings": ["rowid = (SELECT min(rowid) FROM findings)"],
+    }  # fmt: skip
+    return first.get(table, ["rowid = 1" if table == "damaged" else f"{column} = (SELECT min({column}) FROM {table})"])
+
+
+COLUMNS = list(columns())
+TABLES = sorted({table for table, _ in COLUMNS})
+OFTEN = {"null", "not UTF-8", "the largest", "bytes", "an object"}
+"""What `make test` tries."""
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_no_value_breaks_what_it_does_not_belong_to(scene, clock, table):
+    await every_column(scene, clock, table, OFTEN)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("table", TABLES)
+async def test_no_other_value_breaks_what_it_does_not_belong_to(scene, clock, table):
+    await every_column(scene, clock, table, VALUES.keys() - OFTEN)
+
+
+async def every_column(scene, clock, table, names):
+    kind = type(scene.house)
+    clock.time = 1_700_001_000.0
+    control = Asked(kind, str(shutil.copy(scene.house.path, scene.directory / "control.db")), clock, scene.directory)
+    expected = await control.everything()
+    control.house.store.close()
+    tried = 0
+    for column in [column for other, column in COLUMNS if other == table]:
+        for where in victims(table, column):
+            for what in sorted(names):
+                path = damaged(scene, table, column, where, VALUES[what])
+                if path is None:
+                    continue
+                tried += 1
+                clock.time = 1_700_001_000.0
+                try:
+                    await one_case(Asked(kind, path, clock, scene.directory), expected, table)
+                except Exception as problem:
+                    problem.add_note(f"{table}.{column} where {where} was {what}")
+                    raise
+    assert tried
+
+
+async def one_case(asked, expected, table):
+    found = await asked.everything()
+    assert found[0].keys() == expected[0].keys()
+    for name in OTHERS:
+        assert found[0][name] == expected[0][name]
+    assert found[1] == expected[1]
+    if table != "events":
+        assert found[2] == expected[2]
+    await asked.go_on()
+    assert set_aside(asked.house.store, 1.0) == []
+    assert mend(asked.house.store) == []
+    asked.house.store.close()

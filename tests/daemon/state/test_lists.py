@@ -1,0 +1,202 @@
+"""Long answers of the operator socket: what they leave out, and that others are answered while they are made."""
+
+import json
+from types import SimpleNamespace
+
+import trio
+
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.records import Finding, Item, ItemKind, Outcome, Turn
+from substrat.daemon.agents.findings import Findings
+from substrat.daemon.agents.inbox import Questions
+from substrat.daemon.servers import slices
+from substrat.daemon.servers.operator import OperatorDoor
+from substrat.daemon.servers.rpc import Encoded
+from substrat.protocol import methods
+
+HALF = slices.OBJECTS * 2
+"""Trio runs what can run in any order, so a task may miss a turn: one for two slices shows enough."""
+
+
+class Asked:
+    """The methods of the operator socket, without a socket."""
+
+    def __init__(self, house):
+        self.house = house
+        registry = house.registry
+        self.questions = Questions(registry)
+        runner = SimpleNamespace(use=lambda _agent: None)
+        self.chats = SimpleNamespace()
+        self.door = OperatorDoor(
+            house.supervisor, runner, None, SimpleNamespace(are_there=False), None, self.chats, None, self.questions,
+            None, None, Findings(registry), None,
+        )  # fmt: skip
+
+    async def ask(self, method, **params):
+        result = await self.door.handler(method)(None, params)
+        return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else json.dumps(result))
+
+    async def ask_beside(self, between, method, **params):
+        """Ask, and let another task do something each time it gets its turn; returns the answer and how often it did."""
+        times = 0
+
+        async def others():
+            nonlocal times
+            while True:
+                await trio.lowlevel.checkpoint()
+                times += 1
+                await between(times)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            answer = await self.ask(method, **params)
+            seen = times
+            nursery.cancel_scope.cancel()
+        return answer, seen
+
+
+async def nothing(_times):
+    """Others that only want their turn."""
+
+
+def opened(new_house, agents):
+    """A house with agents that were stored before it began."""
+    house = new_house()
+    with house.store.transaction():
+        for agent in agents:
+            house.store.save_agent(agent)
+            if agent.turn is not None:
+                house.store.save_turn(agent.turn)
+    house.open()
+    return Asked(house)
+
+
+def post(asked, count, text, kind=ItemKind.MESSAGE, sender="00000000-0000-4000-8000-000000000001"):
+    with asked.house.store.transaction():
+        return [
+            asked.house.store.add_item(Item(0, None, kind, sender, "anna", text, 5.0)) for _ in range(count)
+        ]  # fmt: skip
+
+
+async def test_others_are_answered_while_agents_are_listed(new_house, new_agent):
+    asked = opened(new_house, [new_agent() for _ in range(200)])
+    names = [agent.name for agent in asked.house.registry.agents]
+    changed = []
+
+    async def change(times):
+        if times == 2:
+            asked.house.supervisor.end(names[-1])
+            asked.house.supervisor.remove(asked.house.supervisor.find(names[-2]).id)
+            changed.append((await asked.ask("agent.show", agent=names[-1]))["state"])
+
+    before = await asked.ask("agent.list")
+    found, times = await asked.ask_beside(change, "agent.list")
+    assert changed == ["ended"], "another request was answered meanwhile"
+    assert times >= 200 // HALF
+    assert [agent["name"] for agent in found] == names
+    assert [agent["state"] for agent in found] == [agent["state"] for agent in before]
+    assert len(await asked.ask("agent.list")) == 199
+
+
+async def test_others_are_answered_while_many_agents_are_waited_for(new_house, new_agent):
+    asked = opened(new_house, [new_agent() for _ in range(100)])
+    names = [agent.name for agent in asked.house.registry.agents]
+    found, times = await asked.ask_beside(nothing, "agent.wait", agents=names)
+    assert [agent["name"] for agent in found] == names
+    assert times >= 100 // HALF
+
+
+async def test_chosen_members_are_those_of_whole_objects(new_house, new_agent):
+    asked = opened(new_house, [new_agent() for _ in range(40)])
+    whole = await asked.ask("agent.list")
+    assert list(whole[0]) == list(methods.AGENT_FIELDS)
+    for wanted in (["name"], ["state", "attention"], ["reason", "id", "id"]):
+        expected = [{name: agent[name] for name in wanted} for agent in whole]
+        assert await asked.ask("agent.list", fields=wanted) == expected
+
+
+async def test_a_list_has_no_long_texts(new_house, new_agent):
+    """Whatever an agent has said: its error, its question and its finding are a line each."""
+    agents = [new_agent(phase=Phase.FAILED) for _ in range(3)]
+    agents = [
+        new_agent(
+            id=agent.id, name=agent.name, phase=Phase.FAILED,
+            turn=Turn(
+                agent.id.replace("4000", "4001"), agent.id, 1, 1.0, outcome=Outcome.ERROR, ended_at=2.0,
+                error="é" * 16000, result="r" * 20000,
+            ),
+        )
+        for agent in agents
+    ]  # fmt: skip
+    house = new_house()
+    with house.store.transaction():
+        for agent in agents:
+            house.store.save_turn(agent.turn)
+            house.store.save_agent(agent)
+        house.store.add_finding(Finding(0, agents[1].id, None, 1.0, "p" * 4000, "t" * 4000, None, "d" * 16000))
+    house.open()
+    asked = Asked(house)
+    post(asked, 1, "why? " * 13000, ItemKind.QUESTION, agents[0].id)
+    found = await asked.ask("agent.list")
+    assert [agent["attention"]["kind"] for agent in found] == ["answer", "unsafe", "failed"]
+    for agent in found:
+        assert len(agent["attention"]["text"]) == len(agent["turn"]["error"]) == 200
+        assert agent["attention"]["text"].endswith("…")
+        assert len(json.dumps(agent)) < 4000
+    shown = await asked.ask("agent.show", agent=agents[1].name)
+    assert shown["findings"][0]["difference"] == "d" * 16000
+
+
+async def test_an_agents_attention_is_its_oldest_open_question(new_house, new_agent):
+    asked = opened(new_house, [new_agent() for _ in range(40)])
+    agents = list(asked.house.registry.agents)
+    for agent in agents[::2]:
+        post(asked, 1, "a message", sender=agent.id)
+        post(asked, 1, f"first of {agent.name}", ItemKind.QUESTION, agent.id)
+        post(asked, 1, "second", ItemKind.QUESTION, agent.id)
+    found = {agent["name"]: agent["attention"] for agent in await asked.ask("agent.list")}
+    for number, agent in enumerate(agents):
+        kind = "idle" if number % 2 else "answer"
+        assert found[agent.name]["kind"] == kind
+        assert number % 2 or found[agent.name]["text"] == f"first of {agent.name}"
+
+
+async def test_others_are_answered_while_the_inbox_is_read(new_house, new_agent):
+    asked = opened(new_house, [new_agent()])
+    post(asked, 1000, "x" * 3000)
+    for params in ({}, {"after": 0}):
+        found, times = await asked.ask_beside(nothing, "inbox.list", **params)
+        items = found["items"] if params else found
+        assert times >= len(items) // HALF
+        assert {len(item["text"]) for item in items} == {2000}
+        assert len(json.dumps(found)) < (1.2 if params else 2.5) * 1024 * 1024
+    assert found["more"]
+
+
+async def test_a_page_goes_on_where_the_last_one_ended_whatever_was_settled_meanwhile(new_house, new_agent):
+    asked = opened(new_house, [new_agent()])
+    numbers = post(asked, 900, "x" * 3000)
+    first = await asked.ask("inbox.list", after=0)
+    asked.questions.dismiss(first["after"])
+    asked.questions.dismiss(numbers[-1])
+    later = post(asked, 1, "new")
+    second = await asked.ask("inbox.list", after=first["after"])
+    seen = [item["id"] for page in (first, second) for item in page["items"]]
+    assert seen == [*numbers[:-1], *later]
+    assert not second["more"]
+
+
+async def test_usage_is_added_up_turn_by_turn_while_others_are_answered(new_house, new_agent):
+    agent = new_agent()
+    asked = opened(new_house, [agent, new_agent(parent=agent.id)])
+    with asked.house.store.transaction():
+        for number in range(1, 1001):
+            turn = Turn(
+                f"00000000-0000-4002-8000-{number:012}", agent.id, number, 1.0, outcome=Outcome.SUCCESS, ended_at=2.0,
+                usage={"inputTokens": 3},
+            )  # fmt: skip
+            asked.house.store.save_turn(turn)
+    found, times = await asked.ask_beside(nothing, "agent.usage", agent=agent.name)
+    assert (found["turns"], found["usage"]) == (1000, {"inputTokens": 3000})
+    assert found["family"] == {"agents": 2, "turns": 1000, "usage": {"inputTokens": 3000}}
+    assert times

@@ -1,0 +1,312 @@
+"""What a sweep does to files and books: output is compressed or dropped, events stay readable."""
+
+import json
+import os
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from substrat.daemon.state import archive
+from substrat.daemon.state.events import Journal
+from substrat.daemon.state.layout import Places
+from substrat.daemon.turns.retention import INTERVAL, Sweeper
+from substrat.errors import StorageFailed
+
+PATIENCE = 20
+BIG = 40_000
+
+
+class Yard:
+    """A house whose turns have directories, and its sweeper."""
+
+    def __init__(self, directory, new_house, **disk):
+        self.house = new_house(disk={"compress_after": 0, **disk})
+        self.places = Places(str(directory / "state"), str(directory / "run"))
+        self.open()
+
+    def open(self):
+        self.sweeper = Sweeper(self.house.registry, self.places)
+
+    def restart(self):
+        self.house.restart()
+        self.open()
+
+    def directory(self, name, number):
+        return self.places.agent(self.house.agent(name).id).turn(number).root
+
+    def files(self, name, number):
+        try:
+            return sorted(os.listdir(self.directory(name, number)))
+        except FileNotFoundError:
+            return None
+
+    def turn(self, name, size=BIG, *, finish=True):
+        """Let an agent have a turn with output on disk and in the journal; returns the turn's id."""
+        house = self.house
+        house.spawn(name, "do it") if not house.registry.has_name(name) else house.supervisor.send(name, "more")
+        return self.work(name, size, finish=finish)
+
+    def work(self, name, size=BIG, *, finish=True):
+        turn = self.house.turn(name)
+        os.makedirs(self.directory(name, turn.number))
+        bodies = [{"type": "thinking", "subtype": "delta", "text": text} for text in _noise(turn.number, size)]
+        with open(os.path.join(self.directory(name, turn.number), "stdout"), "wb") as file:
+            file.writelines(json.dumps(body).encode() + b"\n" for body in bodies)
+        self.house.write(name, *bodies)
+        if finish:
+            self.house.finish(name, f"turn {turn.number} is done")
+        return turn.id
+
+    def journal(self):
+        """A journal without memory, which reads every line from disk."""
+        places, store = self.places, self.house.store
+
+        def find(agent, turn):
+            return places.agent(agent).turn(store.turn(turn).number).stdout
+
+        return Journal(store, find, self.house.clock)
+
+    def texts(self, turn):
+        events = [json.loads(event.json) for event in self.journal().page(0, None, 100_000)]
+        return [event["text"] for event in events if event["turn"] == turn and event["kind"] == "thinking:delta"]
+
+    async def sweep(self):
+        with trio.fail_after(PATIENCE):
+            return await self.sweeper.sweep()
+
+
+def _noise(seed, size):
+    numbers = random.Random(seed)
+    return [numbers.randbytes(500).hex() for _ in range(size // 1000)]
+
+
+@pytest.fixture
+def new_yard(tmp_path, new_house):
+    return lambda **disk: Yard(tmp_path, new_house, **disk)
+
+
+async def test_old_output_is_compressed_and_reads_as_before(new_yard):
+    yard = new_yard()
+    first, second = yard.turn("anna"), yard.turn("anna")
+    before = [event.json for event in yard.journal().page(0, None, 10_000)]
+    lines = [yard.journal().line_of(event.row) for event in yard.journal().page(0, None, 10_000)]
+    swept = await yard.sweep()
+    assert (swept.compressed, swept.dropped) == (1, 0)
+    assert swept.freed > 0
+    assert yard.files("anna", 1) == ["stdout.z"]
+    assert yard.files("anna", 2) == ["stdout"]  # the newest
+    assert [event.json for event in yard.journal().page(0, None, 10_000)] == before
+    assert [yard.journal().line_of(event.row) for event in yard.journal().page(0, None, 10_000)] == lines
+    assert len(yard.texts(first)) == len(yard.texts(second)) == BIG // 1000
+    assert not any(await yard.sweep())
+
+
+async def test_little_output_is_not_worth_it(new_yard):
+    yard = new_yard()
+    yard.turn("anna", 2000)
+    yard.turn("anna")
+    assert not any(await yard.sweep())
+
+
+async def test_a_turn_is_dropped_when_it_is_too_old(new_yard):
+    yard = new_yard(keep=1000.0)
+    first, second = yard.turn("anna"), yard.turn("anna")
+    await yard.sweep()
+    yard.house.clock.time += 2000
+    kept = [event.cursor for event in yard.journal().page(0, None, 10_000) if event.row.turn != first]
+    swept = await yard.sweep()
+    assert (swept.dropped, swept.deleted) == (1, 1)
+    assert yard.files("anna", 1) is None
+    assert yard.texts(first) == []
+    assert len(yard.texts(second)) == BIG // 1000
+    assert not os.listdir(yard.places.trash)
+    # What the daemon said of it is still there, its row too, and every other event has its cursor.
+    assert [text for kind, text in yard.house.told("anna", "turn:ended")] == [
+        text for _, text in yard.house.told("anna") if "success" in (text or "")
+    ]
+    assert yard.house.store.turn(first).result == "turn 1 is done"
+    assert set(kept) <= {event.cursor for event in yard.journal().page(0, None, 10_000)}
+    ((_, text),) = yard.house.told("anna", "history:dropped")
+    assert text.startswith("turn 1 was dropped: it is older than disk.keep allows; its output had ")
+    assert not any(await yard.sweep())
+
+
+async def test_followers_in_memory_and_on_disk_see_the_same_after_a_drop(new_yard):
+    yard = new_yard(keep=1000.0)
+    yard.turn("anna")
+    yard.turn("anna")
+    yard.house.clock.time += 2000
+    await yard.sweep()
+    in_memory = [event.cursor for event in yard.house.journal.page(0, None, 10_000)]
+    assert in_memory == [event.cursor for event in yard.journal().page(0, None, 10_000)]
+    assert in_memory[-1] == yard.house.journal.last_cursor
+
+
+async def test_an_agent_over_its_limit_loses_its_oldest(new_yard):
+    yard = new_yard(agent=70_000, compress_after=1e9)
+    for _ in range(4):
+        yard.turn("anna")
+    yard.turn("bert")
+    swept = await yard.sweep()
+    assert swept.compressed == 3
+    assert swept.dropped >= 1
+    assert yard.files("anna", 1) is None
+    assert yard.files("anna", 4) == yard.files("bert", 1) == ["stdout"]
+
+
+async def test_all_agents_together_have_a_limit(new_yard):
+    yard = new_yard(state=120_000, compress_after=1e9)
+    for name in ("anna", "bert", "anna", "bert"):
+        yard.turn(name)
+    await yard.sweep()
+    sizes = sum(
+        os.stat(os.path.join(directory, name)).st_blocks * 512
+        for directory, _, names in os.walk(yard.places.agents)
+        for name in names
+    )
+    assert sizes <= 120_000
+    assert yard.files("anna", 1) is None
+
+
+async def test_a_running_turn_and_the_newest_stay(new_yard):
+    yard = new_yard(keep=1.0, agent=1, state=1)
+    yard.turn("anna")
+    yard.turn("bert", finish=False)
+    yard.house.clock.time += 100
+    assert not any(await yard.sweep())
+    assert yard.files("anna", 1) == yard.files("bert", 1) == ["stdout"]
+
+
+async def test_the_newest_turn_of_an_ended_agent_goes_too(new_yard):
+    yard = new_yard(keep=1.0)
+    yard.turn("anna")
+    yard.house.supervisor.end("anna")
+    yard.house.clock.time += 100
+    assert (await yard.sweep()).dropped == 1
+
+
+async def test_a_turn_whose_report_waits_is_unread(new_yard):
+    yard = new_yard(keep=1.0)
+    yard.turn("boss")
+    yard.house.supervisor.suspend("boss")
+    yard.house.spawn("anna", "do it", parent="boss")
+    yard.work("anna")
+    yard.turn("anna")  # so that the first isn't the newest
+    assert yard.house.agent("boss").waiting == 1
+    yard.house.clock.time += 100
+    await yard.sweep()
+    assert yard.files("anna", 1) == ["stdout"]
+    yard.house.supervisor.resume("boss", None)
+    assert yard.house.agent("boss").waiting == 0
+    await yard.sweep()
+    assert yard.files("anna", 1) is None
+
+
+async def test_directories_that_are_in_no_book_are_left_alone(new_yard):
+    yard = new_yard(keep=1.0, state=1)
+    stranger = yard.places.agent("11111111-0000-4000-8000-000000000000").turn(1).root
+    os.makedirs(stranger)
+    assert not any(await yard.sweep())
+    assert os.path.isdir(stranger)
+
+
+@pytest.mark.parametrize("after", ["drop_turn", "_discard", "delete_events"])
+async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, after):
+    yard = new_yard(keep=1000.0)
+    first = yard.turn("anna")
+    yard.turn("anna")
+    yard.house.clock.time += 2000
+
+    class Died(BaseException):
+        pass
+
+    def die(*_arguments):
+        raise Died
+
+    cut = {"drop_turn": "_discard", "_discard": "_clear", "delete_events": None}[after]
+    if cut:
+        monkeypatch.setattr(yard.sweeper, cut, die)
+    else:
+        monkeypatch.setattr(yard.house.store, "turn_cleared", die)
+    with pytest.raises(Died):
+        await yard.sweep()
+    monkeypatch.undo()
+    yard.restart()
+    await yard.sweep()
+    await yard.sweep()
+    assert yard.files("anna", 1) is None
+    assert yard.texts(first) == []
+    assert len(yard.house.told("anna", "history:dropped")) == 1
+    assert not any(await yard.sweep())
+
+
+async def test_left_over_compressions_and_trash_are_removed(new_yard):
+    yard = new_yard()
+    yard.turn("anna")
+    left = os.path.join(yard.directory("anna", 1), "stdout" + archive.PART_SUFFIX)
+    with open(left, "wb") as file:
+        file.write(b"half")
+    os.makedirs(os.path.join(yard.places.trash, "old", "deep"))
+    assert (await yard.sweep()).deleted == 1
+    assert yard.files("anna", 1) == ["stdout"]
+    assert not os.listdir(yard.places.trash)
+
+
+async def test_a_removed_agents_files_are_gone_at_once_and_deleted_later(new_yard):
+    yard = new_yard()
+    yard.turn("anna")
+    root = yard.places.agent(yard.house.agent("anna").id).root
+    yard.house.supervisor.remove("anna")
+    yard.sweeper.discard(root)
+    assert not os.path.exists(root)
+    assert len(os.listdir(yard.places.trash)) == 1
+    await yard.sweep()
+    assert not os.listdir(yard.places.trash)
+    assert yard.house.store.removed_agents() == []
+
+
+async def test_files_of_an_agent_whose_removal_was_cut_short_go(new_yard):
+    yard = new_yard()
+    yard.turn("anna")
+    root = yard.places.agent(yard.house.agent("anna").id).root
+    yard.house.supervisor.remove("anna")  # and the daemon dies before it has deleted anything
+    yard.restart()
+    assert (await yard.sweep()).deleted == 1
+    assert not os.path.exists(root)
+
+
+async def test_no_room_for_the_archive_leaves_the_turn_as_it_was(new_yard, monkeypatch):
+    yard = new_yard()
+    yard.turn("anna")
+    yard.turn("anna")
+
+    def full(_path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archive, "compress", full)
+    assert not any(await yard.sweep())
+    assert yard.files("anna", 1) == ["stdout"]
+
+
+async def test_it_sweeps_at_the_start_when_asked_and_now_and_then(new_yard, autojump_clock):
+    yard = new_yard()
+    sweeps = []
+
+    async def sweep():
+        sweeps.append(trio.current_time())
+        raise (StorageFailed("the disk is full") if len(sweeps) == 1 else RuntimeError("a bug"))
+
+    yard.sweeper.sweep = sweep
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(yard.sweeper.run)
+        await trio.sleep(1)
+        assert len(sweeps) == 1
+        for _ in range(100):
+            yard.sweeper.wake()
+        await trio.sleep(10)
+        assert len(sweeps) == 2
+        await trio.sleep(INTERVAL + 10)
+        assert len(sweeps) == 3
+        nursery.cancel_scope.cancel()
