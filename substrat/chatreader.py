@@ -1,8 +1,8 @@
 """Reads cursor-agent's chats and prints them as JSON lines; run by the daemon in a sandbox that sees nothing else.
 
 A chat may be written by cursor-agent meanwhile, and may have been made by an agent that means harm. It runs with whatever
-Python the system has, so it imports next to nothing, and it never writes: `substrat.core.programs.cursor.chat_store` says what the rows
-mean, `substrat.daemon.sandboxes.chats` asks.
+Python the system has, so it imports next to nothing, and it never writes:
+`substrat.core.programs.cursor.chat_store` decodes the rows, `substrat.daemon.sandboxes.chats` runs this program.
 
 Usage: `list FOLDER…` prints a line for each chat, `read FOLDER SESSION AFTER` a head and then the messages after a number.
 """

@@ -19,6 +19,17 @@ HEAVY = {
 }  # fmt: skip
 SHARED = {"substrat.errors", "substrat.paths", "substrat.visible", "substrat.protocol"}
 
+DAEMON = {"substrat.config", "substrat.core", "substrat.daemon.failpoints", "substrat", "sandbox", "mcp_server", *SHARED}
+"""These may be imported by each layer of the daemon."""
+FLOORS = ("kernel", "state", "network", "agents", "sandboxes", "turns", "servers")
+"""The daemon's layers from the bottom: a layer may import itself and those before it."""
+LAYERS = {
+    f"substrat.daemon.{floor}": {*DAEMON, *(f"substrat.daemon.{other}" for other in FLOORS[: number + 1])}
+    for number, floor in enumerate(FLOORS)
+} | {"substrat.daemon": {"substrat.daemon", *DAEMON}, "substrat.daemon.failpoints": {"mcp_server.tools"}}
+for program in ("chatreader", "chatcopier"):
+    LAYERS["substrat.daemon.sandboxes"].add(f"substrat.{program}")
+
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {
     "sandbox": {"sandbox"},
@@ -31,16 +42,8 @@ ARROWS = {
     "substrat.visible": set(),
     "substrat.protocol": SHARED,
     "substrat.core": {"substrat.core", "substrat.errors", "sandbox.spec"},
-    "substrat.daemon": {
-        "substrat.daemon",
-        "substrat.core",
-        "sandbox",
-        "mcp_server",
-        "substrat",
-        "substrat.chatreader",
-        "substrat.chatcopier",
-        *SHARED,
-    },
+    "substrat.config": {"substrat.core", "sandbox", *SHARED},
+    **LAYERS,
     "substrat.client": {"substrat", *SHARED},
     "substrat.cli": {"substrat.cli", "substrat", *SHARED},
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},

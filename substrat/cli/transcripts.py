@@ -1,4 +1,4 @@
-"""Transcripts as people read them: steps (`substrat.core.programs.transcript`) as text or as Markdown; pure, it prints nothing.
+"""Renders a transcript's steps (`substrat.core.programs.transcript`) as text or as Markdown; pure, it prints nothing.
 
 An agent is hostile: text goes through `output.neutralise` before it reaches a terminal, and in Markdown every text of a
 tool stands in a fence longer than any in it.

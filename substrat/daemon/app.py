@@ -42,11 +42,11 @@ from substrat.daemon.state import quarantine, reserve
 from substrat.daemon.state.database import StateDamaged, damaged_state
 from substrat.daemon.state.events import Journal, Told
 from substrat.daemon.state.store import Store
+from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns.disk_watch import DiskWatch
 from substrat.daemon.turns.exec import Visits
 from substrat.daemon.turns.retention import Sweeper
 from substrat.daemon.turns.runner import TurnRunner
-from substrat.daemon.turns.running import stored
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
@@ -118,14 +118,23 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             findings = Findings(registry)
             protection = undo.enter_context(closing(Protection(registry, findings, places)))
             disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, ".cursor", "chats"))
-            sessions = Sessions(registry, places, user, sweeper, furnisher.find_bubblewrap, furnisher.covers.paths)
+            sessions = Sessions(registry, places, user, sweeper.trash, furnisher.find_bubblewrap, furnisher.covers.paths)
             runner = TurnRunner(
                 registry, book, places, furnisher, groups, networks, user, watcher, nursery, sweeper, protection, findings,
                 sessions, agent_door.serve, now, disk_watch.wake,
             )  # fmt: skip
             chats = Chats(user.home, furnisher.find_bubblewrap, sessions.own_chats, furnisher.covers.paths)
             visits = Visits(
-                registry, furnisher, groups, networks, places, watcher, sweeper, protection, findings, agent_door.serve
+                registry,
+                furnisher,
+                groups,
+                networks,
+                places,
+                watcher,
+                sweeper.trash,
+                protection,
+                findings,
+                agent_door.serve,
             )
             door = OperatorDoor(
                 supervisor, runner, furnisher, groups, places, chats, sessions, questions, Allowances(registry, networks),
@@ -176,7 +185,7 @@ def _tidy_up(visits: Visits, furnisher: Furnisher, registry: Registry, groups: C
     try:
         furnisher.stand_ins.remove_unneeded()
     except StorageFailed:
-        nursery.start_soon(stored, furnisher.stand_ins.remove_unneeded)
+        nursery.start_soon(until_stored, furnisher.stand_ins.remove_unneeded)
     turns = (agent.turn for agent in registry.agents)
     groups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
 

@@ -150,7 +150,7 @@ def agent_kinds():
 def daemon_kinds():
     """Every text in the daemon's code that has the form of a kind and isn't one of an agent's."""
     kinds = set()
-    for path in (document.ROOT / "substrat" / "daemon").glob("*.py"):
+    for path in (document.ROOT / "substrat" / "daemon").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Constant)

@@ -95,8 +95,8 @@ def test_the_points_are_listed_by_a_command():
 
 
 def calls_in_the_daemon():
-    for path in sorted(DAEMON.glob("*.py")):
-        if path.name != "points.py":
+    for path in sorted(DAEMON.rglob("*.py")):
+        if path.name != "failpoints.py":
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     yield path, node
@@ -129,7 +129,7 @@ def test_every_change_and_every_act_in_the_code_is_a_point():
 def test_nothing_is_committed_past_the_points(name):
     found = [path.name for path, node in calls_in_the_daemon() if node.func.attr == name]
     # Twice in the journal (one inside the other), and before there is a registry, what can't be read is set aside.
-    assert sorted(found) == ["journal.py", "journal.py", *["quarantine.py"] * 3, "registry.py"]
+    assert sorted(found) == ["events.py", "events.py", *["quarantine.py"] * 3, "registry.py"]
 
 
 def test_processes_signals_and_renames_are_touched_only_where_points_are():
@@ -140,10 +140,10 @@ def test_processes_signals_and_renames_are_touched_only_where_points_are():
     # What archives, sweeps and sets aside is killed at each of its steps by tests of its own.
     assert {file for file, _ in found} <= {
         "process.py",
-        "places.py",
+        "layout.py",
         "workspace.py",
         "archive.py",
-        "sweeper.py",
+        "trash.py",
         "damage.py",
         "copies.py",
         "sessions.py",

@@ -1,7 +1,7 @@
 """Reads git's configuration syntax, and says which settings make git run a program or read a further file. Pure.
 
-The syntax is that of git-config(1), "SYNTAX"; `tests/core/workspaces/test_git_config.py` compares the parser with git itself. A setting
-counts as harmless only if it stands in a table here, so a setting of a newer git counts as one that runs something.
+The syntax is that of git-config(1), "SYNTAX"; its tests compare the parser with git itself. A setting counts
+as harmless only if it stands in a table here, so a setting of a newer git counts as one that runs something.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import signal
 import stat
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from substrat.daemon.kernel.inotify import Watcher
-    from substrat.daemon.state.layout import TurnPlace
 
 _OOM_SCORE = 800
 """Of 1000: before everything of the user's, and after what somebody has marked as worth nothing."""
@@ -241,7 +240,18 @@ def read_status(text: bytes) -> tuple[int | None, int | None]:
     return inner, code
 
 
-async def reported(place: TurnPlace, watcher: Watcher) -> int:
+class StatusFile(Protocol):
+    """The file that bubblewrap reports to."""
+
+    @property
+    def root(self) -> str:
+        """The directory that it lies in."""
+
+    def read_status(self) -> bytes:
+        """Return the reports so far."""
+
+
+async def reported(place: StatusFile, watcher: Watcher) -> int:
     """Wait until bubblewrap has reported a sandbox's inner process, and return its pid."""
     with watcher.watching(place.root) as change:
         while (inner := read_status(place.read_status())[0]) is None:

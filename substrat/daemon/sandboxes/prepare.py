@@ -25,6 +25,7 @@ from substrat.core.workspaces import git_underway, overlap
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import authorities, binds, build_spec, copies, program, sources, workspace
 from substrat.daemon.sandboxes import protected_paths as guard
+from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.git import Git
 from substrat.daemon.sandboxes.launch_plan import Launch
 from substrat.daemon.sandboxes.placeholders import StandIns
@@ -288,7 +289,8 @@ class Furnisher:
         current = self._registry.get(agent.id)
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
             await trio.to_thread.run_sync(
-                place.prepare,
+                generate,
+                place,
                 agent, self._registry.name_of(agent.parent), self._user, program.find_python()[0],
                 identity, found.own or found.shared, os.path.basename(chat) if chat is not None else None,
             )  # fmt: skip
@@ -373,7 +375,8 @@ class Furnisher:
         chat = await trio.to_thread.run_sync(shared_chat, self._user, self._places.agent(agent.id), agent)
         self._registry.points.before("files made")
         left_out = await trio.to_thread.run_sync(
-            place.prepare,
+            generate,
+            place,
             agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
             os.path.basename(chat) if chat is not None else None, identity_of,
         )  # fmt: skip

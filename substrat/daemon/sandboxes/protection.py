@@ -37,7 +37,7 @@ from substrat.daemon.kernel.inotify import DROPPED, EntryWatcher
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.sandboxes import copies
 from substrat.daemon.state.events import Told
-from substrat.daemon.turns.running import stored
+from substrat.daemon.state.storing import until_stored
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class Protection:
         mounted = look.mounted.pop(sandbox.name, {})
         if mounted and sandbox.name not in self._ended:
             text = f"changed on the host, and protected again: {_some(list(mounted))}"
-            await stored(partial(self._tell, sandbox, "workspace:protected-again", text))
+            await until_stored(partial(self._tell, sandbox, "workspace:protected-again", text))
 
     def _gone_in(self, sandbox: Guarded) -> list[str]:
         """Return the protected paths that aren't mounted in a sandbox; one that isn't set up yet is looked at later."""
@@ -546,7 +546,7 @@ class Protection:
     async def _stop(self, sandboxes: list[Guarded], reason: str, found: list[Found]) -> None:
         """Note why sandboxes end, then end them; what was found stays in their agents' attention."""
         for sandbox in sandboxes:
-            await stored(partial(self._note, sandbox, reason, found))
+            await until_stored(partial(self._note, sandbox, reason, found))
         for sandbox in sandboxes:
             self._ended.add(sandbox.name)
             sandbox.holder.end(f"{PROTECTION}{reason}")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import AgentPlace, Places
-    from substrat.daemon.turns.retention import Sweeper
+    from substrat.daemon.state.trash import Trash
 
 log = structlog.get_logger("substrat.sessions")
 
@@ -141,7 +141,7 @@ class Sessions:
         registry: the agents.
         places: the daemon's directories.
         user: whose chats they become.
-        sweeper: what deletes files.
+        trash: deletes directories.
         find_bubblewrap: returns bubblewrap.
         covered: returns what of the operating system no sandbox sees.
     """
@@ -151,14 +151,14 @@ class Sessions:
         registry: Registry,
         places: Places,
         user: User,
-        sweeper: Sweeper,
+        trash: Trash,
         find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
         covered: Callable[[], Awaitable[tuple[str, ...]]],
     ) -> None:
         self._registry = registry
         self._places = places
         self._user = user
-        self._sweeper = sweeper
+        self._trash = trash
         self._find_bubblewrap = find_bubblewrap
         self._covered = covered
 
@@ -203,7 +203,7 @@ class Sessions:
         own = place.chat(agent.workspace, session)
         has_own, is_shared = await trio.to_thread.run_sync(self._look, place, agent, own)
         if has_own and is_shared:
-            self._sweeper.discard(own)  # the move was cut short before its last step
+            self._trash.discard(own)  # the move was cut short before its last step
         elif has_own:
             await self._move(agent.id, place, own, agent.workspace, session)
 
@@ -249,7 +249,7 @@ class Sessions:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLEANING_SECONDS):
                 await trio.to_thread.run_sync(workspace.remove_copies, folder, owner, abandon_on_cancel=True)
-        self._sweeper.discard(own)
+        self._trash.discard(own)
 
     async def _copy(self, source: str, target: str) -> None:
         python, needs = program.find_python()

@@ -15,17 +15,16 @@ import trio
 
 from substrat import __version__
 from substrat.core.programs import lenient
-from substrat.daemon.kernel import descriptors, process, sockets
+from substrat.daemon.kernel import process, sockets
 from substrat.daemon.kernel.ratelimit import Pace
-from substrat.daemon.turns.running import disk_is_full, stored
-from substrat.errors import DescriptorsUsedUp, MessageTooLarge, StateUnusable, StorageFailed
+from substrat.daemon.state.storing import until_stored
+from substrat.errors import MessageTooLarge, StateUnusable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import ModuleType
 
     from substrat.daemon.failpoints import Points
-    from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.agent_door")
 
@@ -142,7 +141,7 @@ class AgentDoor:
                 yield _NO_JSON
                 continue
             if is_first and turn is not None:
-                await stored(partial(self._called, turn))
+                await until_stored(partial(self._called, turn))
             is_first = False
             yield message
 
@@ -153,23 +152,6 @@ class AgentDoor:
                 self._host = await trio.to_thread.run_sync(_import_host)
                 process.keep_what_is_there()
         return self._host
-
-
-def refusal(path: str, problem: OSError | StateUnusable) -> SubstratError:
-    """Say why an agent's socket can't be made, and what to do.
-
-    Args:
-        path: where it should be.
-        problem: what `AgentDoor.serve` raised.
-    """
-    if isinstance(problem, StateUnusable):
-        return problem
-    if descriptors.is_short(problem):
-        return DescriptorsUsedUp(descriptors.sentence(problem))
-    said = f"the agent's socket {path} can't be made: {problem.strerror}"
-    if disk_is_full(problem):
-        return StorageFailed(f"{said}; make room")
-    return StateUnusable(f"{said}; move away what is in the place of its directory")
 
 
 def _import_host() -> ModuleType:

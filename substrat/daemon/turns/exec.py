@@ -28,10 +28,10 @@ from substrat.daemon.kernel import descriptors, process, sockets
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import launch_plan, protected_paths
 from substrat.daemon.sandboxes.protection import Guarded
-from substrat.daemon.servers import agent as agent_door
 from substrat.daemon.state.events import Told
 from substrat.daemon.state.layout import TurnPlace
-from substrat.daemon.turns.running import disk_is_full
+from substrat.daemon.state.storing import disk_is_full
+from substrat.daemon.turns import agent_socket
 from substrat.errors import InvalidParams, Refused, SandboxFailed, StateUnusable, StorageFailed
 from substrat.paths import short_socket_path
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.prepare import Furnished, Furnisher
     from substrat.daemon.sandboxes.protection import Protection
     from substrat.daemon.state.layout import AgentPlace, Places
-    from substrat.daemon.turns.retention import Sweeper
+    from substrat.daemon.state.trash import Trash
     from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.visits")
@@ -108,7 +108,7 @@ class Visits:
         networks: those that are being served.
         places: the daemon's directories.
         watcher: inotify.
-        sweeper: what deletes files.
+        trash: deletes directories.
         protection: what keeps protected paths read-only while commands run.
         findings: what a person has to look at.
         serve_door: serves an agent's socket until cancelled.
@@ -122,7 +122,7 @@ class Visits:
         networks: Networks,
         places: Places,
         watcher: Watcher,
-        sweeper: Sweeper,
+        trash: Trash,
         protection: Protection,
         findings: Findings,
         serve_door: Callable[..., Awaitable[None]],
@@ -133,7 +133,7 @@ class Visits:
         self._networks = networks
         self._places = places
         self._watcher = watcher
-        self._sweeper = sweeper
+        self._trash = trash
         self._protection = protection
         self._findings = findings
         self._serve_door = serve_door
@@ -160,7 +160,7 @@ class Visits:
                     process.kill_holders(place.lock, LOCK_FD)
             except OSError as problem:
                 log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
-            self._sweeper.discard(place.root)
+            self._trash.discard(place.root)
         shutil.rmtree(self._places.visit_doors, ignore_errors=True)
 
     async def run(self, agent: Agent, call: Call) -> int:
@@ -247,7 +247,7 @@ class Visits:
         finally:
             self._visited[agent.id] -= 1
             place.remove_door()
-            self._sweeper.discard(own.root)
+            self._trash.discard(own.root)
 
     def _network_of(self, agent: Agent, place: TurnPlace, socket_path: str) -> TurnNetwork | None:
         if agent.policy.network is not Network.FILTERED:
@@ -301,7 +301,7 @@ class Visits:
                 try:
                     await nursery.start(self._serve_door, agent.id, None, place.socket)
                 except (OSError, StateUnusable) as problem:
-                    refused = agent_door.refusal(place.socket, problem)
+                    refused = agent_socket.refusal(place.socket, problem)
                 else:
                     if network is not None:
                         nursery.start_soon(network.serve, None, lambda: sandbox.outer)

@@ -7,8 +7,6 @@ a moment each. What is to be deleted is first renamed into `<state>/trash`, whic
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -19,10 +17,11 @@ from substrat.core.agents import retention
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.state import archive
 from substrat.daemon.state.events import Told
+from substrat.daemon.state.trash import Trash, list_directory
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.state.layout import Places
@@ -70,26 +69,11 @@ class Sweeper:
         self._journal = registry.journal
         self._places = places
         self._wanted = trio.Event()
+        self.trash = Trash(places.trash, self.wake)
 
     def wake(self) -> None:
         """Ask for a sweep soon; asking several times is asking once."""
         self._wanted.set()
-
-    def discard(self, path: str) -> None:
-        """Let a directory disappear at once; its contents are deleted by a sweep soon."""
-        self._discard(path)
-        self.wake()
-
-    def _discard(self, path: str) -> None:
-        name = f"{os.path.basename(path)}-{secrets.token_hex(4)}"
-        try:
-            os.makedirs(self._places.trash, mode=0o700, exist_ok=True)
-            os.rename(path, os.path.join(self._places.trash, name))
-        except FileNotFoundError:
-            return
-        except OSError as problem:
-            # A removed agent's is found again by the next sweep, a dropped turn's too.
-            log.warning("not discarded", path=path, reason=str(problem))
 
     async def run(self) -> None:
         """Sweep now, when asked, and every ten minutes, until cancelled."""
@@ -118,7 +102,7 @@ class Sweeper:
             StorageFailed: the books can't be kept; nothing more was done.
         """
         await self._discard_removed_agents()
-        deleted = await _in_thread(_empty, self._places.trash)
+        deleted = await trio.to_thread.run_sync(self.trash.empty, abandon_on_cancel=True)
         compressed = dropped = freed = 0
         hopeless: set[str] = set()
         sizes = await _in_thread(_look, self._places.agents)
@@ -137,7 +121,7 @@ class Sweeper:
                     sizes[turn.agent][turn.number] = _Found(after, packed=True)
                     compressed += 1
                     freed += turn.size - after
-        deleted += await _in_thread(_empty, self._places.trash)
+        deleted += await trio.to_thread.run_sync(self.trash.empty, abandon_on_cancel=True)
         return Swept(compressed, dropped, deleted, freed)
 
     # What there is
@@ -161,7 +145,7 @@ class Sweeper:
                         await self._clear(agent_id, row.turn)
                     continue
                 if row.dropped:
-                    self._discard(self._directory(agent_id, row.number))
+                    self.trash.put(self._directory(agent_id, row.number))
                     continue
                 size, packed = found[row.number]
                 current = row.number == last and agent.phase != Phase.ENDED
@@ -193,7 +177,7 @@ class Sweeper:
         with self._registry.change("turn dropped"):
             self._store.drop_turn(turn.agent, turn.turn)
             self._journal.tell(Told(turn.agent, turn.turn, "history:dropped", text))
-        self._discard(self._directory(turn.agent, turn.number))
+        self.trash.put(self._directory(turn.agent, turn.number))
         await self._clear(turn.agent, turn.turn)
         return True
 
@@ -212,7 +196,7 @@ class Sweeper:
 
     async def _discard_removed_agents(self) -> None:
         for agent in self._store.removed_agents():
-            self._discard(self._places.agent(agent).root)
+            self.trash.put(self._places.agent(agent).root)
             if not os.path.lexists(self._places.agent(agent).root):
                 with self._registry.change("files forgotten"):
                     self._store.forget_removed(agent)
@@ -230,9 +214,9 @@ async def _in_thread(work: Callable[[str], T], path: str) -> T:
 def _look(agents: str) -> dict[str, dict[int, _Found]]:
     """Measure every turn's directory, and remove what a compression that was cut short has left."""
     found: dict[str, dict[int, _Found]] = {}
-    for agent in _entries(agents):
+    for agent in list_directory(agents):
         turns = found.setdefault(agent.name, {})
-        for turn in _entries(os.path.join(agent.path, "turns")):
+        for turn in list_directory(os.path.join(agent.path, "turns")):
             if turn.name.isdecimal():
                 turns[int(turn.name)] = _measure(turn.path)
     return found
@@ -240,7 +224,7 @@ def _look(agents: str) -> dict[str, dict[int, _Found]]:
 
 def _measure(directory: str) -> _Found:
     size, packed = 0, True
-    for entry in _entries(directory):
+    for entry in list_directory(directory):
         with suppress(OSError):
             if entry.name.endswith(archive.PART_SUFFIX):
                 os.unlink(entry.path)
@@ -261,53 +245,3 @@ def _compress(directory: str) -> int | None:
         log.debug("not compressed", path=directory, reason=str(problem))
         return None
     return _measure(directory).size
-
-
-def _empty(trash: str) -> int:
-    """Delete what was discarded, and return how many directories that were."""
-    gone = 0
-    for entry in _entries(trash):
-        try:
-            shutil.rmtree(entry.path, ignore_errors=True)
-            if os.path.lexists(entry.path):
-                _open_up(entry.path)
-                shutil.rmtree(entry.path, ignore_errors=True)
-        except RecursionError:
-            _flatten(entry.path, trash)
-        with suppress(OSError):
-            os.unlink(entry.path)
-        gone += not os.path.lexists(entry.path)
-    return gone
-
-
-def _flatten(path: str, trash: str) -> None:
-    """Delete a tree that is deeper than anything can follow: its directories are moved out first, one after the other."""
-    found = [path]
-    for outer in found:
-        with suppress(OSError):
-            os.chmod(outer, 0o700)
-        for inner in _entries(outer):
-            if inner.is_dir(follow_symlinks=False):
-                found.append(os.path.join(trash, f"{len(found)}-{os.path.basename(path)}"))
-                with suppress(OSError):
-                    os.rename(inner.path, found[-1])
-        shutil.rmtree(outer, ignore_errors=True)
-
-
-def _open_up(path: str) -> None:
-    """Make directories writable again whose rights an agent has taken away."""
-    for directory, _, _ in os.walk(path):
-        for name in [".", *os.listdir(directory)]:
-            inside = os.path.join(directory, name)
-            if os.path.isdir(inside) and not os.path.islink(inside):
-                with suppress(OSError):
-                    os.chmod(inside, 0o700)
-
-
-def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
-    """List a directory, none when it isn't there or isn't one."""
-    try:
-        with os.scandir(directory) as entries:
-            yield from list(entries)
-    except OSError:
-        return

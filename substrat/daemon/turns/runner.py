@@ -30,8 +30,9 @@ from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import copies, damage, protected_paths, sessions, workspace
 from substrat.daemon.sandboxes.prepare import writable
 from substrat.daemon.sandboxes.protection import Guarded
-from substrat.daemon.servers import agent as agent_door
-from substrat.daemon.turns.running import Pace, RunningTurn, disk_is_full, stored
+from substrat.daemon.state.storing import disk_is_full, until_stored
+from substrat.daemon.turns import agent_socket
+from substrat.daemon.turns.running import Pace, RunningTurn
 from substrat.errors import (
     DescriptorsUsedUp,
     PolicyDenied,
@@ -234,7 +235,7 @@ class TurnRunner:
         """Delete an agent's files; a sweep does what is cut short here."""
         self._registry.points.before("files removed")
         self._places.agent(agent.id).remove_door()
-        self._sweeper.discard(self._places.agent(agent.id).root)
+        self._sweeper.trash.discard(self._places.agent(agent.id).root)
         self._registry.points.after("files removed")
 
     # A turn's task
@@ -248,12 +249,12 @@ class TurnRunner:
                 await self._look_after(agent, turn, left)
             await self._tell_shortage(turn, seen.ran_out)
             await self._settle_chat(turn, agent.id)
-            await stored(lambda: self._book.turn_over(turn.id, verdict, seen))
+            await until_stored(lambda: self._book.turn_over(turn.id, verdict, seen))
             if (group := self._groups.group(turn.id)) is not None:
                 group.remove()
             self._sweeper.wake()
             self._furnisher.stand_ins.release(turn.id)
-            await stored(self._furnisher.stand_ins.remove_unneeded)
+            await until_stored(self._furnisher.stand_ins.remove_unneeded)
         except Exception:
             # Whatever it is, it is this agent's; the others and the daemon go on.
             log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
@@ -262,13 +263,13 @@ class TurnRunner:
         """Move the chat that the turn has begun to the user's chats; one that can't be moved is tried again."""
         said = await self._sessions.settle(self._registry.find(agent))
         if said is not None:
-            await stored(partial(self._book.turn_note, turn.id, "session:refused", said, holds_up_end=True))
+            await until_stored(partial(self._book.turn_note, turn.id, "session:refused", said, holds_up_end=True))
 
     async def _tell_shortage(self, turn: Turn, found: RanOut) -> None:
         """Tell what the turn hadn't enough of, also when it went well all the same."""
         for told in (cgroup_limits.out_of_memory(found), cgroup_limits.refused_forks(found)):
             if told is not None:
-                await stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
+                await until_stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
 
     async def _look_after(self, agent: Agent, turn: Turn, before: Guard) -> None:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
@@ -280,13 +281,13 @@ class TurnRunner:
             error_id = secrets.token_hex(4)
             log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
             text = f"what the turn has made couldn't be looked through ({error_id} in substratd's log): look yourself"
-            await stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
+            await until_stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: Guard) -> None:
         """Tell what the turn has made that would have been protected, had it been there."""
         found = await self._furnisher.news(agent, before)
         if found:
-            await stored(partial(self._note_findings, turn, found, protected_paths.told([one.path for one in found])))
+            await until_stored(partial(self._note_findings, turn, found, protected_paths.told([one.path for one in found])))
 
     def _note_findings(self, turn: Turn, found: Sequence[Found], text: str) -> None:
         now = self._registry.find(turn.agent).turn
@@ -321,7 +322,7 @@ class TurnRunner:
         is_own = turn_place.is_of(turn.id, unless_told=turn.id in self._recorded)
         if started is None and is_own and (started := await self._find_unrecorded(turn_place)):
             found = started  # it runs, so it has to get into the books, however long that takes
-            await stored(lambda: self._book.turn_spawned(turn.id, found))
+            await until_stored(lambda: self._book.turn_spawned(turn.id, found))
         running = RunningTurn(
             turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn), self._registry.points, self._now,
             group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
@@ -358,7 +359,7 @@ class TurnRunner:
         try:
             await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
         except (OSError, StateUnusable) as problem:
-            refused = agent_door.refusal(place.socket, problem)
+            refused = agent_socket.refusal(place.socket, problem)
             if started is None or isinstance(refused, DescriptorsUsedUp):
                 return refused
             log.warning(
@@ -379,7 +380,7 @@ class TurnRunner:
         found = damage.examine(turn, place, self._places, self._now(), was_recorded=turn.id in self._recorded)
         for one in found:
             log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
-            await stored(partial(self._book.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True))
+            await until_stored(partial(self._book.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True))
         if turn.process is not None and any(one.blind for one in found):
             process.kill_recorded(turn.process)
         return found

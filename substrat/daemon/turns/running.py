@@ -5,7 +5,6 @@ What is seen goes to the supervisor, which commits it. The task owns the turn's 
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from contextlib import ExitStack, suppress
@@ -24,6 +23,7 @@ from substrat.daemon.kernel import descriptors, process
 from substrat.daemon.kernel.tail import Cut, Tail
 from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.state import reserve
+from substrat.daemon.state.storing import FULL_DISK_PAUSE, disk_is_full, until_stored
 from substrat.errors import SandboxFailed, StorageFailed, SubstratError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ _MOST_CUTS = 100
 _LAST_READING_SECONDS = 10.0
 """How long the output of a turn that was stopped is read on, once its processes are gone, before who stopped it is
 answered: enough for a hundred thousand lines."""
-_FULL_DISK_PAUSE = 1.0
 _URGENT_WRITES = 5
 """How many batches of a turn's output are recorded on a full disk once the turn is being stopped: enough for its
 last words. The rest stays unread in its file, because the room that is kept for stopping turns must do for all of them."""
@@ -80,22 +79,6 @@ class Pace(NamedTuple):
     output: int = 0
 
 
-async def stored(write: Callable[[], None]) -> None:
-    """Write something down, as often as it takes: when the disk is full, what was seen waits until there is room.
-
-    Args:
-        write: commits it, or raises `StorageFailed` and has changed nothing.
-    """
-    while True:
-        try:
-            write()
-        except StorageFailed as problem:
-            log.error("waiting to write the state", reason=problem.message)  # noqa: TRY400 - the sentence says it all
-            await trio.sleep(_FULL_DISK_PAUSE)
-        else:
-            return
-
-
 def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
     """Put lines together that are recorded at once."""
     batch: list[Line] = []
@@ -116,11 +99,6 @@ def _decode_whole(line: Line, calls: Pairing) -> stream.Event:
     if event.body is None or event.verbatim:
         return event
     return event._replace(written=stream.as_json(event.body))
-
-
-def disk_is_full(problem: OSError) -> bool:
-    """Say whether something failed for want of room, on the disk or in a quota."""
-    return problem.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 class Books(Protocol):
@@ -357,7 +335,7 @@ class RunningTurn:
             prepared.close()
         pidfd = process.open_own(started)
         # The sandbox runs from here on, so it has to get into the books, however long that takes.
-        await stored(lambda: self._books.turn_spawned(self.turn, started, prepared.version))
+        await until_stored(lambda: self._books.turn_spawned(self.turn, started, prepared.version))
         return pidfd
 
     def _start_sandbox(self, prepared: Launch, prompt: bytes) -> Process:
@@ -481,7 +459,7 @@ class RunningTurn:
             with trio.move_on_after(left):
                 await self._freezing.wait()
             left -= trio.current_time() - began
-        await stored(lambda: self._books.turn_limit_reached(self.turn, TIME_LIMIT))
+        await until_stored(lambda: self._books.turn_limit_reached(self.turn, TIME_LIMIT))
 
     async def _keep_silence(self) -> None:
         """Stop the turn when it has printed nothing for too long; what its files say counts, also after a restart."""
@@ -492,7 +470,7 @@ class RunningTurn:
             await self._thawing.wait()
             with trio.move_on_after(left):
                 await self._freezing.wait()
-        await stored(lambda: self._books.turn_limit_reached(self.turn, SILENCE_LIMIT))
+        await until_stored(lambda: self._books.turn_limit_reached(self.turn, SILENCE_LIMIT))
 
     async def _keep_frozen(self) -> None:
         """Stop whatever of the turn isn't stopped yet, whenever it is to be frozen."""
@@ -586,7 +564,7 @@ class RunningTurn:
                 if not descriptors.is_short(problem):
                     raise
                 log.error("waiting to read a turn's output", reason=descriptors.sentence(problem))  # noqa: TRY400
-            await trio.sleep(_FULL_DISK_PAUSE)
+            await trio.sleep(FULL_DISK_PAUSE)
 
     async def _take(self, lines: Iterator[Line]) -> None:
         """Pass lines on in batches, so that a flood of short ones doesn't hold up everybody else."""
@@ -627,7 +605,7 @@ class RunningTurn:
         """Stop a turn that has written too many lines to be events, however few bytes they are."""
         self._is_unread = True
         text = f"what the agent wrote from byte {offset} on is too much to be read; it is in {self._place.stdout}"
-        await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
+        await until_stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
         await self._tell_too_long()
 
     async def _leave_unread(self, offset: int, why: str = "the disk is full") -> None:
@@ -635,12 +613,12 @@ class RunningTurn:
         self._is_unread = True
         where = self._place.stdout
         text = f"what the agent wrote from byte {offset} on isn't read, because {why}; it is in {where}"
-        await stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
+        await until_stored(lambda: self._books.turn_note(self.turn, "turn:output-unread", text, holds_up_end=True))
 
     async def _tell_too_long(self) -> None:
         if not self._is_too_long:
             self._is_too_long = True
-            await stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
+            await until_stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
 
     async def _note(self, decoded: list[tuple[Line, stream.Event]], offset: int) -> bool:
         """Record lines; returns whether that could be done."""
@@ -676,7 +654,7 @@ class RunningTurn:
                 with suppress(StorageFailed):  # then the reserve is used up, and it is given up after a few more tries
                     write(urgent=True)
                     return True
-            with trio.move_on_after(_FULL_DISK_PAUSE):
+            with trio.move_on_after(FULL_DISK_PAUSE):
                 if not self._stop_wanted.is_set():
                     await self._stop_wanted.wait()
-                await trio.sleep(_FULL_DISK_PAUSE if is_stopping or self._stop_reason == AFTER_RESULT else 0)
+                await trio.sleep(FULL_DISK_PAUSE if is_stopping or self._stop_reason == AFTER_RESULT else 0)

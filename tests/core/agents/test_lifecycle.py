@@ -12,7 +12,7 @@ from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, STATE_OF
 from substrat.errors import Refused
 from substrat.protocol.methods import AGENT_STATES
 
-ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 # One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle or queued, as `settle` says.
 GRID = """
@@ -249,6 +249,6 @@ def test_the_documented_diagram_is_the_table():
     drawn = "\n".join(lifecycle.diagram())
     assert found is not None, "docs/architecture.md has no ```mermaid block between the lifecycle comment lines"
     assert found[1] == drawn, (
-        "the diagram is out of date: put the output of `python -m substrat.core.agents.lifecycle` into docs/architecture.md, "
-        "inside the ```mermaid block between the lifecycle comment lines"
+        "the diagram is out of date: put the output of `python -m substrat.core.agents.lifecycle` into "
+        "docs/architecture.md, inside the ```mermaid block between the lifecycle comment lines"
     )

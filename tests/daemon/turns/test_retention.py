@@ -212,7 +212,7 @@ async def test_directories_that_are_in_no_book_are_left_alone(new_yard):
     assert os.path.isdir(stranger)
 
 
-@pytest.mark.parametrize("after", ["drop_turn", "_discard", "delete_events"])
+@pytest.mark.parametrize("after", ["drop_turn", "put", "delete_events"])
 async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, after):
     yard = new_yard(keep=1000.0)
     first = yard.turn("anna")
@@ -225,9 +225,9 @@ async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, afte
     def die(*_arguments):
         raise Died
 
-    cut = {"drop_turn": "_discard", "_discard": "_clear", "delete_events": None}[after]
+    cut = {"drop_turn": (yard.sweeper.trash, "put"), "put": (yard.sweeper, "_clear"), "delete_events": None}[after]
     if cut:
-        monkeypatch.setattr(yard.sweeper, cut, die)
+        monkeypatch.setattr(*cut, die)
     else:
         monkeypatch.setattr(yard.house.store, "turn_cleared", die)
     with pytest.raises(Died):
@@ -259,7 +259,7 @@ async def test_a_removed_agents_files_are_gone_at_once_and_deleted_later(new_yar
     yard.turn("anna")
     root = yard.places.agent(yard.house.agent("anna").id).root
     yard.house.supervisor.remove("anna")
-    yard.sweeper.discard(root)
+    yard.sweeper.trash.discard(root)
     assert not os.path.exists(root)
     assert len(os.listdir(yard.places.trash)) == 1
     await yard.sweep()

@@ -18,8 +18,9 @@ from substrat.daemon.kernel import process
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.sandboxes.launch_plan import Launch
 from substrat.daemon.state.layout import TurnPlace
+from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import running as turn_module
-from substrat.daemon.turns.running import Pace, RunningTurn, stored
+from substrat.daemon.turns.running import Pace, RunningTurn
 from substrat.errors import SandboxFailed, StorageFailed
 
 PATIENCE = 30
@@ -286,7 +287,7 @@ async def test_writing_is_tried_again_once_a_second(autojump_clock):
         if len(tries) < 4:
             raise StorageFailed("full")
 
-    await stored(write)
+    await until_stored(write)
     assert [round(at - tries[0]) for at in tries] == [0, 1, 2, 3]
 
 

@@ -1,0 +1,153 @@
+"""Generates the files that a sandbox shows of its agent: `.cursor`, MCP configuration, rules, `/etc` and git's files.
+
+They are made anew for each turn in the agent's own directory (`state.layout`); the workspace itself is only read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from typing import TYPE_CHECKING
+
+from sandbox.netlaunch import NAMESERVER
+from substrat.core.agents import prompts
+from substrat.core.programs.cursor import mcp_config
+from substrat.core.programs.cursor.command_line import chats_folder
+from substrat.daemon.kernel import nofollow
+from substrat.daemon.sandboxes.workspace import copy_cursor_directory
+from substrat.daemon.state.layout import COMPANION_IN_SANDBOX, MOST_RECORD, OWN_MCP_IN_SANDBOX, SOCKET_IN_SANDBOX
+from substrat.errors import WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.sandboxes.workspace import Identity, User
+    from substrat.daemon.state.layout import AgentPlace
+
+
+def generate(
+    place: AgentPlace,
+    agent: Agent,
+    parent: str | None,
+    user: User,
+    python: str,
+    identity: str,
+    git_directories: tuple[str, ...] = (),
+    chat: str | None = None,
+    workspace: Identity | None = None,
+) -> str | None:
+    """Make everything anew that a turn's sandbox shows of this agent.
+
+    Args:
+        place: the agent's directories.
+        agent: the agent.
+        parent: its parent's name.
+        user: who it is inside.
+        python: the companion's interpreter.
+        identity: the operator's `user.name` and `user.email` as a git configuration section.
+        git_directories: where else than in its `.git` the workspace's repository is.
+        chat: the session whose directory among the user's chats is bound, if one is.
+        workspace: which directory the agent's workspace was when it was checked.
+
+    Returns:
+        What was left out and why, or None.
+
+    Raises:
+        WorkspaceUnusable: its `.cursor` can't be shown, or another directory has taken the workspace's place.
+    """
+    for directory in (place.dot_cursor, place.chats, place.cache, place.etc, place.git, place.door):
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    os.makedirs(os.path.join(place.chats, chats_folder(agent.workspace)), exist_ok=True)
+    if chat is not None:
+        _make_mount_point(place.chat(agent.workspace, chat))
+    shutil.rmtree(place.cursor, ignore_errors=True)
+    os.makedirs(place.cursor, mode=0o755)
+    try:
+        left_out = copy_cursor_directory(os.path.join(agent.workspace, ".cursor"), place.cursor, workspace)
+    except OSError as obstacle:
+        if obstacle.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
+            raise
+        raise WorkspaceUnusable(
+            f"{agent.workspace}/.cursor has become a link, or lies behind one: put back what was there"
+        ) from None
+    rules = os.path.join(place.cursor, "rules")
+    if os.path.isfile(rules):
+        os.unlink(rules)
+    os.makedirs(rules, mode=0o755, exist_ok=True)
+    found = nofollow.read_own(place.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
+    own = found.decode("utf-8", "replace") if found is not None else None
+    ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+    text, problem = mcp_config.merge(own, ours)
+    _write(place.mcp_json, text)
+    _write(os.path.join(place.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
+    _write_etc(place, user, agent)
+    _write_git(place, user, (f"{agent.workspace}/.git", *git_directories), identity, own)
+    return problem or left_out
+
+
+def _write_git(place: AgentPlace, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
+    """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
+
+    Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
+    git the original. Both hold for the workspace's repository only.
+    """
+    os.makedirs(place.git, mode=0o700, exist_ok=True)
+    there = f"{user.home}/.config/git"
+    _write(place.own_mcp_json, own or "")
+    _write(os.path.join(place.git, "ignore-ours"), "/.cursor/mcp.json\n/.cursor/rules/substrat.mdc\n")
+    _write(os.path.join(place.git, "attributes-ours"), "/.cursor/mcp.json filter=substrat -text\n" if own else "")
+    _write(
+        os.path.join(place.git, "workspace"),
+        f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
+        f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
+    )
+    include = ""
+    for path in git_directories:
+        where = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        include += f'[includeIf "gitdir:{where}"]\n\tpath = {there}/workspace\n'
+    _write(place.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
+
+
+def _write_etc(place: AgentPlace, user: User, agent: Agent) -> None:
+    user = user.inside
+    _write(os.path.join(place.etc, "resolv.conf"), f"nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n")
+    _write(
+        os.path.join(place.etc, "passwd"),
+        ("root:x:0:0:root:/root:/bin/sh\n" if user.uid else "")
+        + f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh\n"
+        + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    )
+    _write(
+        os.path.join(place.etc, "group"),
+        ("root:x:0:\n" if user.gid else "") + f"{user.name}:x:{user.gid}:\nnogroup:x:65534:\n",
+    )
+    _write(
+        os.path.join(place.etc, "hosts"), f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n"
+    )
+
+
+def _make_mount_point(path: str) -> None:
+    """Make a directory, in the place of whatever else an agent has put there."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            os.mkdir(path, 0o700)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a generated file, in the place of whatever the workspace has there under its name.
+
+    One that says the same already stays: most do from turn to turn, and making ten files costs a millisecond.
+    """
+    data = text.encode("utf-8", "replace")
+    if nofollow.read_own(path, len(data)) == data:
+        return
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+    with open(path, "wb") as file:
+        file.write(data)

@@ -1,0 +1,40 @@
+"""Commits that wait for room: an observation is written again and again until the full disk takes it."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from substrat.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = structlog.get_logger("substrat.storing")
+
+FULL_DISK_PAUSE = 1.0
+"""Seconds between two tries: people free room by hand, and a try costs one failed write."""
+
+
+async def until_stored(write: Callable[[], None]) -> None:
+    """Write something down, as often as it takes: when the disk is full, what was seen waits until there is room.
+
+    Args:
+        write: commits it, or raises `StorageFailed` and has changed nothing.
+    """
+    while True:
+        try:
+            write()
+        except StorageFailed as problem:
+            log.error("waiting to write the state", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+            await trio.sleep(FULL_DISK_PAUSE)
+        else:
+            return
+
+
+def disk_is_full(problem: OSError) -> bool:
+    """Say whether something failed for want of room, on the disk or in a quota."""
+    return problem.errno in {errno.ENOSPC, errno.EDQUOT}
