@@ -18,7 +18,7 @@ from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import sockets
 from substrat.daemon.network import filtered
 from substrat.daemon.network.proxy import Proxy
-from substrat.daemon.network.transparent import Gateway, Names
+from substrat.daemon.network.transparent import Names, TransparentNetwork
 
 BWRAP = ("/usr/bin/bwrap", "--unshare-user", "--unshare-pid", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
 RELAY = (sys.executable, "-I", "-S", netrelay.__file__, str(netrelay.PORT))
@@ -62,7 +62,7 @@ async def through_the_gateway(port):
     theirs.close()
     listeners = await filtered.receive(ours)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Gateway(allow, Names(), lambda _: None).serve, listeners)
+        nursery.start_soon(TransparentNetwork(allow, Names(), lambda _: None).serve, listeners)
         said = b"".join([piece async for piece in process.stdout])
         nursery.cancel_scope.cancel()
     return float(said)

@@ -12,8 +12,8 @@ import stat
 import subprocess
 from dataclasses import dataclass
 
-from sandbox import launch, unreadable, walls
-from sandbox.spec import Bind, Covered, Form, Mount, Symlink
+from sandbox import launch, namespace_limits, unreadable
+from sandbox.spec import Bind, Covered, Mount, NetworkMode, Symlink
 
 MINIMUM_BWRAP = (0, 8, 0)
 """The first release with `--disable-userns` (bubblewrap's NEWS)."""
@@ -88,7 +88,7 @@ class Filtered:
         obstacle: why not in the one that was wanted, or would be better.
     """
 
-    form: Form | None
+    form: NetworkMode | None
     obstacle: Obstacle | None = None
 
 
@@ -245,14 +245,14 @@ def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto") -> Filtered:
         python: what runs the proxy form's relay.
         wanted: `transparent`, `proxy`, or `auto`: the proxy form only where the transparent one can't be made.
     """
-    if wanted == Form.PROXY:
+    if wanted == NetworkMode.PROXY:
         obstacle = _proxy_obstacle(bwrap, python)
-        return Filtered(None if obstacle else Form.PROXY, obstacle)
+        return Filtered(None if obstacle else NetworkMode.PROXY, obstacle)
     obstacle = _transparent_obstacle(bwrap)
     if obstacle is None:
-        return Filtered(Form.TRANSPARENT)
-    usable = wanted != Form.TRANSPARENT and _proxy_obstacle(bwrap, python) is None
-    return Filtered(Form.PROXY if usable else None, obstacle)
+        return Filtered(NetworkMode.TRANSPARENT)
+    usable = wanted != NetworkMode.TRANSPARENT and _proxy_obstacle(bwrap, python) is None
+    return Filtered(NetworkMode.PROXY if usable else None, obstacle)
 
 
 def _transparent_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
@@ -260,8 +260,8 @@ def _transparent_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
     if found is None:
         return None
     attempt = shlex.join((*launch.launcher("-", (443,)), "/bin/true"))
-    ours = walls.Launcher(launch.SOURCE, launch.INSTALLED, launch.SHEBANG, attempt)
-    return Obstacle(found.reason, walls.filtered_remedy(walls.here(), bwrap.path, ours))
+    ours = namespace_limits.Launcher(launch.SOURCE, launch.INSTALLED, launch.SHEBANG, attempt)
+    return Obstacle(found.reason, namespace_limits.filtered_remedy(namespace_limits.here(), bwrap.path, ours))
 
 
 def _proxy_obstacle(bwrap: Bubblewrap, python: str) -> Obstacle | None:
@@ -287,7 +287,7 @@ def _tried(bwrap: Bubblewrap, probe: list[str]) -> Obstacle | None:
     if done.returncode == 0:
         return None
     reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
-    return Obstacle(reason, walls.remedy(walls.here(), bwrap.path))
+    return Obstacle(reason, namespace_limits.remedy(namespace_limits.here(), bwrap.path))
 
 
 def _own(kind: int, wanted: int) -> int:

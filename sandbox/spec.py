@@ -25,7 +25,7 @@ class Network(StrEnum):
 _REACH = {Network.NONE: 0, Network.FILTERED: 1, Network.HOST: 2}
 
 
-class Form(StrEnum):
+class NetworkMode(StrEnum):
     """How a sandbox comes by its `filtered` network; what is decided is the same."""
 
     TRANSPARENT = "transparent"

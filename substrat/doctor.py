@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from sandbox import bwrap, host, seccomp, walls
+from sandbox import bwrap, host, namespace_limits, seccomp
 from sandbox.spec import Network
 from substrat import config as configuration
 from substrat import errors, paths
@@ -89,7 +89,7 @@ def _namespaces(found: host.Bubblewrap | None, obstacle: host.Obstacle | None) -
 
 def _system_calls() -> Finding:
     known = tuple(seccomp.ARCHITECTURES)
-    return machine.system_calls(os.uname().machine, known, has_seccomp=walls.seccomp_mode() is not None)
+    return machine.system_calls(os.uname().machine, known, has_seccomp=namespace_limits.seccomp_mode() is not None)
 
 
 def _limits(loaded: configuration.Config) -> Finding:

@@ -26,7 +26,7 @@ FLOORS = ("kernel", "state", "network", "agents", "sandboxes", "turns", "servers
 LAYERS = {
     f"substrat.daemon.{floor}": {*DAEMON, *(f"substrat.daemon.{other}" for other in FLOORS[: number + 1])}
     for number, floor in enumerate(FLOORS)
-} | {"substrat.daemon": {"substrat.daemon", *DAEMON}, "substrat.daemon.failpoints": {"mcp_server.tools"}}
+} | {"substrat.daemon": {"substrat.daemon", *DAEMON}, "substrat.daemon.failpoints": {"mcp_server.tools", *SHARED}}
 for program in ("chatreader", "chatcopier"):
     LAYERS["substrat.daemon.sandboxes"].add(f"substrat.{program}")
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from substrat.cursor_api.aio_stream import AsyncSource
-    from substrat.cursor_api.command import Order
-    from substrat.cursor_api.sandboxed import Tenant
+    from substrat.cursor_api.command import RunRequest
+    from substrat.cursor_api.sandboxed import SandboxAgent
 
 __all__ = ["AsyncConversationSession", "AsyncCursorAgentClient", "AsyncStreamingResponse", "query", "query_stream"]
 
@@ -160,7 +160,7 @@ class AsyncConversationSession(Conversation):
             if self._tenant is not None and self._tenant.agent is not None:
                 await apart(self._tenant.socket, self._tenant.remove())
 
-    def _open(self, asked: Order) -> AsyncStreamingResponse:
+    def _open(self, asked: RunRequest) -> AsyncStreamingResponse:
         async def opener() -> AsyncSource:
             await self._check_free()
             self._stream = weakref.ref(stream)
@@ -188,17 +188,17 @@ def query_stream(prompt: str, config: AgentConfig | None = None, **options: Any)
     return AsyncCursorAgentClient(config).query_stream(prompt, **options)
 
 
-def _stream(config: AgentConfig, asked: Order) -> AsyncStreamingResponse:
+def _stream(config: AgentConfig, asked: RunRequest) -> AsyncStreamingResponse:
     return AsyncStreamingResponse(lambda: open_source(config, asked), Transcript(asked.session_id))
 
 
-async def _ask(stream: AsyncStreamingResponse, asked: Order) -> AgentResult:
+async def _ask(stream: AsyncStreamingResponse, asked: RunRequest) -> AgentResult:
     async with stream:
         async for _ in stream:
             pass
     return without_events(stream.result, asked)
 
 
-def _remove(tenant: Tenant, owner: int) -> None:
+def _remove(tenant: SandboxAgent, owner: int) -> None:
     if os.getpid() == owner and tenant.agent is not None:
         remove_quietly(tenant.socket, tenant.remove())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from substrat.cursor_api.command import Order
+    from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig, AgentEvent, AgentResult
     from substrat.cursor_api.transcript import Transcript
 
@@ -186,7 +186,7 @@ class AsyncDirect:
         order: what is asked of it.
     """
 
-    def __init__(self, config: AgentConfig, order: Order) -> None:
+    def __init__(self, config: AgentConfig, order: RunRequest) -> None:
         self._direct = Direct(config, order)
         self._run = self._direct.run
         self._reading = False
@@ -269,7 +269,7 @@ class AsyncSandboxed:
 
     process = None
 
-    def __init__(self, tenant: sandboxed.Tenant, order: Order, *, keep: bool) -> None:
+    def __init__(self, tenant: sandboxed.SandboxAgent, order: RunRequest, *, keep: bool) -> None:
         self._tenant = tenant
         self._keep = keep
         self._turn = sandboxed.Turn(tenant, order)
@@ -333,7 +333,7 @@ def remove_quietly(path: str, steps: sandboxed.Steps[None]) -> None:
         return
 
 
-async def open_source(config: AgentConfig, order: Order, tenant: sandboxed.Tenant | None = None) -> AsyncSource:
+async def open_source(config: AgentConfig, order: RunRequest, tenant: sandboxed.SandboxAgent | None = None) -> AsyncSource:
     """Start a run.
 
     Args:
@@ -346,7 +346,7 @@ async def open_source(config: AgentConfig, order: Order, tenant: sandboxed.Tenan
         return AsyncDirect(config, order)
     if tenant is None:
         sandboxed.check_session(order.session_id)
-        return await AsyncSandboxed(sandboxed.Tenant(config), order, keep=False).open()
+        return await AsyncSandboxed(sandboxed.SandboxAgent(config), order, keep=False).open()
     return await AsyncSandboxed(tenant, order, keep=True).open()
 
 

@@ -12,7 +12,7 @@ from substrat.cursor_api.stream import StreamingResponse, open_stream
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from substrat.cursor_api.command import Order
+    from substrat.cursor_api.command import RunRequest
 
 
 class ConfigFields(TypedDict, total=False):
@@ -106,7 +106,7 @@ class CursorAgentClient:
         return open_stream(options.configuration(self.config, fields), asked)
 
 
-def ask(stream: StreamingResponse, order: Order) -> AgentResult:
+def ask(stream: StreamingResponse, order: RunRequest) -> AgentResult:
     """Read a stream to its end and return what became of it."""
     with stream:
         for _ in stream:
@@ -114,7 +114,7 @@ def ask(stream: StreamingResponse, order: Order) -> AgentResult:
     return without_events(stream.result, order)
 
 
-def without_events(result: AgentResult, order: Order) -> AgentResult:
+def without_events(result: AgentResult, order: RunRequest) -> AgentResult:
     """Take the events out of a result whose format is no stream."""
     return result if order.output_format is OutputFormat.STREAM_JSON else dataclasses.replace(result, events=[])
 

@@ -19,7 +19,7 @@ class AgentNotFound(errors.AgentProgramMissing, FileNotFoundError):
     """There is no such agent program, or it can't be executed; also a `FileNotFoundError`, as of `subprocess`."""
 
 
-class Order(NamedTuple):
+class RunRequest(NamedTuple):
     """One run as it was asked for.
 
     Args:
@@ -39,7 +39,7 @@ class Order(NamedTuple):
     stream_partial: bool = True
 
 
-def arguments(config: AgentConfig, order: Order) -> list[str]:
+def arguments(config: AgentConfig, order: RunRequest) -> list[str]:
     """Return the arguments. The prompt isn't among them: it is given on standard input, where its length has no limit."""
     found = ["--print", "--output-format", order.output_format.value]
     if order.output_format is OutputFormat.STREAM_JSON and order.stream_partial:

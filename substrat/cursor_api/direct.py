@@ -14,7 +14,7 @@ from substrat.cursor_api.run import Run
 if TYPE_CHECKING:
     import subprocess
 
-    from substrat.cursor_api.command import Order
+    from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig
     from substrat.cursor_api.transcript import Transcript
 
@@ -30,7 +30,7 @@ class Direct:
         AgentNotFound: there is no agent program that could be started.
     """
 
-    def __init__(self, config: AgentConfig, order: Order) -> None:
+    def __init__(self, config: AgentConfig, order: RunRequest) -> None:
         program = command.find_binary(config)
         arguments = [program, *command.arguments(config, order)]
         self._order = order

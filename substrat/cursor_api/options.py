@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from substrat.cursor_api.command import Order
+from substrat.cursor_api.command import RunRequest
 from substrat.cursor_api.model import AgentConfig, OutputFormat
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def order(
     timeout: float | None = None,
     mode: str | None = None,
     stream_partial: bool = True,
-) -> Order:
+) -> RunRequest:
     """Return an order; `resume` is another name of `session_id`.
 
     Raises:
@@ -58,7 +58,7 @@ def order(
         raise ValueError(f"session_id and resume name two chats: {session_id!r} and {resume!r}")
     if timeout is not None and not timeout > 0:
         raise ValueError(f"the timeout must be a positive number of seconds, not {timeout!r}")
-    return Order(prompt, OutputFormat(output_format), session_id or resume or None, timeout, mode, stream_partial)
+    return RunRequest(prompt, OutputFormat(output_format), session_id or resume or None, timeout, mode, stream_partial)
 
 
 def _headers(given: object) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from substrat.cli.connection import Connection
-    from substrat.cursor_api.command import Order
+    from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig
     from substrat.cursor_api.transcript import Transcript
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Steps = Generator[Step, Any, T]
 
 
-class Tenant:
+class SandboxAgent:
     """The agent of one run, or of a conversation that keeps it.
 
     Args:
@@ -109,7 +109,7 @@ class Turn:
         NotAvailable: the order asks for what a sandboxed run doesn't have.
     """
 
-    def __init__(self, tenant: Tenant, order: Order) -> None:
+    def __init__(self, tenant: SandboxAgent, order: RunRequest) -> None:
         if order.mode is not None:
             raise errors.NotAvailable("a sandboxed agent has no modes: ask for what it shall do in the prompt")
         self._tenant = tenant

@@ -42,10 +42,10 @@ class Conversation:
         self._session_id = session_id or None
         self._history: list[tuple[str, AgentResult]] = []
         self._recorded: weakref.WeakSet[object] = weakref.WeakSet()
-        self._tenant: sandboxed.Tenant | None = None
+        self._tenant: sandboxed.SandboxAgent | None = None
         if self._config.sandboxed:
             sandboxed.check_session(session_id)
-            self._tenant = sandboxed.Tenant(self._config)
+            self._tenant = sandboxed.SandboxAgent(self._config)
 
     @property
     def session_id(self) -> str | None:
@@ -202,7 +202,7 @@ class ConversationSession(Conversation):
             )
 
 
-def _remove(tenant: sandboxed.Tenant, owner: int) -> None:
+def _remove(tenant: sandboxed.SandboxAgent, owner: int) -> None:
     if os.getpid() == owner and tenant.agent is not None:
         try:
             on_connection(tenant.socket, tenant.remove())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from substrat.cursor_api.command import Order
+    from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig, AgentEvent, AgentResult
 
 
@@ -164,7 +164,7 @@ class SandboxedSource:
 
     process = None
 
-    def __init__(self, tenant: sandboxed.Tenant, order: Order, *, keep: bool) -> None:
+    def __init__(self, tenant: sandboxed.SandboxAgent, order: RunRequest, *, keep: bool) -> None:
         from substrat.cli.connection import Connection
 
         self._tenant = tenant
@@ -222,8 +222,8 @@ def on_connection(path: str, steps: sandboxed.Steps[None]) -> None:
 
 def open_stream(
     config: AgentConfig,
-    order: Order,
-    tenant: sandboxed.Tenant | None = None,
+    order: RunRequest,
+    tenant: sandboxed.SandboxAgent | None = None,
     on_session: Callable[[str], None] | None = None,
 ) -> StreamingResponse:
     """Start a run.
@@ -241,7 +241,7 @@ def open_stream(
         source = Direct(config, order)
     elif tenant is None:
         sandboxed.check_session(order.session_id)
-        source = SandboxedSource(sandboxed.Tenant(config), order, keep=False)
+        source = SandboxedSource(sandboxed.SandboxAgent(config), order, keep=False)
     else:
         source = SandboxedSource(tenant, order, keep=True)
     return StreamingResponse(source, Transcript(order.session_id, on_session))

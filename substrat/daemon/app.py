@@ -14,17 +14,17 @@ import trio
 
 from substrat import __version__
 from substrat import config as configuration
-from substrat.daemon.agents.accounting import TurnBook
-from substrat.daemon.agents.allow_list import Allowances
-from substrat.daemon.agents.disk_gate import Gate
+from substrat.daemon.agents.accounting import Accounting
+from substrat.daemon.agents.allow_list import AllowLists
+from substrat.daemon.agents.disk_gate import DiskGate
 from substrat.daemon.agents.findings import Findings
-from substrat.daemon.agents.inbox import Questions
+from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.mcp_tools import ToolCalls
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.reminders import Reminders
-from substrat.daemon.agents.requests import Supervisor
-from substrat.daemon.agents.timer import Alarm
-from substrat.daemon.failpoints import Points
+from substrat.daemon.agents.requests import AgentRequests
+from substrat.daemon.agents.timer import Timer
+from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, sockets
 from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
 from substrat.daemon.kernel.inotify import Watcher
@@ -32,20 +32,20 @@ from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
 from substrat.daemon.sandboxes import damage
 from substrat.daemon.sandboxes.chats import Chats
-from substrat.daemon.sandboxes.prepare import Furnisher
+from substrat.daemon.sandboxes.prepare import SandboxPreparer
 from substrat.daemon.sandboxes.protection import Protection
 from substrat.daemon.sandboxes.sessions import Sessions
 from substrat.daemon.sandboxes.workspace import User
-from substrat.daemon.servers.agent import AgentDoor
-from substrat.daemon.servers.operator import OperatorDoor
+from substrat.daemon.servers.agent import AgentServer
+from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.state import quarantine, reserve
 from substrat.daemon.state.database import StateDamaged, damaged_state
-from substrat.daemon.state.events import Journal, Told
+from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.daemon.state.store import Store
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns.disk_watch import DiskWatch
-from substrat.daemon.turns.exec import Visits
-from substrat.daemon.turns.retention import Sweeper
+from substrat.daemon.turns.exec import ExecSessions
+from substrat.daemon.turns.retention import Retention
 from substrat.daemon.turns.runner import TurnRunner
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from substrat.config import Config
-    from substrat.daemon.state.layout import Places
+    from substrat.daemon.state.layout import Layout
 
 log = structlog.get_logger("substrat.daemon")
 
@@ -72,7 +72,7 @@ class Settings(NamedTuple):
         begin_anew: whether a damaged database is set aside and a new one begun.
     """
 
-    places: Places
+    places: Layout
     config_path: str
     config: Config
     environ: dict[str, str]
@@ -101,32 +101,32 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         ExitStack() as undo,
     ):
         journal = Journal(store, _stdout_finder(store, places), now)
-        alarm, points = Alarm(now), Points(settings.environ)
+        alarm, points = Timer(now), Failpoints(settings.environ)
         registry = Registry(store, journal, settings.config, now, points, alarm.ring_at)
-        registry.gate = Gate(registry, places.state)
-        book = TurnBook(registry)
-        supervisor = Supervisor(registry, book)
-        reminders, questions = Reminders(registry), Questions(registry)
+        registry.gate = DiskGate(registry, places.state)
+        book = Accounting(registry)
+        supervisor = AgentRequests(registry, book)
+        reminders, questions = Reminders(registry), Inbox(registry)
         notifier = Notifier(settings.environ)
         user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
-            agent_door = AgentDoor(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
-            sweeper = Sweeper(registry, places)
+            agent_server = AgentServer(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
+            sweeper = Retention(registry, places)
             groups, networks = find_cgroups(), Networks()
-            furnisher = Furnisher(registry, places, user, settings.environ, groups)
-            furnisher.set_limits()
+            preparer = SandboxPreparer(registry, places, user, settings.environ, groups)
+            preparer.set_limits()
             findings = Findings(registry)
             protection = undo.enter_context(closing(Protection(registry, findings, places)))
             disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, ".cursor", "chats"))
-            sessions = Sessions(registry, places, user, sweeper.trash, furnisher.find_bubblewrap, furnisher.covers.paths)
+            sessions = Sessions(registry, places, user, sweeper.trash, preparer.find_bubblewrap, preparer.covers.paths)
             runner = TurnRunner(
-                registry, book, places, furnisher, groups, networks, user, watcher, nursery, sweeper, protection, findings,
-                sessions, agent_door.serve, now, disk_watch.wake,
+                registry, book, places, preparer, groups, networks, user, watcher, nursery, sweeper, protection, findings,
+                sessions, agent_server.serve, now, disk_watch.wake,
             )  # fmt: skip
-            chats = Chats(user.home, furnisher.find_bubblewrap, sessions.own_chats, furnisher.covers.paths)
-            visits = Visits(
+            chats = Chats(user.home, preparer.find_bubblewrap, sessions.own_chats, preparer.covers.paths)
+            visits = ExecSessions(
                 registry,
-                furnisher,
+                preparer,
                 groups,
                 networks,
                 places,
@@ -134,20 +134,20 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 sweeper.trash,
                 protection,
                 findings,
-                agent_door.serve,
+                agent_server.serve,
             )
-            door = OperatorDoor(
-                supervisor, runner, furnisher, groups, places, chats, sessions, questions, Allowances(registry, networks),
+            door = OperatorServer(
+                supervisor, runner, preparer, groups, places, chats, sessions, questions, AllowLists(registry, networks),
                 visits, findings, nursery.cancel_scope.cancel,
             )  # fmt: skip
             nursery.start_soon(watcher.deliver)
             nursery.start_soon(protection.run)
-            nursery.start_soon(furnisher.covers.keep)
-            await nursery.start(_obey_signals, settings, registry, furnisher, notifier, nursery.cancel_scope)
+            nursery.start_soon(preparer.covers.keep)
+            await nursery.start(_obey_signals, settings, registry, preparer, notifier, nursery.cancel_scope)
             _set_aside_lost_turns(registry, places, now())
-            await furnisher.find_all_git()
+            await preparer.find_all_git()
             book.attach(runner)
-            _tidy_up(visits, furnisher, registry, groups, nursery)
+            _tidy_up(visits, preparer, registry, groups, nursery)
             nursery.start_soon(sweeper.run)
             nursery.start_soon(disk_watch.run)
             reminders.tell_due()
@@ -171,7 +171,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         log.info("stopped", turns_going_on=registry.running)
 
 
-def _say_ready(notifier: Notifier, registry: Registry, places: Places) -> None:
+def _say_ready(notifier: Notifier, registry: Registry, places: Layout) -> None:
     registry.points.before("daemon ready")
     notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
     registry.points.after("daemon ready")
@@ -179,13 +179,15 @@ def _say_ready(notifier: Notifier, registry: Registry, places: Places) -> None:
     process.keep_what_is_there()
 
 
-def _tidy_up(visits: Visits, furnisher: Furnisher, registry: Registry, groups: Cgroups, nursery: trio.Nursery) -> None:
+def _tidy_up(
+    visits: ExecSessions, preparer: SandboxPreparer, registry: Registry, groups: Cgroups, nursery: trio.Nursery
+) -> None:
     """Remove what a daemon that was killed has left; on a full disk that ends when there is room."""
     visits.end_those_before()
     try:
-        furnisher.stand_ins.remove_unneeded()
+        preparer.stand_ins.remove_unneeded()
     except StorageFailed:
-        nursery.start_soon(until_stored, furnisher.stand_ins.remove_unneeded)
+        nursery.start_soon(until_stored, preparer.stand_ins.remove_unneeded)
     turns = (agent.turn for agent in registry.agents)
     groups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
 
@@ -193,7 +195,7 @@ def _tidy_up(visits: Visits, furnisher: Furnisher, registry: Registry, groups: C
 async def _obey_signals(
     settings: Settings,
     registry: Registry,
-    furnisher: Furnisher,
+    preparer: SandboxPreparer,
     notifier: Notifier,
     everything: trio.CancelScope,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -206,18 +208,18 @@ async def _obey_signals(
                 everything.cancel()
                 return
             notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            _reload(settings, registry, furnisher)
+            _reload(settings, registry, preparer)
             notifier.send("READY=1")
 
 
-def _reload(settings: Settings, registry: Registry, furnisher: Furnisher) -> None:
+def _reload(settings: Settings, registry: Registry, preparer: SandboxPreparer) -> None:
     """Read the configuration again; a broken one changes nothing."""
     try:
         registry.config = configuration.load(settings.config_path, settings.environ)
     except ConfigInvalid as problem:
         log.error("configuration not reloaded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
         return
-    furnisher.reconfigured()
+    preparer.reconfigured()
     if registry.admit is not None:
         registry.admit()
     log.info("configuration reloaded", path=settings.config_path)
@@ -284,7 +286,7 @@ def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Stor
         store.close()
 
 
-def _checked_store(path: str, places: Places, lost: Callable[[str], None]) -> Store:
+def _checked_store(path: str, places: Layout, lost: Callable[[str], None]) -> Store:
     """Open the database; a missing or empty one where there are agents, or a log, is one that was lost."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise damaged_state(path, "it isn't a file")
@@ -312,7 +314,7 @@ def _is_full(directory: str) -> bool:
     return found.f_bavail * found.f_frsize < reserve.SIZE
 
 
-def _set_aside_damaged_agents(store: Store, places: Places, now: float) -> None:
+def _set_aside_damaged_agents(store: Store, places: Layout, now: float) -> None:
     """Start without the agents whose records can't be read, and say which; and whose files have no records."""
     for found in quarantine.set_aside(store, now):
         what = "agent set aside" if found.agent is not None else "row set aside"
@@ -331,7 +333,7 @@ def _set_aside_damaged_agents(store: Store, places: Places, now: float) -> None:
         )
 
 
-def _set_aside_lost_turns(registry: Registry, places: Places, now: float) -> None:
+def _set_aside_lost_turns(registry: Registry, places: Layout, now: float) -> None:
     """End turns of which there are files and no records, tell each, and move its files out of the next one's way.
 
     On a full disk they stay where they are, for the next start; nothing takes them for turns of their numbers.
@@ -346,7 +348,7 @@ def _set_aside_lost_turns(registry: Registry, places: Places, now: float) -> Non
             log.error("damaged", agent=agent.name, turn=lost.number, what=told)
             try:
                 with registry.change("lost turn told"):
-                    registry.journal.tell(Told(agent.id, None, "state:damaged", told))
+                    registry.journal.tell(DaemonEvent(agent.id, None, "state:damaged", told))
             except StorageFailed as problem:
                 log.error("lost turn not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
             else:
@@ -362,7 +364,7 @@ def _opened_watcher() -> Iterator[Watcher]:
         watcher.close()
 
 
-def _prepare_directories(places: Places) -> None:
+def _prepare_directories(places: Layout) -> None:
     _make_private(places.state)
     _make_private(places.runtime)
     damage.check_own_files(places)
@@ -383,7 +385,7 @@ def _remove_socket(runtime: str) -> None:
         log.warning("somebody removed the operator socket")
 
 
-def _stdout_finder(store: Store, places: Places) -> Callable[[str, str], str | None]:
+def _stdout_finder(store: Store, places: Layout) -> Callable[[str, str], str | None]:
     def find(agent: str, turn: str) -> str | None:
         number = store.turn_number(turn)
         return places.agent(agent).turn(number).stdout if number is not None else None

@@ -74,7 +74,7 @@ POINTS = (
 """Every point, in the order of this file."""
 
 
-class Points:
+class Failpoints:
     """The points of one daemon.
 
     Args:

@@ -10,7 +10,7 @@ import trio
 
 from substrat import __version__, config, errors, paths
 from substrat.daemon import app, failpoints, logs
-from substrat.daemon.state.layout import Places
+from substrat.daemon.state.layout import Layout
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         return errors.DONE
     environ = dict(os.environ)
     try:
-        places = Places(
+        places = Layout(
             os.path.abspath(given.state_dir or paths.state_dir()), os.path.abspath(given.runtime_dir or paths.runtime_dir())
         )
         config_path = given.config or paths.config_file()

@@ -12,13 +12,13 @@ from sandbox.spec import Network
 from substrat import config
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.records import Agent, Policy
-from substrat.core.agents.verdict import Seen, judge
+from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
-from substrat.daemon.agents.accounting import TurnBook
+from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.registry import Registry
-from substrat.daemon.agents.requests import Supervisor, Wish
-from substrat.daemon.failpoints import Points
+from substrat.daemon.agents.requests import AgentRequests, SpawnRequest
+from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.store import Store
@@ -148,9 +148,9 @@ class House:
         set_aside(self.store, self.clock())
         mend(self.store)
         self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
-        self.registry = Registry(self.store, self.journal, self.config, self.clock, Points({}), self.runner.admit_at)
-        self.book = TurnBook(self.registry)
-        self.supervisor = Supervisor(self.registry, self.book)
+        self.registry = Registry(self.store, self.journal, self.config, self.clock, Failpoints({}), self.runner.admit_at)
+        self.book = Accounting(self.registry)
+        self.supervisor = AgentRequests(self.registry, self.book)
         if attached:
             self.book.attach(self.runner)
 
@@ -169,7 +169,7 @@ class House:
         return self.agent(name).turn
 
     def spawn(self, name=None, prompt=None, parent=None, **wish):
-        wished = Wish(wish.pop("workspace", "/w"), name, prompt=prompt, **wish)
+        wished = SpawnRequest(wish.pop("workspace", "/w"), name, prompt=prompt, **wish)
         return self.supervisor.spawn(wished, self.agent(parent) if parent else None)
 
     def prompt(self, name):
@@ -191,12 +191,12 @@ class House:
 
     def finish(self, name, text="done", usage=None):
         """Let an agent's turn succeed."""
-        seen = Seen(stream.Result(text, is_error=False, usage=usage), 0, None, "", anything=True)
+        seen = TurnObservation(stream.Result(text, is_error=False, usage=usage), 0, None, "", anything=True)
         self.book.turn_over(self.turn(name).id, judge(seen), seen)
 
     def fall(self, name, *, exit_code=1, stop=None, errors=""):
         """Let an agent's turn end without a result."""
-        seen = Seen(None, exit_code, stop if stop is not None else self.turn(name).stop, errors, anything=True)
+        seen = TurnObservation(None, exit_code, stop if stop is not None else self.turn(name).stop, errors, anything=True)
         self.book.turn_over(self.turn(name).id, judge(seen), seen)
 
     def told(self, name, kind=None):

@@ -135,7 +135,7 @@ def test_reserved_names_are_those_of_the_code():
 
 def agent_kinds():
     """Every kind that the decoder gives to some line, found by trying the words it knows as types and subtypes."""
-    tree = ast.parse((document.ROOT / "substrat" / "core" / "stream.py").read_text())
+    tree = ast.parse((document.ROOT / "substrat" / "core" / "programs" / "cursor" / "stream.py").read_text())
     words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     names = sorted(word for word in words if re.fullmatch(r"[a-z_-]{3,30}", word))
     names += [f"tool-call-{word}" for word in ("started", "completed")]

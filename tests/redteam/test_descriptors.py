@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from substrat.daemon.state.layout import TurnPlace
+from substrat.daemon.state.layout import TurnDir
 from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
 from tests.system.conftest import PROGRAMS
 from tests.system.test_exec import Screen
@@ -147,7 +147,7 @@ with open(lock, "r+b", buffering=0) as file:
 
 
 def test_a_lock_without_rights_is_held_all_the_same(tmp_path):
-    place = TurnPlace(str(tmp_path))
+    place = TurnDir(str(tmp_path))
     lock = place.take_lock()
     try:
         os.chmod(place.lock, 0)

@@ -17,7 +17,7 @@ WORLD = Path(__file__).with_name("world.py")
 ALLOW = ("--network", "filtered", "--allow", "*.allowed.test", "--allow", "port.test:8443")
 
 
-def furnish(site):
+def prepare(site):
     """Put up a git repository, a Python package and a node one, as files that any web server can give out."""
     git = ("git", "-c", "user.name=t", "-c", "user.email=t@t.test", "-C")
     (site / "source").mkdir(parents=True)
@@ -69,7 +69,7 @@ def world(tmp_path_factory):
         check=True, capture_output=True,
     )  # fmt: skip
     (directory / "cert.pem").write_text((directory / "cert.pem").read_text() + (directory / "only.pem").read_text())
-    furnish(directory / "site")
+    prepare(directory / "site")
     made = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     process = subprocess.Popen(
         ["unshare", *made, "--net", "--mount", sys.executable, WORLD, directory], stdin=subprocess.PIPE

@@ -27,14 +27,14 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         raise COMMAND.wrong("what it prints is the command's own, so there is no --json")
     # Imported here because no other verb needs terminals.
-    from substrat.cli import lending
+    from substrat.cli import exec_io
 
     name, *command = arguments.words
     # Before there is a socket: it would get the number of one that is closed, and be read or written.
-    lending.complete_descriptors()
+    exec_io.complete_descriptors()
     with Connection() as connection:
         connection.greet()  # tells of a daemon that doesn't answer, which nothing does later
-        return lending.run(connection, name, command or _shell(name))
+        return exec_io.run(connection, name, command or _shell(name))
 
 
 def _shell(name: str) -> list[str]:

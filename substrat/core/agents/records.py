@@ -41,13 +41,13 @@ class Outcome(StrEnum):
     LOST = "lost"
 
 
-class Shown(NamedTuple):
+class SharedPath(NamedTuple):
     """A place of the host that an agent is shown besides its workspace: its physical path, whether it may write there."""
 
     path: str
     writable: bool
 
-    def covers(self, other: Shown) -> bool:
+    def covers(self, other: SharedPath) -> bool:
         """Say whether somebody who is shown this may show another that."""
         inside = other.path == self.path or other.path.startswith(self.path.rstrip("/") + "/")
         return inside and self.writable >= other.writable
@@ -60,7 +60,7 @@ class Policy:
     network: Network
     allow: tuple[str, ...] = ()
     """What the `filtered` network lets through: patterns of `names`, in canonical form."""
-    binds: tuple[Shown, ...] = ()
+    binds: tuple[SharedPath, ...] = ()
     """What it is shown besides its workspace."""
 
     def allows(self, child: Policy) -> bool:

@@ -76,7 +76,7 @@ def _stopped_for_disk(stop: str) -> str | None:
     return None
 
 
-class Seen(NamedTuple):
+class TurnObservation(NamedTuple):
     """What was seen of a turn that is over.
 
     Args:
@@ -105,7 +105,7 @@ class Seen(NamedTuple):
 _KILLED = 128 + 9
 """The exit code of a program that was ended by SIGKILL."""
 
-NOTHING_SEEN = Seen(None, None, None, "", anything=False)
+NOTHING_SEEN = TurnObservation(None, None, None, "", anything=False)
 """Of a turn that never came to its launch."""
 
 
@@ -123,7 +123,7 @@ class Verdict(NamedTuple):
     failure: Failure | None = None
 
 
-def judge(seen: Seen) -> Verdict:
+def judge(seen: TurnObservation) -> Verdict:
     """Decide a turn's outcome.
 
     A `result` decides whatever the exit code is, and no `result` is a failure whatever the exit code is: cursor-agent
@@ -174,7 +174,7 @@ def _stopped(reason: str) -> Verdict:
     return Verdict(Outcome.INTERRUPTED, f"stopped: {reason}")
 
 
-def _launcher_failed(seen: Seen) -> Verdict | None:
+def _launcher_failed(seen: TurnObservation) -> Verdict | None:
     """Judge a turn of which nothing ran but bubblewrap or the network's launcher, which say why on standard error."""
     if seen.anything or seen.exit_code not in {None, 1}:
         return None
@@ -185,7 +185,7 @@ def _launcher_failed(seen: Seen) -> Verdict | None:
     return Verdict(Outcome.ERROR, failure.sentence, failure)
 
 
-def _no_room(seen: Seen) -> Verdict | None:
+def _no_room(seen: TurnObservation) -> Verdict | None:
     """Judge a program that ended for want of room to write; None when it was something else."""
     said_so = failures.says_no_room(seen.errors)
     # A program that can't write its output may have had no room for its complaint either.

@@ -11,7 +11,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.usage import family
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.workspaces import overlap
-from substrat.daemon.state.events import Told
+from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_DECISIONS = 200
 
 
-class Allowances:
+class AllowLists:
     """Changes agents' allow-lists.
 
     Args:
@@ -74,7 +74,7 @@ class Allowances:
         with self._registry.change("allow-list changed"):
             self._set(agent, wanted)
             for note in notes:
-                self._registry.journal.tell(Told(agent.id, None, "workspace:shared", note))
+                self._registry.journal.tell(DaemonEvent(agent.id, None, "workspace:shared", note))
         return self._registry.find(agent.id)
 
     def _check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Allowances:
         self._registry.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
         more = [f"+{text}" for text in wanted.texts if text not in before.texts]
         less = [f"-{text}" for text in before.texts if text not in wanted.texts]
-        self._registry.journal.tell(Told(agent.id, None, "network:changed", " ".join((*more, *less))))
+        self._registry.journal.tell(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
         self._registry.after(partial(self._networks.allow, agent.id, wanted.texts))
         for child in [other for other in self._registry.agents if other.parent == agent.id]:
             if child.policy.network is Network.FILTERED:

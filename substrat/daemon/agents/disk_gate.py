@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from substrat.daemon.kernel import descriptors
-from substrat.daemon.state.events import Told
+from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def free_bytes(path: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
-class Gate:
+class DiskGate:
     """Says whether turns may start.
 
     Args:
@@ -87,7 +87,7 @@ class Gate:
             return
         try:
             with self._registry.change("wait told"):
-                self._registry.journal.tell(Told(agent.id, None, "turn:waiting", f"its turn waits: {self.reason}"))
+                self._registry.journal.tell(DaemonEvent(agent.id, None, "turn:waiting", f"its turn waits: {self.reason}"))
         except StorageFailed:
             return  # it is told when there is room for that
         self._told.add(agent.id)

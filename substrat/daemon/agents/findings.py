@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Finding
 from substrat.core.programs.lenient import tame_text
-from substrat.daemon.state.events import Told
+from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, Refused
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ class Findings:
             if accepted:
                 paths = ", ".join(finding.path or "the workspace" for finding in accepted[:_TOLD])
                 more = f" and {len(accepted) - _TOLD} more" if len(accepted) > _TOLD else ""
-                self._registry.journal.tell(Told(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
+                self._registry.journal.tell(DaemonEvent(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
             if turn != agent.accepted_turn:
-                self._registry.journal.tell(Told(agent.id, None, "agent:accepted", "a person has accepted its failure"))
+                self._registry.journal.tell(
+                    DaemonEvent(agent.id, None, "agent:accepted", "a person has accepted its failure")
+                )
         return self._registry.find(agent.id)

@@ -13,14 +13,14 @@ from sandbox.spec import Network
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import sender, timestamp
 from substrat.core.agents.records import OPERATOR
-from substrat.daemon.agents.requests import Wish
+from substrat.daemon.agents.requests import SpawnRequest
 from substrat.errors import NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
-    from substrat.daemon.agents.inbox import Questions
+    from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.reminders import Reminders
-    from substrat.daemon.agents.requests import Supervisor
+    from substrat.daemon.agents.requests import AgentRequests
 
 log = structlog.get_logger("substrat.tools")
 
@@ -37,8 +37,8 @@ class ToolCalls:
         questions: what they ask the operator.
     """
 
-    def __init__(self, supervisor: Supervisor, reminders: Reminders, questions: Questions) -> None:
-        self._supervisor = supervisor
+    def __init__(self, supervisor: AgentRequests, reminders: Reminders, questions: Inbox) -> None:
+        self._requests = supervisor
         self._reminders = reminders
         self._questions = questions
 
@@ -57,14 +57,14 @@ class ToolCalls:
         Returns:
             The answer's text, and whether it is an error.
         """
-        store = self._supervisor.registry.store
+        store = self._requests.registry.store
         repeatable = (agent, turn, identity) if turn is not None and identity is not None else None
         try:
             if repeatable is not None and (known := store.answered_call(*repeatable)) is not None:
                 text, is_error = json.loads(known)
                 return text, is_error
             call = tools.parse(name, arguments)
-            with self._supervisor.registry.change(f"tool called: {name}"):
+            with self._requests.registry.change(f"tool called: {name}"):
                 text = self._do(self._caller(agent), call)
                 if repeatable is not None and not isinstance(call, _ONLY_READ):
                     store.add_call(*repeatable, json.dumps([text, False]))
@@ -77,7 +77,7 @@ class ToolCalls:
         return text, False
 
     def _caller(self, agent_id: str) -> Agent:
-        caller = self._supervisor.find(agent_id)
+        caller = self._requests.find(agent_id)
         if caller.phase == Phase.ENDED:  # a command of the operator's may go on after its agent's end
             raise Refused(f"{caller.name} has ended, so nothing can be done in its name")
         return caller
@@ -95,7 +95,7 @@ class ToolCalls:
             case tools.SpawnAgent():
                 return self._spawn_agent(caller, call)
             case tools.ReportStatus(text):
-                self._supervisor.report_status(caller.id, text)
+                self._requests.report_status(caller.id, text)
                 return "noted"
             case tools.AskOperator(question):
                 number = self._questions.ask(caller, question)
@@ -108,14 +108,14 @@ class ToolCalls:
                 return f"reminder {reminder} is cancelled"
 
     def _whoami(self, caller: Agent) -> str:
-        children = [agent.name for agent in self._supervisor.registry.agents if agent.parent == caller.id]
+        children = [agent.name for agent in self._requests.registry.agents if agent.parent == caller.id]
         return _json(
             name=caller.name,
             id=caller.id,
             workspace=caller.workspace,
             model=caller.model,
             network=caller.policy.network.value,
-            parent=self._supervisor.registry.name_of(caller.parent) or OPERATOR,
+            parent=self._requests.registry.name_of(caller.parent) or OPERATOR,
             children=children,
             unread=caller.waiting,
             reminders=[
@@ -129,26 +129,26 @@ class ToolCalls:
             {
                 "name": agent.name,
                 "state": STATE_OF[agent.phase],
-                "parent": self._supervisor.registry.name_of(agent.parent) or OPERATOR,
+                "parent": self._requests.registry.name_of(agent.parent) or OPERATOR,
                 "status": agent.status,
             }
-            for agent in self._supervisor.registry.agents
+            for agent in self._requests.registry.agents
             if agent.id != caller.id and agent.phase != Phase.ENDED
         ]
         return _json(agents=others)
 
     def _send_message(self, caller: Agent, to: str, text: str) -> str:
         if to == "parent":
-            to = self._supervisor.registry.name_of(caller.parent) or OPERATOR
+            to = self._requests.registry.name_of(caller.parent) or OPERATOR
         try:
-            number = self._supervisor.message(caller, to, text)
+            number = self._requests.message(caller, to, text)
         except NotFound:
             raise NotFound(f"there is no agent {to!r}: list_agents shows those there are") from None
         return f"message {number} to {to} is accepted"
 
     def _check_inbox(self, caller: Agent) -> str:
-        items = self._supervisor.take_inbox(caller.id)
-        more = self._supervisor.find(caller.id).waiting
+        items = self._requests.take_inbox(caller.id)
+        more = self._requests.find(caller.id).waiting
         return _json(
             messages=[
                 {"id": item.id, "from": sender(item), "time": timestamp(item.time), "text": item.text} for item in items
@@ -159,7 +159,7 @@ class ToolCalls:
     def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent) -> str:
         network = Network(call.network) if call.network is not None else None
         # Not in a directory below: the parent could put a link in its place while the child's sandbox is made.
-        child = self._supervisor.spawn(Wish(caller.workspace, call.name, call.model, network, call.prompt), caller)
+        child = self._requests.spawn(SpawnRequest(caller.workspace, call.name, call.model, network, call.prompt), caller)
         return f"agent {child.name} is started; a message will tell you when it has finished"
 
 

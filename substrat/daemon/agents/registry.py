@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from substrat.config import Config
-    from substrat.daemon.agents.disk_gate import Gate
-    from substrat.daemon.failpoints import Points
+    from substrat.daemon.agents.disk_gate import DiskGate
+    from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.state.events import Journal
     from substrat.daemon.state.store import Store
 
@@ -88,7 +88,7 @@ class Registry:
         journal: Journal,
         config: Config,
         now: Callable[[], float],
-        points: Points,
+        points: Failpoints,
         wake_at: Callable[[float], None],
     ) -> None:
         self.store = store
@@ -99,7 +99,7 @@ class Registry:
         self.wake_at = wake_at
         self.runner: Runner | None = None
         self.admit: Callable[[], None] | None = None
-        self.gate: Gate | None = None
+        self.gate: DiskGate | None = None
         self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
         self._change: _Change | None = None

@@ -13,7 +13,7 @@ import structlog
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM, Item, ItemKind
 from substrat.daemon.agents.disk_gate import PAUSE
-from substrat.daemon.state.events import Told
+from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, StorageFailed
 
 if TYPE_CHECKING:
@@ -108,4 +108,4 @@ class Reminders:
         text = f"You wanted to be reminded: {reminder.text}"
         self._store.add_item(Item(0, agent.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, now))
         self._registry.step(replace(agent, waiting=agent.waiting + 1), Event.MAIL)
-        self._registry.journal.tell(Told(agent.id, None, "message:received", f"from Substrat: {text}"))
+        self._registry.journal.tell(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}"))

@@ -22,7 +22,7 @@ from substrat.core.agents.records import (
     Policy,
     Restore,
     Session,
-    Shown,
+    SharedPath,
 )
 from substrat.core.agents.usage import family
 from substrat.core.netfilter.names import AllowList, NoName
@@ -30,7 +30,7 @@ from substrat.core.programs.cursor.command_line import is_session_id
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim, Overlap
 from substrat.daemon.agents.registry import STOP_REASONS
-from substrat.daemon.state.events import Told
+from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.store import READ_IN_TOOL
 from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from substrat.config import Config
     from substrat.core.agents.environment import Variables
-    from substrat.daemon.agents.accounting import TurnBook
+    from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.registry import Registry
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _MAX_STATUS = 500
 _MAX_MODEL = 200
 
 
-class Wish(NamedTuple):
+class SpawnRequest(NamedTuple):
     """What a new agent is to be; None means the configured default or a made-up name.
 
     Args:
@@ -69,12 +69,12 @@ class Wish(NamedTuple):
     session: str | None = None
     restore: Restore | None = None
     allow: tuple[str, ...] = ()
-    binds: tuple[Shown, ...] | None = None
+    binds: tuple[SharedPath, ...] | None = None
     environment: Variables = ()
     ssh_agent: str | None = None
 
 
-class Supervisor:
+class AgentRequests:
     """Answers requests about agents. Methods that aren't async run without an await.
 
     Args:
@@ -82,7 +82,7 @@ class Supervisor:
         book: what their turns have done.
     """
 
-    def __init__(self, registry: Registry, book: TurnBook) -> None:
+    def __init__(self, registry: Registry, book: Accounting) -> None:
         self.registry = registry
         self._book = book
         self._store = registry.store
@@ -98,7 +98,7 @@ class Supervisor:
 
     # The life of an agent
 
-    def spawn(self, wish: Wish, parent: Agent | None = None) -> Agent:
+    def spawn(self, wish: SpawnRequest, parent: Agent | None = None) -> Agent:
         """Create an agent and queue its first prompt, if there is one.
 
         Args:
@@ -146,9 +146,9 @@ class Supervisor:
         with self.registry.change("agent spawned"):
             self.registry.put(agent)
             by = f"agent {parent.name}" if parent else "the operator"
-            self._journal.tell(Told(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
+            self._journal.tell(DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
             for note in _notes(agent, shared):
-                self._journal.tell(Told(agent.id, None, "workspace:shared", note))
+                self._journal.tell(DaemonEvent(agent.id, None, "workspace:shared", note))
             if wish.prompt is not None:
                 self._add(agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
         return self.find(agent.id)
@@ -173,7 +173,7 @@ class Supervisor:
         found = overlap.overlaps(self.registry.claim(agent), self.registry.claims(agent.id))
         return tuple(one for one in found if one.is_mixed or not one.is_same)
 
-    def _policy(self, wish: Wish, parent: Agent | None) -> Policy:
+    def _policy(self, wish: SpawnRequest, parent: Agent | None) -> Policy:
         """Return what a new agent may reach: what it is given, else what its parent has, else what is configured."""
         binds = wish.binds if wish.binds is not None else parent.policy.binds if parent is not None else ()
         network = wish.network or (Network.FILTERED if wish.allow else None)
@@ -222,7 +222,7 @@ class Supervisor:
                 item = self._store.add_item(
                     Item(0, None, ItemKind.MESSAGE, sender.id, sender.name, text, self.registry.now())
                 )
-                self._journal.tell(Told(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}"))
+                self._journal.tell(DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}"))
                 return item
             addressee = self.find(to)
             if addressee.id == sender.id:
@@ -230,8 +230,8 @@ class Supervisor:
             self.registry.check_mail(sender, addressee)
             item = self._add(addressee, ItemKind.MESSAGE, text, sender, Event.MAIL)
             self._journal.tell(
-                Told(sender.id, open_turn_id(sender), "message:sent", f"to {addressee.name}: {text}"),
-                Told(addressee.id, None, "message:received", f"from {sender.name}: {text}"),
+                DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to {addressee.name}: {text}"),
+                DaemonEvent(addressee.id, None, "message:received", f"from {sender.name}: {text}"),
             )
         return item
 
@@ -251,7 +251,7 @@ class Supervisor:
         text = text[:_MAX_STATUS]
         with self.registry.change("status reported"):
             self.registry.put(replace(agent, status=text))
-            self._journal.tell(Told(agent.id, open_turn_id(agent), "agent:status", text))
+            self._journal.tell(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text))
 
     def suspend(self, name: str) -> Agent:
         """Ask for an agent to be suspended; `wait_settled` tells when its process is gone."""
@@ -275,7 +275,7 @@ class Supervisor:
         with self.registry.change(what):
             after = self.registry.step(before, event)
             if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
-                self._journal.tell(Told(after.id, None, kind, kind.partition(":")[2]))
+                self._journal.tell(DaemonEvent(after.id, None, kind, kind.partition(":")[2]))
         return after
 
     def resume(self, name: str, prompt: str | None) -> tuple[Agent, int | None]:
@@ -294,7 +294,7 @@ class Supervisor:
                 going = self.registry.step(agent, Event.RESUME)
                 item = self._add(going, ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
                 if agent.phase == Phase.FROZEN:
-                    self._journal.tell(Told(agent.id, None, "agent:resumed", "resumed"))
+                    self._journal.tell(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
         if self.registry.runner is not None:
@@ -307,7 +307,7 @@ class Supervisor:
                 item = self._store.add_item(Item(0, agent.id, ItemKind.CONTINUATION, *who, unfinished, self.registry.now()))
                 agent = replace(agent, waiting=agent.waiting + 1)
             self.registry.step(by_a_person(agent), Event.RESUME)
-            self._journal.tell(Told(agent.id, None, "agent:resumed", "resumed"))
+            self._journal.tell(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
             if item is None:
                 # Nothing to go on with, but something may have been waiting all along.
                 item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)

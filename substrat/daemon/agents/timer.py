@@ -14,7 +14,7 @@ _LOOK_AGAIN_S = 60.0
 """The loop's clock stands still while the machine sleeps, the wall's doesn't and can be set."""
 
 
-class Alarm:
+class Timer:
     """An alarm clock.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 
-class Pace:
+class RateLimiter:
     """So much at once, and so much a second from then on.
 
     Args:

@@ -25,7 +25,7 @@ from substrat.protocol.framing import LineSplitter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from substrat.daemon.kernel.ratelimit import Pace
+    from substrat.daemon.kernel.ratelimit import RateLimiter
 
 log = structlog.get_logger("substrat.sockets")
 
@@ -194,7 +194,7 @@ async def accept_forever(
     serve: Callable[[trio.SocketStream, Callable[[], None]], Awaitable[None]],
     *,
     spares_reserve: bool = False,
-    pace: Pace | None = None,
+    pace: RateLimiter | None = None,
 ) -> None:
     """Serve each connection in a task of its own; what breaks in one ends that one.
 

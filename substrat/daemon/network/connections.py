@@ -20,9 +20,9 @@ import trio
 from substrat.core.netfilter import addresses, tls, upstream
 from substrat.core.netfilter.names import NoName, canonical, remedy
 from substrat.daemon.kernel import descriptors, routes
-from substrat.daemon.kernel.ratelimit import Pace
+from substrat.daemon.kernel.ratelimit import RateLimiter
 from substrat.daemon.kernel.splice import Pipes, splice
-from substrat.daemon.network.decisions import Teller, shown
+from substrat.daemon.network.decisions import Decisions, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -93,7 +93,7 @@ async def resolve_with_host(name: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-class Carrier:
+class ConnectionRelay:
     """Carries the connections of one turn.
 
     Args:
@@ -112,7 +112,7 @@ class Carrier:
     ) -> None:
         self.allowed = allow
         self._upstream = upstream
-        self.teller = Teller(tell)
+        self.teller = Decisions(tell)
         self._resolve = resolve
         self._pipes = Pipes()
         self._lookups = trio.CapacityLimiter(_MAX_LOOKUPS)
@@ -146,7 +146,7 @@ class Carrier:
             room: how many there may be.
             serve: serves one of them; it is closed afterwards.
         """
-        pace = Pace(RATE, BURST)
+        pace = RateLimiter(RATE, BURST)
         while True:
             await pace.wait()
             try:

@@ -24,7 +24,7 @@ class Decision(NamedTuple):
     remedy: str | None = None
 
 
-class Teller:
+class Decisions:
     """Tells each allowed name once, and refusals at their first, tenth, hundredth … time.
 
     Args:

@@ -16,12 +16,12 @@ import structlog
 import trio
 
 from sandbox import launch
-from sandbox.spec import Form
+from sandbox.spec import NetworkMode
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import descriptors, process, sockets
 from substrat.daemon.network.decisions import Decision
 from substrat.daemon.network.proxy import Proxy
-from substrat.daemon.network.transparent import Gateway, Names
+from substrat.daemon.network.transparent import Names, TransparentNetwork
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Process
     from substrat.core.netfilter.upstream import Upstream
     from substrat.daemon.kernel.inotify import Watcher
-    from substrat.daemon.state.layout import TurnPlace
+    from substrat.daemon.state.layout import TurnDir
 
 log = structlog.get_logger("substrat.netns")
 
@@ -53,7 +53,7 @@ class TurnNetwork:
     def __init__(
         self,
         allow: tuple[str, ...],
-        place: TurnPlace,
+        place: TurnDir,
         socket_path: str,
         watcher: Watcher,
         tell: Callable[[Decision], None],
@@ -70,7 +70,7 @@ class TurnNetwork:
         self._listener: trio.SocketListener | None = None
         self._opened = trio.Event()
 
-    def open(self, form: Form) -> socket.socket | None:
+    def open(self, form: NetworkMode) -> socket.socket | None:
         """Prepare it for a sandbox that is about to be started.
 
         Args:
@@ -80,7 +80,7 @@ class TurnNetwork:
             What the sandbox's launcher hands the listeners over on; the caller closes it. None: it needs none.
         """
         theirs = None
-        if form is Form.PROXY:
+        if form is NetworkMode.PROXY:
             self._listener = sockets.listen(self.socket_path, 0o600)
         else:
             self._ours, theirs = _channel()
@@ -112,16 +112,16 @@ class TurnNetwork:
         """
         if started is None:
             await self._opened.wait()
-        elif self._place.read_form() is Form.PROXY:
+        elif self._place.read_form() is NetworkMode.PROXY:
             self._open_again()
         if self._listener is not None:
             await self._serve_proxy(self._listener)
-        elif self._place.read_form() is not Form.PROXY:
+        elif self._place.read_form() is not NetworkMode.PROXY:
             await self._serve_gateway(started, find_process)
 
     def _open_again(self) -> None:
         try:
-            self.open(Form.PROXY)
+            self.open(NetworkMode.PROXY)
         except OSError as problem:
             self._tell(
                 Decision(False, f"everything: the network can't be served again ({problem.strerror}); resume the agent")
@@ -147,7 +147,7 @@ class TurnNetwork:
         if not listeners:
             return
         # The launch has made the turn's directory by now, which is where the names are kept.
-        gateway = Gateway(allow, Names(self._place.names), self._tell, upstream=self._upstream)
+        gateway = TransparentNetwork(allow, Names(self._place.names), self._tell, upstream=self._upstream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(gateway.serve, listeners)
             ports = set(allow.ports)

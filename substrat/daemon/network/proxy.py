@@ -21,7 +21,7 @@ from substrat.daemon.network.connections import (
     HELLO_SECONDS,
     MAX_CONNECTIONS,
     MAX_READS,
-    Carrier,
+    ConnectionRelay,
     NotCarried,
     resolve_with_host,
     target_of,
@@ -64,21 +64,21 @@ class Proxy:
         resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
         upstream: Upstream | None = None,
     ) -> None:
-        self._carrier = Carrier(allow, tell, resolve, upstream)
+        self._relay = ConnectionRelay(allow, tell, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
 
     def allow(self, allow: AllowList) -> None:
         """Let the turn reach this from now on; connections to what isn't allowed any more end."""
-        self._carrier.allow(allow)
+        self._relay.allow(allow)
 
     async def serve(self, listener: trio.SocketListener) -> None:
         """Serve a turn's listener until cancelled, and close it."""
         try:
             async with trio.open_nursery() as nursery:
-                await self._carrier.accept(listener.socket, nursery, self._connections, self._serve_one)
+                await self._relay.accept(listener.socket, nursery, self._connections, self._serve_one)
         finally:
             listener.socket.close()
-            self._carrier.close()
+            self._relay.close()
 
     async def _serve_one(self, inside: trio.socket.SocketType) -> None:
         """Serve one connection, which has one request: nothing behind it is ever taken for another."""
@@ -93,12 +93,12 @@ class Proxy:
         try:
             target = target_of(request.host, request.port)
         except NoName as problem:
-            self._carrier.teller.denied(what, f"the name isn't looked up: {problem}")
+            self._relay.teller.denied(what, f"the name isn't looked up: {problem}")
             await _answer(inside, 403, f"substrat: {what} is refused: {problem}")
             return
         serve = self._tunnel if request.is_tunnel else self._pass_on
         try:
-            await self._carrier.carry(inside, target, lambda outside: serve(inside, outside, target, request))
+            await self._relay.carry(inside, target, lambda outside: serve(inside, outside, target, request))
         except NotCarried as refusal:
             verdict = "is refused" if refusal.is_decided else "can't be reached"
             await _answer(inside, 403 if refusal.is_decided else 502, f"substrat: {target} {verdict}: {refusal}")
@@ -107,7 +107,7 @@ class Proxy:
         self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, target: Target, request: Request
     ) -> None:
         await trio.SocketStream(inside).send_all(_ESTABLISHED)
-        await self._carrier.tunnel(inside, outside, target, request.rest)
+        await self._relay.tunnel(inside, outside, target, request.rest)
 
     async def _pass_on(
         self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, _target: Target, request: Request
@@ -133,7 +133,7 @@ class Proxy:
                     outside.shutdown(socket.SHUT_WR)
                     return
 
-        await self._carrier.relay(inside, outside, upstream)
+        await self._relay.relay(inside, outside, upstream)
 
 
 async def _request(inside: trio.socket.SocketType) -> Request | None:

@@ -20,13 +20,13 @@ import trio
 from substrat.core.netfilter import dns
 from substrat.core.netfilter.names import NoName, canonical, listed, remedy
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.kernel.ratelimit import Pace
+from substrat.daemon.kernel.ratelimit import RateLimiter
 from substrat.daemon.network.connections import (
     BURST,
     HELLO_SECONDS,
     MAX_CONNECTIONS,
     RATE,
-    Carrier,
+    ConnectionRelay,
     NotCarried,
     Target,
     reset,
@@ -100,7 +100,7 @@ class Names:
         return self._names[number] if 0 <= number < len(self._names) else None
 
 
-class Gateway:
+class TransparentNetwork:
     """Serves the network of one turn.
 
     Args:
@@ -120,18 +120,18 @@ class Gateway:
         upstream: Upstream | None = None,
     ) -> None:
         self._names = names
-        self._carrier = Carrier(allow, tell, resolve, upstream)
+        self._relay = ConnectionRelay(allow, tell, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
         self._dns_connections = trio.Semaphore(_MAX_DNS_CONNECTIONS)
 
     def allow(self, allow: AllowList) -> None:
         """Let the turn reach this from now on; connections to what isn't allowed any more end."""
-        self._carrier.allow(allow)
+        self._relay.allow(allow)
 
     async def serve(self, listeners: Sequence[socket.socket]) -> None:
         """Serve a turn's listeners until cancelled, and close them."""
         served = [trio.socket.from_stdlib_socket(listener) for listener in listeners]
-        accept = self._carrier.accept
+        accept = self._relay.accept
         try:
             async with trio.open_nursery() as nursery:
                 for listener in served:
@@ -144,7 +144,7 @@ class Gateway:
         finally:
             for listener in served:
                 listener.close()
-            self._carrier.close()
+            self._relay.close()
 
     async def _carry(self, inside: trio.socket.SocketType) -> None:
         """Take one connection to where it was going, if that is allowed and as long as it is."""
@@ -152,14 +152,14 @@ class Gateway:
         name = self._names.name(address)
         target = Target(address if name is None else name, port, is_name=name is not None)
         try:
-            await self._carrier.carry(inside, target, lambda outside: self._carrier.tunnel(inside, outside, target))
+            await self._relay.carry(inside, target, lambda outside: self._relay.tunnel(inside, outside, target))
         except NotCarried:
             reset(inside)
 
     # DNS
 
     async def _answer_datagrams(self, listener: trio.socket.SocketType) -> None:
-        pace = Pace(RATE, BURST)
+        pace = RateLimiter(RATE, BURST)
         while True:
             await pace.wait()
             with suppress(OSError):
@@ -170,7 +170,7 @@ class Gateway:
 
     async def _answer_stream(self, connection: trio.socket.SocketType) -> None:
         """Answer the queries of one TCP connection, each with its length in front (RFC 1035, 4.2.2)."""
-        pace = Pace(RATE, BURST)
+        pace = RateLimiter(RATE, BURST)
         stream = trio.SocketStream(connection)
         while True:
             await pace.wait()
@@ -191,17 +191,17 @@ class Gateway:
         try:
             name = canonical(query.name)
         except NoName as problem:
-            self._carrier.teller.denied(f"{shown(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
+            self._relay.teller.denied(f"{shown(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
             return dns.answer(query, dns.NO_SUCH_NAME)
-        if not self._carrier.allowed.mentions(name) or query.cls != dns.IN:
+        if not self._relay.allowed.mentions(name) or query.cls != dns.IN:
             why = "the name isn't looked up: it isn't on the allow-list"
-            self._carrier.teller.denied(f"{name}:{_DNS_PORT}", why, remedy(name, _WEB_PORT))
+            self._relay.teller.denied(f"{name}:{_DNS_PORT}", why, remedy(name, _WEB_PORT))
             return dns.answer(query, dns.NO_SUCH_NAME)
         if query.type not in {dns.A, dns.AAAA}:
             return dns.answer(query, dns.NO_ERROR)
         number = self._names.number(name)
         if number is None:
-            self._carrier.teller.denied(f"{name}:{_DNS_PORT}", f"the name isn't looked up: {_MAX_NAMES} others were")
+            self._relay.teller.denied(f"{name}:{_DNS_PORT}", f"the name isn't looked up: {_MAX_NAMES} others were")
             return dns.answer(query, dns.REFUSED)
         return dns.answer(query, dns.NO_ERROR, (str((POOL_V4 if query.type == dns.A else POOL_V6) + number),))
 

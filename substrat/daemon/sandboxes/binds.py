@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from substrat.core.agents.records import Shown
+from substrat.core.agents.records import SharedPath
 from substrat.daemon.kernel import nofollow
 from substrat.errors import InvalidParams, PolicyDenied
 from substrat.paths import is_within
@@ -31,7 +31,7 @@ _COMMON = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written to them
 
 def check(
     writable: Iterable[str], read_only: Iterable[str], workspace: str, user: User, forbidden: Iterable[str]
-) -> tuple[Shown, ...]:
+) -> tuple[SharedPath, ...]:
     """Check the places a new agent is to be shown, and return them under their physical paths.
 
     Args:
@@ -47,8 +47,8 @@ def check(
     """
     closed = [*_SYSTEM, *forbidden, *(os.path.join(user.home, name) for name in _OF_HOME)]
     closed += [os.path.realpath(path) for path in closed]
-    found = [Shown(_physical(path), writable=False) for path in read_only]
-    found += [Shown(_physical(path), writable=True) for path in writable]
+    found = [SharedPath(_physical(path), writable=False) for path in read_only]
+    found += [SharedPath(_physical(path), writable=True) for path in writable]
     for shown in found:
         _refuse_closed(shown.path, closed, (*_COMMON, user.home))
         _refuse_overlap(shown, workspace)
@@ -84,7 +84,7 @@ def _refuse_closed(path: str, closed: Iterable[str], own: Iterable[str]) -> None
             )
 
 
-def _refuse_overlap(shown: Shown, workspace: str) -> None:
+def _refuse_overlap(shown: SharedPath, workspace: str) -> None:
     if is_within(workspace, shown.path):
         raise PolicyDenied(f"{shown.path} can't be shown, because the workspace lies in it: choose a part beside that")
     if shown.writable and is_within(shown.path, workspace):

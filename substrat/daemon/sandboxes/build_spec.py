@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.netrelay import PORT
-from sandbox.spec import Bind, Devices, Directory, Form, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
+from sandbox.spec import Bind, Devices, Directory, Mount, Network, NetworkMode, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.cursor.command_line import chats_folder
 from substrat.daemon.sandboxes import authorities
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.records import Agent
     from substrat.daemon.sandboxes.program import Program
-    from substrat.daemon.sandboxes.protected_paths import Guard
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
     from substrat.daemon.sandboxes.workspace import User
-    from substrat.daemon.state.layout import AgentPlace
+    from substrat.daemon.state.layout import AgentDir
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _PASSED_ON = ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN", "LANG", "LC_ALL", "TZ")
@@ -48,7 +48,7 @@ _WRITABLE_PARENTS = frozenset({".config", ".local", ".local/bin", ".local/lib", 
 """Directories of the home in which programs make files of their own, also where something is mounted below."""
 
 
-class Surroundings(NamedTuple):
+class HostFacts(NamedTuple):
     """What is the same for every agent of a daemon.
 
     Args:
@@ -99,11 +99,11 @@ class Surroundings(NamedTuple):
 
 def spec(
     agent: Agent,
-    place: AgentPlace,
-    around: Surroundings,
+    place: AgentDir,
+    around: HostFacts,
     command: tuple[str, ...],
-    guard: Guard,
-    form: Form = Form.TRANSPARENT,
+    guard: ProtectedPaths,
+    form: NetworkMode = NetworkMode.TRANSPARENT,
     chat: str | None = None,
 ) -> Spec:
     """Return the sandbox of an agent's turn.
@@ -117,7 +117,7 @@ def spec(
         form: how it comes by a `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
     """
-    is_proxied = agent.policy.network is Network.FILTERED and form is Form.PROXY
+    is_proxied = agent.policy.network is Network.FILTERED and form is NetworkMode.PROXY
     mounts = (
         *around.system,
         *_machine(around),
@@ -148,7 +148,7 @@ def _ids(user: User) -> tuple[int, int] | None:
     return None if user.inside == user else (user.inside.uid, user.inside.gid)
 
 
-def environment(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
+def environment(agent: Agent, around: HostFacts, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
     """Return what an agent's environment always holds."""
     user = around.user
     built = {
@@ -168,7 +168,7 @@ def environment(agent: Agent, around: Surroundings, *, is_proxied: bool = False)
     return tuple(sorted(built.items()))
 
 
-def variables(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -> Variables:
+def variables(agent: Agent, around: HostFacts, *, is_proxied: bool = False) -> Variables:
     """Return what people have added to an agent's environment; it goes before what is always there, but for the proxy."""
     added = dict(authorities.VARIABLES) if around.authorities else {}
     if around.path:
@@ -180,7 +180,7 @@ def variables(agent: Agent, around: Surroundings, *, is_proxied: bool = False) -
     return tuple(sorted((name, value) for name, value in added.items() if not is_proxied or name not in _PROXY))
 
 
-def _machine(around: Surroundings) -> tuple[Mount, ...]:
+def _machine(around: HostFacts) -> tuple[Mount, ...]:
     size = around.memory_dir_bytes
     return (
         Directory("/etc"),
@@ -194,7 +194,7 @@ def _machine(around: Surroundings) -> tuple[Mount, ...]:
     )
 
 
-def _parents(mounts: tuple[Mount, ...], around: Surroundings) -> Iterator[Mount]:
+def _parents(mounts: tuple[Mount, ...], around: HostFacts) -> Iterator[Mount]:
     """Make mounts of the directories that lie between a writable directory in memory and what is mounted deeper in it.
 
     An agent could rename such a directory, and with it move what is mounted below: for example `~/.config`, or `~/work` of
@@ -222,7 +222,7 @@ def _parents(mounts: tuple[Mount, ...], around: Surroundings) -> Iterator[Mount]
             yield ReadOnly(path)
 
 
-def _home(agent: Agent, place: AgentPlace, around: Surroundings, chat: str | None) -> Iterator[Mount]:
+def _home(agent: Agent, place: AgentDir, around: HostFacts, chat: str | None) -> Iterator[Mount]:
     """Show a home in memory with the agent's own `.cursor`, of the user's only the login and the agent's own chat.
 
     Every directory that the agent can write to and that has something mounted in it is itself a mount, so the agent can't
@@ -242,7 +242,7 @@ def _home(agent: Agent, place: AgentPlace, around: Surroundings, chat: str | Non
     yield Bind(place.git, f"{home}/.config/git")
 
 
-def _workspace(agent: Agent, place: AgentPlace, guard: Guard) -> Iterator[Mount]:
+def _workspace(agent: Agent, place: AgentDir, guard: ProtectedPaths) -> Iterator[Mount]:
     """Show the workspace, the git directory it shares and what the policy names, with what is protected in them.
 
     An agent can rename what it can write to, but not a mount: so what holds something protected is one, over itself.
@@ -259,7 +259,7 @@ def _workspace(agent: Agent, place: AgentPlace, guard: Guard) -> Iterator[Mount]
             yield Bind(path, path, held=True)
 
 
-def _etc(agent: Agent, place: AgentPlace, around: Surroundings, *, has_names: bool) -> tuple[Mount, ...]:
+def _etc(agent: Agent, place: AgentDir, around: HostFacts, *, has_names: bool) -> tuple[Mount, ...]:
     own = [Bind(os.path.join(place.etc, name), f"/etc/{name}") for name in ("passwd", "group")]
     if agent.policy.network is Network.HOST:
         names = [Bind("/etc/hosts", "/etc/hosts", optional=True)]
@@ -271,14 +271,14 @@ def _etc(agent: Agent, place: AgentPlace, around: Surroundings, *, has_names: bo
     return (*own, *names)
 
 
-def _trusted(around: Surroundings) -> Iterator[Mount]:
+def _trusted(around: HostFacts) -> Iterator[Mount]:
     """Show the authorities that agents trust, also in the place of the system's."""
     if around.authorities:
         for path in (authorities.IN_SANDBOX, *around.bundles):
             yield Bind(around.authorities, path)
 
 
-def _ssh(agent: Agent, around: Surroundings) -> Iterator[Mount]:
+def _ssh(agent: Agent, around: HostFacts) -> Iterator[Mount]:
     """Show an ssh-agent's socket, and which hosts' keys the person knows already."""
     if agent.ssh_agent is not None:
         known = f"{around.user.home}/.ssh/known_hosts"
@@ -287,7 +287,7 @@ def _ssh(agent: Agent, around: Surroundings) -> Iterator[Mount]:
         yield Bind(known, known, optional=True)
 
 
-def _exposed(agent: Agent, around: Surroundings) -> list[str]:
+def _exposed(agent: Agent, around: HostFacts) -> list[str]:
     """List the hidden directories that lie below something visible; the workspace was checked not to contain any."""
     system = (mount.source for mount in around.system if isinstance(mount, Bind))
     shown = (*system, *around.visible)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from substrat.core.agents.records import Turn
-    from substrat.daemon.state.layout import AgentPlace, Places, TurnPlace
+    from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
 
 _FIRST_LINES = 64 * 1024
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -60,7 +60,7 @@ class FoundAgent(NamedTuple):
         return shlex.join([*words, "--adopt", self.session])
 
 
-def set_aside(path: str, places: Places, now: float) -> str | None:
+def set_aside(path: str, places: Layout, now: float) -> str | None:
     """Move a file or directory into `<state>/damaged`.
 
     Args:
@@ -74,13 +74,13 @@ def set_aside(path: str, places: Places, now: float) -> str | None:
     return move_aside(path, target_of(path, places, now), places)
 
 
-def target_of(path: str, places: Places, now: float) -> str:
+def target_of(path: str, places: Layout, now: float) -> str:
     """Return a name in `<state>/damaged` that nothing has yet; arguments as for `set_aside`."""
     what = os.path.relpath(path, places.state).replace(os.sep, "-")
     return os.path.join(places.damaged, f"{_stamp(now)}-{what}-{secrets.token_hex(4)}")
 
 
-def move_aside(path: str, target: str, places: Places) -> str | None:
+def move_aside(path: str, target: str, places: Layout) -> str | None:
     """Move a file or directory to what `target_of` returned; returns that, or None when it can't be moved."""
     try:
         os.makedirs(places.damaged, mode=0o700, exist_ok=True)
@@ -90,7 +90,7 @@ def move_aside(path: str, target: str, places: Places) -> str | None:
     return target
 
 
-def set_aside_database(path: str, places: Places, now: float) -> str:
+def set_aside_database(path: str, places: Layout, now: float) -> str:
     """Move a database and the files that SQLite has made beside it into a directory in `<state>/damaged`.
 
     Returns:
@@ -108,7 +108,7 @@ def set_aside_database(path: str, places: Places, now: float) -> str:
     return directory
 
 
-def keep_log(path: str, places: Places, now: float) -> str | None:
+def keep_log(path: str, places: Layout, now: float) -> str | None:
     """Copy a write-ahead log, part of which can't be read, before SQLite writes over it.
 
     Args:
@@ -146,7 +146,7 @@ _KINDS = (
 )  # fmt: skip
 
 
-def check_own_files(places: Places) -> None:
+def check_own_files(places: Layout) -> None:
     """Refuse to start where one of the daemon's own names is something else, such as a FIFO in the place of the lock.
 
     Opening or listing it later would wait for ever, or fail halfway. A link to the right kind of thing is good, except
@@ -207,7 +207,7 @@ class Damage(NamedTuple):
     blind: bool = False
 
 
-def examine(turn: Turn, place: AgentPlace, places: Places, now: float, *, was_recorded: bool = True) -> list[Damage]:
+def examine(turn: Turn, place: AgentDir, places: Layout, now: float, *, was_recorded: bool = True) -> list[Damage]:
     """Look at a turn's files before they are used, and set aside what can't be.
 
     Afterwards the turn's directory is there if the turn has a process, and what is in it can be opened.
@@ -248,7 +248,7 @@ def examine(turn: Turn, place: AgentPlace, places: Places, now: float, *, was_re
     return found
 
 
-def _another_turns(turn: Turn, files: TurnPlace, places: Places, now: float, *, was_recorded: bool) -> Damage | None:
+def _another_turns(turn: Turn, files: TurnDir, places: Layout, now: float, *, was_recorded: bool) -> Damage | None:
     """Set aside a directory that was made for another turn of the same number, whose records are lost."""
     if not _is(files.root, stat.S_ISDIR) or files.is_of(turn.id, unless_told=was_recorded):
         return None
@@ -262,7 +262,7 @@ _GONE = "is gone"
 _STRANGE = "isn't what Substrat wrote"
 
 
-def _own_complaints(turn: Turn, files: TurnPlace) -> Iterator[tuple[str, str]]:
+def _own_complaints(turn: Turn, files: TurnDir) -> Iterator[tuple[str, str]]:
     """Look at the notes of the daemon that started a turn for the one that takes it over."""
     sound: tuple[tuple[str, Callable[[], bool]], ...] = (
         (files.guard, lambda: protected_paths.decode(files.read_guard()) is not None),
@@ -283,7 +283,7 @@ def _own_complaints(turn: Turn, files: TurnPlace) -> Iterator[tuple[str, str]]:
             yield path, _STRANGE
 
 
-def _complaints(turn: Turn, files: TurnPlace) -> Iterator[tuple[str, str]]:
+def _complaints(turn: Turn, files: TurnDir) -> Iterator[tuple[str, str]]:
     for path in (files.prompt, files.stdout, files.stderr, files.status):
         if not os.path.lexists(path):
             if path == files.status or (path == files.stdout and turn.offset and not os.path.lexists(path + SUFFIX)):
@@ -310,7 +310,7 @@ def _makes_sense(status: bytes, turn: Turn) -> bool:
     )
 
 
-def _report(path: str, complaint: str, places: Places, now: float) -> str:
+def _report(path: str, complaint: str, places: Layout, now: float) -> str:
     kept = set_aside(path, places, now)
     return f"{path} {complaint}; " + (f"it is kept as {kept}" if kept else "it can't be moved out of the way")
 
@@ -347,10 +347,10 @@ class LostTurn(NamedTuple):
     """
 
     number: int
-    files: TurnPlace
+    files: TurnDir
 
 
-def turns_without_records(place: AgentPlace, newest: Turn | None) -> list[LostTurn]:
+def turns_without_records(place: AgentDir, newest: Turn | None) -> list[LostTurn]:
     """Find an agent's turns that are newer than its newest recorded one, or are in that one's place.
 
     A turn is recorded before its directory is made, so these were recorded once. Older ones aren't looked at: this is done
@@ -383,7 +383,7 @@ def tell_lost(lost: LostTurn, target: str, *, was_running: bool) -> str:
     )
 
 
-def kill_left(files: TurnPlace) -> bool:
+def kill_left(files: TurnDir) -> bool:
     """Kill what still runs in a turn's directory, and wait until it is gone, for a moment at most.
 
     Returns:
@@ -404,13 +404,13 @@ def kill_left(files: TurnPlace) -> bool:
     return True
 
 
-def kill_all_left(place: AgentPlace) -> bool:
+def kill_all_left(place: AgentDir) -> bool:
     """Kill what still runs of an agent without records; says whether anything did."""
     killed = [number for number in _turn_numbers(place) if kill_left(place.turn(number))]
     return bool(killed)
 
 
-def _turn_numbers(place: AgentPlace) -> list[int]:
+def _turn_numbers(place: AgentDir) -> list[int]:
     try:
         names = os.listdir(os.path.dirname(place.turn(1).root))
     except OSError:
@@ -418,7 +418,7 @@ def _turn_numbers(place: AgentPlace) -> list[int]:
     return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
-def agents_without_records(places: Places, known: Collection[str] = ()) -> list[FoundAgent]:
+def agents_without_records(places: Layout, known: Collection[str] = ()) -> list[FoundAgent]:
     """Find out from their files which agents there were whose records are gone.
 
     Args:
@@ -432,7 +432,7 @@ def agents_without_records(places: Places, known: Collection[str] = ()) -> list[
     return [_identify(name, places.agent(name)) for name in names if _is(places.agent(name).root, stat.S_ISDIR)]
 
 
-def has_agents(places: Places) -> bool:
+def has_agents(places: Layout) -> bool:
     """Say whether there are directories of agents, with or without records."""
     try:
         with os.scandir(places.agents) as entries:
@@ -441,14 +441,14 @@ def has_agents(places: Places) -> bool:
         return False
 
 
-def _identify(agent_id: str, place: AgentPlace) -> FoundAgent:
+def _identify(agent_id: str, place: AgentDir) -> FoundAgent:
     name = re.match(r"127\.0\.0\.1 localhost (\S+)", _beginning(os.path.join(place.etc, "hosts")))
     where = re.search(r'\[includeIf "gitdir:(.*)/\.git"\]', _beginning(place.gitconfig))
     workspace = where[1].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\") if where else None
     return FoundAgent(agent_id, name[1] if name else None, workspace, _session(place))
 
 
-def _session(place: AgentPlace) -> str | None:
+def _session(place: AgentDir) -> str | None:
     """Return the chat that the newest turn which tells one was in."""
     for number in reversed(_turn_numbers(place)):
         stdout = place.turn(number).stdout

@@ -23,11 +23,11 @@ from substrat.errors import WorkspaceUnusable
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.sandboxes.workspace import Identity, User
-    from substrat.daemon.state.layout import AgentPlace
+    from substrat.daemon.state.layout import AgentDir
 
 
 def generate(
-    place: AgentPlace,
+    place: AgentDir,
     agent: Agent,
     parent: str | None,
     user: User,
@@ -86,7 +86,7 @@ def generate(
     return problem or left_out
 
 
-def _write_git(place: AgentPlace, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
+def _write_git(place: AgentDir, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
     """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
 
     Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
@@ -109,7 +109,7 @@ def _write_git(place: AgentPlace, user: User, git_directories: tuple[str, ...], 
     _write(place.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
 
 
-def _write_etc(place: AgentPlace, user: User, agent: Agent) -> None:
+def _write_etc(place: AgentDir, user: User, agent: Agent) -> None:
     user = user.inside
     _write(os.path.join(place.etc, "resolv.conf"), f"nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n")
     _write(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sandbox.host import Bubblewrap
-    from substrat.daemon.sandboxes.protected_paths import Guard
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 
 log = structlog.get_logger("substrat.git")
 
@@ -70,7 +70,7 @@ class Git:
         return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
 
     async def forget_size(
-        self, bubblewrap: Bubblewrap, workspace: str, path: str, guard: Guard, covered: tuple[str, ...] = ()
+        self, bubblewrap: Bubblewrap, workspace: str, path: str, guard: ProtectedPaths, covered: tuple[str, ...] = ()
     ) -> None:
         """Make git look at a tracked file's content again instead of at the size it remembers.
 
@@ -132,7 +132,7 @@ def _is_bearable(path: str, largest: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size <= largest
 
 
-def _shown(workspace: str, git: str, guard: Guard) -> Iterator[Mount]:
+def _shown(workspace: str, git: str, guard: ProtectedPaths) -> Iterator[Mount]:
     yield Bind(workspace, workspace, held=True)
     yield Bind(git, git, writable=True, held=True)
     for path in (*guard.closed, *guard.missing):

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Sequence
 
-    from substrat.daemon.state.layout import TurnPlace
+    from substrat.daemon.state.layout import TurnDir
 
 _ROOM_FOR_STATUS = 4096
 """Bytes on disk for bubblewrap's reports: a block, of which it needs some 300 bytes. Without them a turn that ended
 on a full disk would have no exit code, and one that is to be stopped no first process."""
 
 
-class Launch(NamedTuple):
+class LaunchPlan(NamedTuple):
     """What starts a sandbox.
 
     Args:
@@ -49,7 +49,7 @@ class Launch(NamedTuple):
 
 
 @contextmanager
-def descriptors(launch: Launch, standard: Sequence[int], place: TurnPlace) -> Iterator[Sequence[int | None]]:
+def descriptors(launch: LaunchPlan, standard: Sequence[int], place: TurnDir) -> Iterator[Sequence[int | None]]:
     """Open what a sandbox finds open, in the order of `bwrap`'s numbers, and close what was opened here afterwards.
 
     Args:

@@ -30,7 +30,7 @@ log = structlog.get_logger("substrat.standins")
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-class StandIns:
+class Placeholders:
     """The stand-ins of one daemon's sandboxes, and who needs them.
 
     Args:

@@ -15,7 +15,7 @@ import trio
 
 import mcp_server.relay
 from sandbox import bwrap, host, launch, netrelay
-from sandbox.spec import Form, Network
+from sandbox.spec import Network, NetworkMode
 from substrat import paths
 from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import Limits
@@ -27,8 +27,8 @@ from substrat.daemon.sandboxes import authorities, binds, build_spec, copies, pr
 from substrat.daemon.sandboxes import protected_paths as guard
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.git import Git
-from substrat.daemon.sandboxes.launch_plan import Launch
-from substrat.daemon.sandboxes.placeholders import StandIns
+from substrat.daemon.sandboxes.launch_plan import LaunchPlan
+from substrat.daemon.sandboxes.placeholders import Placeholders
 from substrat.daemon.sandboxes.sessions import shared_chat
 from substrat.daemon.sandboxes.unreadable_paths import SystemCovers
 from substrat.errors import (
@@ -44,14 +44,14 @@ from substrat.errors import (
 if TYPE_CHECKING:
     from sandbox.spec import Bind, Spec
     from substrat.config import Config
-    from substrat.core.agents.records import Agent, Shown
+    from substrat.core.agents.records import Agent, SharedPath
     from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.network.filtered import TurnNetwork
-    from substrat.daemon.sandboxes.protected_paths import Guard
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
     from substrat.daemon.sandboxes.workspace import User
-    from substrat.daemon.state.layout import AgentPlace, Places
+    from substrat.daemon.state.layout import AgentDir, Layout
 
 log = structlog.get_logger("substrat.furnisher")
 
@@ -71,7 +71,7 @@ class Explanation(NamedTuple):
     missing: tuple[str, ...]
 
 
-class Furnished(NamedTuple):
+class PreparedSandbox(NamedTuple):
     """What was made for a sandbox.
 
     Args:
@@ -89,13 +89,13 @@ class Furnished(NamedTuple):
     """
 
     agent: Agent
-    place: AgentPlace
+    place: AgentDir
     bubblewrap: host.Bubblewrap
-    guard: Guard
+    guard: ProtectedPaths
     notes: tuple[tuple[str, str], ...]
     found: tuple[Found, ...]
     kept: dict[str, Copy]
-    form: Form | None = None
+    form: NetworkMode | None = None
     chat: str | None = None
     covered: tuple[str, ...] = ()
     workspace: workspace.Identity | None = None
@@ -111,7 +111,7 @@ def _note_of_covers(environ: dict[str, str]) -> str:
     return os.path.join(own, "unreadable.json")
 
 
-class Furnisher:
+class SandboxPreparer:
     """Prepares the sandboxes of one daemon, its agents' turns' and the operator's in them.
 
     Args:
@@ -122,18 +122,18 @@ class Furnisher:
         cgroups: what limits whole sandboxes.
     """
 
-    def __init__(self, registry: Registry, places: Places, user: User, environ: dict[str, str], cgroups: Cgroups) -> None:
+    def __init__(self, registry: Registry, places: Layout, user: User, environ: dict[str, str], cgroups: Cgroups) -> None:
         self._registry = registry
         self._places = places
         self._user = user
         self._environ = environ
         self._cgroups = cgroups
-        self.stand_ins = StandIns(registry)
+        self.stand_ins = Placeholders(registry)
         # The user's own runtime directory, whatever this daemon's is: what is remembered is the machine's.
         self.covers = SystemCovers(_note_of_covers(environ))
         self._git = Git(environ)
         self._bubblewrap: host.Bubblewrap | None = None
-        self._form: tuple[tuple[str, ...], Form] | None = None
+        self._form: tuple[tuple[str, ...], NetworkMode] | None = None
         self._bundles: tuple[str, ...] = ()
         self._writing = trio.Lock()
         self._left_out: dict[program.Program, frozenset[str]] = {}
@@ -204,7 +204,7 @@ class Furnisher:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
         return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
 
-    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[Shown, ...]:
+    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
         """Check what an agent is to be shown besides its workspace; raises what `binds.check` raises."""
         own = (
             self._places.state,
@@ -213,7 +213,7 @@ class Furnisher:
         )
         return binds.check(writable, read_only, directory, self._user, own)
 
-    def check_ssh_agent(self, path: str, directory: str, shown: tuple[Shown, ...]) -> str:
+    def check_ssh_agent(self, path: str, directory: str, shown: tuple[SharedPath, ...]) -> str:
         """Check that an ssh-agent's socket is one and return its physical path.
 
         Args:
@@ -274,7 +274,7 @@ class Furnisher:
         chat = await trio.to_thread.run_sync(shared_chat, self._user, place, agent)
         await self._generate(agent, place, found, chat)
         covered = await self.covers.paths()
-        spec = self._spec(Furnished(agent, place, bubblewrap, found, (), (), {}, form, chat, covered))
+        spec = self._spec(PreparedSandbox(agent, place, bubblewrap, found, (), (), {}, form, chat, covered))
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         given = {*self._config.agent.env, *dict(agent.environment)}
@@ -282,7 +282,7 @@ class Furnisher:
         hidden = {name: "…" if name in given or name.startswith("CURSOR_") else value for name, value in whole.items()}
         return Explanation(command, hidden, program.find(self._config.agent.binary).path, missing)
 
-    async def _generate(self, agent: Agent, place: AgentPlace, found: Guard, chat: str | None) -> None:
+    async def _generate(self, agent: Agent, place: AgentDir, found: ProtectedPaths, chat: str | None) -> None:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
         identity = await self._git.identity(agent.name)
         # Its first turn may have begun meanwhile, or the agent may have been removed.
@@ -314,7 +314,7 @@ class Furnisher:
             self._bubblewrap = found
         return self._bubblewrap
 
-    async def _form_for(self, agent: Agent, bubblewrap: host.Bubblewrap) -> Form | None:
+    async def _form_for(self, agent: Agent, bubblewrap: host.Bubblewrap) -> NetworkMode | None:
         """Find out how an agent's sandbox comes by its `filtered` network; a good answer is remembered.
 
         Returns:
@@ -350,7 +350,7 @@ class Furnisher:
 
     # Before a sandbox
 
-    async def furnish(self, agent: Agent, place: AgentPlace, holder: str) -> Furnished:
+    async def prepare(self, agent: Agent, place: AgentDir, holder: str) -> PreparedSandbox:
         """Make everything an agent's sandbox shows.
 
         Args:
@@ -385,17 +385,19 @@ class Furnisher:
         if left_out is not None:
             notes.append(("workspace:left-out", left_out))
         matters = tuple(Found(path, text) for path, text in unprotected)
-        return Furnished(agent, place, bubblewrap, found, tuple(notes), matters, kept, form, chat, covered, identity_of)
+        return PreparedSandbox(
+            agent, place, bubblewrap, found, tuple(notes), matters, kept, form, chat, covered, identity_of
+        )
 
     async def launch(
         self,
-        furnished: Furnished,
+        furnished: PreparedSandbox,
         network: TurnNetwork | None,
         group: Group | None,
         command: tuple[str, ...] = (),
         *,
         tied: bool = False,
-    ) -> Launch:
+    ) -> LaunchPlan:
         """Say what starts a sandbox, with everything opened that is bound by descriptor.
 
         Args:
@@ -423,13 +425,13 @@ class Furnisher:
             sources.close_all(held)
             held = ()
         try:
-            channel = network.open(furnished.form or Form.TRANSPARENT) if network is not None else None
+            channel = network.open(furnished.form or NetworkMode.TRANSPARENT) if network is not None else None
         except OSError as problem:
             sources.close_all(held)
             raise SandboxFailed(
                 f"its network can't be served: {problem.strerror}; look at {furnished.place.door}"
             ) from None
-        return Launch(line, dict(spec.environment), started.options, version, channel, held)
+        return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held)
 
     def _identify(self, directory: str) -> workspace.Identity | None:
         """Return which directory a workspace is, and make its folder of chats; one hop to a thread does both."""
@@ -437,7 +439,7 @@ class Furnisher:
         workspace.make_chats_folder(self._user, directory)
         return found
 
-    def _spec(self, furnished: Furnished, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
+    def _spec(self, furnished: PreparedSandbox, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
         """Return the sandbox.
 
         Args:
@@ -448,7 +450,7 @@ class Furnisher:
         agent = furnished.agent
         agent_program = program.find(self._config.agent.binary)
         python, python_needs = program.find_python()
-        around = build_spec.Surroundings(
+        around = build_spec.HostFacts(
             user=self._user,
             program=agent_program,
             companion=os.path.realpath(mcp_server.relay.__file__),
@@ -471,10 +473,10 @@ class Furnisher:
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
         command = instead or command_line.command(agent_program.path, agent.workspace, agent.model, session, without)
-        form = furnished.form or Form.TRANSPARENT
+        form = furnished.form or NetworkMode.TRANSPARENT
         return build_spec.spec(agent, furnished.place, around, command, furnished.guard, form, furnished.chat)
 
-    def _open_sources(self, furnished: Furnished, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
+    def _open_sources(self, furnished: PreparedSandbox, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
         """Open what is bound by descriptor, and check that the workspace is the directory that everything was made for."""
         held = sources.open_all(mounts)
         try:
@@ -493,7 +495,9 @@ class Furnisher:
         is_limited = given.process_memory and not is_bounded
         return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
 
-    async def _protect(self, agent: Agent, holder: str) -> tuple[Guard, tuple[tuple[str, str], ...], dict[str, Copy]]:
+    async def _protect(
+        self, agent: Agent, holder: str
+    ) -> tuple[ProtectedPaths, tuple[tuple[str, str], ...], dict[str, Copy]]:
         """Find what has to be protected in a workspace, and make what is mounted over where something is missing.
 
         Returns:
@@ -509,11 +513,13 @@ class Furnisher:
 
     def _look_and_copy(
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
-    ) -> tuple[Guard, dict[str, Copy]]:
+    ) -> tuple[ProtectedPaths, dict[str, Copy]]:
         found = self._look(agent, shared, own, further)
         return found, copies.take_all(found.closed)
 
-    def _look(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]) -> Guard:
+    def _look(
+        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
+    ) -> ProtectedPaths:
         home = self._user.home
         config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
         configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
@@ -535,11 +541,11 @@ class Furnisher:
 
     # After a sandbox
 
-    async def news(self, agent: Agent, before: Guard) -> list[Found]:
+    async def news(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
         """Return what a sandbox has made that would have been protected, had it been there."""
         return await trio.to_thread.run_sync(self._news, agent, before, self._further(agent))
 
-    def _news(self, agent: Agent, before: Guard, further: tuple[str, ...]) -> list[Found]:
+    def _news(self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]) -> list[Found]:
         try:
             after = self._look(agent, before.shared, before.own, further)
         except WorkspaceUnusable as problem:
@@ -550,7 +556,7 @@ class Furnisher:
             *(Found(path, text) for path, text in changed),
         ]
 
-    async def freshen_index(self, agent: Agent, left: Guard) -> None:
+    async def freshen_index(self, agent: Agent, left: ProtectedPaths) -> None:
         """Let the workspace's git forget what it took a file that was mounted over for (`Git.forget_size`).
 
         That it can't is no reason for a turn not to end: `git status` then shows a file as changed that isn't.

@@ -56,7 +56,7 @@ class Bounds(NamedTuple):
     gitlinks: int = 1000
 
 
-class Guard(msgspec.Struct, frozen=True):
+class ProtectedPaths(msgspec.Struct, frozen=True):
     """What of a workspace is protected in a turn.
 
     Args:
@@ -95,7 +95,7 @@ def look(
     bounds: Bounds | None = None,
     user_configs: tuple[str, ...] = (),
     private: tuple[str, ...] = (),
-) -> Guard:
+) -> ProtectedPaths:
     """Look a workspace through for what has to be protected.
 
     Args:
@@ -149,7 +149,7 @@ def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...
     return (link.common,), (link.own,) if link.own != link.common else (), None
 
 
-def news(before: Guard, after: Guard) -> list[str]:
+def news(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
     """Return what has appeared, or was replaced, during a turn, and so wasn't protected in it: the outermost paths.
 
     Args:
@@ -167,7 +167,7 @@ def news(before: Guard, after: Guard) -> list[str]:
     return sorted(outer)
 
 
-def renewed(before: Guard, inodes: dict[str, int]) -> Guard:
+def renewed(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPaths:
     """Return what was found at a turn's start with what the daemon itself has put there since.
 
     Args:
@@ -215,12 +215,12 @@ class _Walk:
         self._strict = True
         self._root = ""
 
-    def found(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Guard:
+    def found(self, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return what was found."""
         # What stands in for something missing is noted in the state, which takes text only.
         missing = tuple(path for path in self._missing if path == _printable(path))
         self._unlooked += [path for path in self._missing if path != _printable(path)]
-        return Guard(
+        return ProtectedPaths(
             tuple(self._kept), tuple(self._closed), missing, shared, own, self._seen, tuple(self._notes()),
             tuple(self._unsettled), underway.look((*self._repositories, *self._kept)),
         )  # fmt: skip
@@ -650,15 +650,15 @@ def _printable(path: str) -> str:
     return path.encode("utf-8", "replace").decode()
 
 
-def encode(guard: Guard) -> bytes:
+def encode(guard: ProtectedPaths) -> bytes:
     """Return a guard as JSON, for a daemon that takes the turn over; names in no encoding lose what can't be written."""
     return msgspec.json.encode({name: _clean(value) for name, value in msgspec.structs.asdict(guard).items()})
 
 
-def decode(data: bytes | None) -> Guard | None:
+def decode(data: bytes | None) -> ProtectedPaths | None:
     """Return what `encode` wrote, or None when it isn't that."""
     with suppress(msgspec.MsgspecError, RecursionError):
-        return msgspec.json.decode(data or b"", type=Guard)
+        return msgspec.json.decode(data or b"", type=ProtectedPaths)
     return None
 
 

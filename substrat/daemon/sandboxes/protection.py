@@ -36,7 +36,7 @@ from substrat.daemon.kernel import mountinfo, process
 from substrat.daemon.kernel.inotify import DROPPED, EntryWatcher
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.sandboxes import copies
-from substrat.daemon.state.events import Told
+from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import SandboxFailed
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.inotify import EntryChange
-    from substrat.daemon.sandboxes.protected_paths import Guard
-    from substrat.daemon.state.layout import Places
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
+    from substrat.daemon.state.layout import Layout
 
 log = structlog.get_logger("substrat.protection")
 
@@ -89,7 +89,7 @@ class Holder(Protocol):
         """Kill it, and let its turn end for a reason; to be called after that was committed."""
 
 
-class Guarded(NamedTuple):
+class ProtectedSandbox(NamedTuple):
     """A sandbox whose protected paths are watched.
 
     Args:
@@ -109,7 +109,7 @@ class Guarded(NamedTuple):
     agent: str
     turn: str | None
     workspace: str
-    guard: Guard
+    guard: ProtectedPaths
     kept: dict[str, Copy]
     holder: Holder
     mark: str | None
@@ -136,7 +136,7 @@ class _Look(NamedTuple):
         deadlines: when each of them is ended instead, in Trio's time.
     """
 
-    concerned: dict[str, Guarded]
+    concerned: dict[str, ProtectedSandbox]
     held: dict[str, ExitStack]
     mounted: dict[str, dict[str, None]]
     deadlines: dict[str, float]
@@ -152,13 +152,13 @@ class Protection:
         python: the interpreter that runs `sandbox/remount.py`.
     """
 
-    def __init__(self, registry: Registry, findings: Findings, places: Places, python: str = sys.executable) -> None:
+    def __init__(self, registry: Registry, findings: Findings, places: Layout, python: str = sys.executable) -> None:
         self._registry = registry
         self._findings = findings
         self._places = places
         self._command = (python, "-I", "-S", os.path.realpath(remount.__file__))
         self._watcher = EntryWatcher()
-        self._sandboxes: dict[str, Guarded] = {}
+        self._sandboxes: dict[str, ProtectedSandbox] = {}
         self._directories: dict[str, int] = {}
         self._showing: dict[tuple[int, bytes], frozenset[str]] = {}
         self._names: frozenset[bytes] = frozenset()
@@ -192,7 +192,7 @@ class Protection:
             await trio.to_thread.run_sync(_replace_rest, moves, kept, self._places.aside)
 
     @contextmanager
-    def guarding(self, sandbox: Guarded, *, adopted: bool = False) -> Iterator[None]:
+    def guarding(self, sandbox: ProtectedSandbox, *, adopted: bool = False) -> Iterator[None]:
         """Watch a sandbox's protected paths for as long as this lasts.
 
         Args:
@@ -336,13 +336,13 @@ class Protection:
         look.held.pop(name).close()
         await self._tell_mounted(look, sandbox)
 
-    async def _tell_mounted(self, look: _Look, sandbox: Guarded) -> None:
+    async def _tell_mounted(self, look: _Look, sandbox: ProtectedSandbox) -> None:
         mounted = look.mounted.pop(sandbox.name, {})
         if mounted and sandbox.name not in self._ended:
             text = f"changed on the host, and protected again: {_some(list(mounted))}"
             await until_stored(partial(self._tell, sandbox, "workspace:protected-again", text))
 
-    def _gone_in(self, sandbox: Guarded) -> list[str]:
+    def _gone_in(self, sandbox: ProtectedSandbox) -> list[str]:
         """Return the protected paths that aren't mounted in a sandbox; one that isn't set up yet is looked at later."""
         first = sandbox.holder.first_process()
         if first is None or not self._is_set_up(sandbox):
@@ -353,7 +353,7 @@ class Protection:
             self._share.spend(time.thread_time() - began)
         return lost
 
-    def _is_set_up(self, sandbox: Guarded) -> bool:
+    def _is_set_up(self, sandbox: ProtectedSandbox) -> bool:
         """Say whether a sandbox has everything mounted and runs; one that is still being set up is noted, to be looked at.
 
         Such a one mustn't be waited for, nor held: stopped in memory it is never ready, and a person may have frozen it.
@@ -384,14 +384,14 @@ class Protection:
                 is_quick = any(since + _SET_UP_SECONDS > trio.current_time() for since in self._unready.values())
                 await trio.sleep(_SET_UP_PAUSE if is_quick else _LONGEST_PAUSE)
 
-    def _may_be_set_up(self, sandbox: Guarded) -> bool:
+    def _may_be_set_up(self, sandbox: ProtectedSandbox) -> bool:
         try:
             return self._is_set_up(sandbox)
         except Exception:
             log.exception("can't tell whether a sandbox is set up")
             return True  # the look ends it, and goes on with the others
 
-    async def _hold(self, sandbox: Guarded, held: ExitStack) -> None:
+    async def _hold(self, sandbox: ProtectedSandbox, held: ExitStack) -> None:
         if sandbox.mark is not None:
             with open(sandbox.mark, "wb"):
                 held.callback(_unlink, sandbox.mark)
@@ -438,13 +438,13 @@ class Protection:
 
     # Judging
 
-    def _before_agents(self, sandbox: Guarded) -> float:
+    def _before_agents(self, sandbox: ProtectedSandbox) -> float:
         """Return since when an agent may have put objects into the repository of a sandbox's workspace."""
         return min(
             (agent.created_at for agent in self._registry.agents if agent.workspace == sandbox.workspace), default=0.0
         )
 
-    def _judge_all(self, paths: list[str], sandboxes: list[Guarded], before: Mapping[str, float]) -> list[_Judged]:
+    def _judge_all(self, paths: list[str], sandboxes: list[ProtectedSandbox], before: Mapping[str, float]) -> list[_Judged]:
         """Judge each path; runs in a thread, because an agent decides how much there is to read."""
         judged = []
         writable = {path for one in sandboxes for path in (*one.guard.kept, *one.guard.own)}
@@ -486,7 +486,7 @@ class Protection:
                     self._at_start.setdefault((sandbox.name, one.path), sandbox.kept.get(one.path, ABSENT))
                     sandbox.kept[one.path] = ABSENT if one.verdict is Verdict.PLACEHOLDER else one.now
 
-    async def _cover(self, look: _Look, sandbox: Guarded, lost: list[str]) -> bool:
+    async def _cover(self, look: _Look, sandbox: ProtectedSandbox, lost: list[str]) -> bool:
         """Mount a sandbox's paths again; says whether all of them are mounted then."""
         first = sandbox.holder.first_process()
         if first is None:
@@ -522,7 +522,7 @@ class Protection:
 
     # Where the agent may have been faster
 
-    async def _put_back(self, guilty: list[Guarded], reached: list[_Judged]) -> None:
+    async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[_Judged]) -> None:
         """End the sandboxes, keep what is there aside, and put the kept copies back."""
         stamp = datetime.fromtimestamp(self._registry.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
         found = []
@@ -543,7 +543,7 @@ class Protection:
         await trio.to_thread.run_sync(_replace_all, targets, self._places.aside)
         self._registry.points.after("moved aside")
 
-    async def _stop(self, sandboxes: list[Guarded], reason: str, found: list[Found]) -> None:
+    async def _stop(self, sandboxes: list[ProtectedSandbox], reason: str, found: list[Found]) -> None:
         """Note why sandboxes end, then end them; what was found stays in their agents' attention."""
         for sandbox in sandboxes:
             await until_stored(partial(self._note, sandbox, reason, found))
@@ -551,7 +551,7 @@ class Protection:
             self._ended.add(sandbox.name)
             sandbox.holder.end(f"{PROTECTION}{reason}")
 
-    def _note(self, sandbox: Guarded, reason: str, found: list[Found]) -> None:
+    def _note(self, sandbox: ProtectedSandbox, reason: str, found: list[Found]) -> None:
         wanted = found or [Found(sandbox.workspace, f"its protection was off: {reason}")]
         with self._registry.change("protected files reached"):
             self._findings.record(sandbox.agent, sandbox.turn, wanted)
@@ -561,15 +561,15 @@ class Protection:
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.stop is None:
                 self._registry.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
-            self._registry.journal.tell(Told(sandbox.agent, sandbox.turn, "workspace:touched", reason))
+            self._registry.journal.tell(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", reason))
 
-    def _tell(self, sandbox: Guarded, kind: str, text: str) -> None:
+    def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str) -> None:
         with self._registry.change("note taken"):
             if self._registry.get(sandbox.agent) is not None:
-                self._registry.journal.tell(Told(sandbox.agent, sandbox.turn, kind, text))
+                self._registry.journal.tell(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
 
 
-def _unprotected(sandbox: Guarded, first: int) -> list[str]:
+def _unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
     """Return the protected paths that aren't mounted, and those where something is that nobody has judged.
 
     A person's second command may put another file there just before the first one's is mounted: then that is what is
@@ -581,7 +581,7 @@ def _unprotected(sandbox: Guarded, first: int) -> list[str]:
     ]
 
 
-def _unsettled(sandbox: Guarded, paths: list[str]) -> list[str]:
+def _unsettled(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
     """Return which of some paths that were put there anew aren't as they were put there, or may not stay so."""
     return [
         path
@@ -601,7 +601,7 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _lost(guard: Guard, mounted: frozenset[str], first: int) -> list[str]:
+def _lost(guard: ProtectedPaths, mounted: frozenset[str], first: int) -> list[str]:
     """Return the protected paths that aren't mounted, though there is something to mount them over or in.
 
     A workspace that is renamed on the host is still there in the sandbox, which shows it under its old path.
@@ -618,12 +618,12 @@ def _lost(guard: Guard, mounted: frozenset[str], first: int) -> list[str]:
     ]
 
 
-def _place(guard: Guard, path: str) -> str:
+def _place(guard: ProtectedPaths, path: str) -> str:
     """Return the path that has to exist for a protected one to be mounted: itself, or its directory if it may be made."""
     return path if path in guard.kept or path in guard.own else os.path.dirname(path)
 
 
-def _moved(sandbox: Guarded, paths: list[str]) -> str | None:
+def _moved(sandbox: ProtectedSandbox, paths: list[str]) -> str | None:
     """Return a directory that isn't the one on the host that it is in the sandbox, as after `mv workspace elsewhere`."""
     first = sandbox.holder.first_process()
     for place in dict.fromkeys(_place(sandbox.guard, path) for path in paths):
@@ -648,7 +648,7 @@ def _placeholder(path: str) -> Copy:
     return Copy("directory") if content is None else Copy("file", {"": CopiedFile(0o644, content)})
 
 
-def _is_committed(path: str, now: Copy, sandbox: Guarded, before: float) -> bool:
+def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float) -> bool:
     """Say whether all that is at a path was in the workspace's repository before a moment, as after a checkout."""
     if now.kind not in {"file", "directory"} or "/.git/" in path:
         return False

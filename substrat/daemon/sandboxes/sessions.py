@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.sandboxes.workspace import User
-    from substrat.daemon.state.layout import AgentPlace, Places
+    from substrat.daemon.state.layout import AgentDir, Layout
     from substrat.daemon.state.trash import Trash
 
 log = structlog.get_logger("substrat.sessions")
@@ -70,7 +70,7 @@ class NotMoved(Exception):
     """A chat stays in its agent's own directory; the message says why, in one line."""
 
 
-def shared_chat(user: User, place: AgentPlace, agent: Agent) -> str | None:
+def shared_chat(user: User, place: AgentDir, agent: Agent) -> str | None:
     """Return the directory of an agent's session among the user's chats, None if there is none that is the agent's.
 
     Args:
@@ -89,14 +89,14 @@ def shared_chat(user: User, place: AgentPlace, agent: Agent) -> str | None:
     return path if agent.session.stored or is_recorded or _showed_all_chats(place, agent) else None
 
 
-def is_anothers(user: User, place: AgentPlace, agent: Agent) -> bool:
+def is_anothers(user: User, place: AgentDir, agent: Agent) -> bool:
     """Say whether an agent's session is among the user's chats without being the agent's."""
     if agent.session is None or shared_chat(user, place, agent) is not None:
         return False
     return os.path.lexists(os.path.join(workspace.chats_of(user, agent.workspace), agent.session.id))
 
 
-def check_there(user: User, place: AgentPlace, agent: Agent) -> bool:
+def check_there(user: User, place: AgentDir, agent: Agent) -> bool:
     """Say whether the chat that an agent's next turn continues is where it was seen last; true if none was seen yet."""
     if agent.session is None:
         return True
@@ -109,7 +109,7 @@ def check_there(user: User, place: AgentPlace, agent: Agent) -> bool:
     return not agent.session.stored and not was_kept
 
 
-def _showed_all_chats(place: AgentPlace, agent: Agent) -> bool:
+def _showed_all_chats(place: AgentDir, agent: Agent) -> bool:
     """Say whether the agent's newest turn that has files was started by a version that showed it all chats."""
     number = agent.turn.number if agent.turn is not None else 0
     turns = (place.turn(number), place.turn(number - 1))
@@ -117,14 +117,14 @@ def _showed_all_chats(place: AgentPlace, agent: Agent) -> bool:
     return newest is not None and newest.showed_all_chats()
 
 
-def _read_record(place: AgentPlace) -> Record | None:
+def _read_record(place: AgentDir) -> Record | None:
     data = nofollow.read_small(place.session, _RECORD_BYTES)
     with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(data, type=Record) if data else None
     return None
 
 
-def _write_record(place: AgentPlace, record: Record) -> None:
+def _write_record(place: AgentDir, record: Record) -> None:
     """Replace an agent's record in one step."""
     staging = f"{place.session}.new"
     with open(staging, "wb") as file:
@@ -149,7 +149,7 @@ class Sessions:
     def __init__(
         self,
         registry: Registry,
-        places: Places,
+        places: Layout,
         user: User,
         trash: Trash,
         find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
@@ -199,7 +199,7 @@ class Sessions:
             await trio.to_thread.run_sync(_write_record, place, Record(session))
         return f"the session {session} stays in the agent's own directory and isn't among your chats: {reason}"
 
-    async def _settle(self, agent: Agent, place: AgentPlace, session: str) -> None:
+    async def _settle(self, agent: Agent, place: AgentDir, session: str) -> None:
         own = place.chat(agent.workspace, session)
         has_own, is_shared = await trio.to_thread.run_sync(self._look, place, agent, own)
         if has_own and is_shared:
@@ -207,7 +207,7 @@ class Sessions:
         elif has_own:
             await self._move(agent.id, place, own, agent.workspace, session)
 
-    def _look(self, place: AgentPlace, agent: Agent, own: str) -> tuple[bool, bool]:
+    def _look(self, place: AgentDir, agent: Agent, own: str) -> tuple[bool, bool]:
         """Say whether there is a chat in the agent's own directory, and whether its chat is among the user's.
 
         A chat that an older version's turn has made among the user's is noted, and one that cursor-agent has emptied is
@@ -222,7 +222,7 @@ class Sessions:
                 _write_record(place, record)
         return workspace.is_chat(own), shared is not None
 
-    async def _move(self, owner: str, place: AgentPlace, own: str, directory: str, session: str) -> None:
+    async def _move(self, owner: str, place: AgentDir, own: str, directory: str, session: str) -> None:
         """Move a chat.
 
         Raises:

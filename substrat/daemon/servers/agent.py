@@ -16,7 +16,7 @@ import trio
 from substrat import __version__
 from substrat.core.programs import lenient
 from substrat.daemon.kernel import process, sockets
-from substrat.daemon.kernel.ratelimit import Pace
+from substrat.daemon.kernel.ratelimit import RateLimiter
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import MessageTooLarge, StateUnusable
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import ModuleType
 
-    from substrat.daemon.failpoints import Points
+    from substrat.daemon.failpoints import Failpoints
 
 log = structlog.get_logger("substrat.agent_door")
 
@@ -44,7 +44,7 @@ _LONGEST_HELLO = 256
 """Bytes of our companion's first line, whose only text of any length is a name of 64."""
 
 
-class AgentDoor:
+class AgentServer:
     """Opens agents' sockets.
 
     Args:
@@ -56,7 +56,7 @@ class AgentDoor:
 
     def __init__(
         self,
-        points: Points,
+        points: Failpoints,
         call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], tuple[str, bool]],
         called: Callable[[str], None],
     ) -> None:
@@ -88,7 +88,7 @@ class AgentDoor:
         listener = sockets.listen(path, 0o600)
         self._points.after("agent socket made")
         task_status.started()
-        pace = Pace(_RATE, _BURST)
+        pace = RateLimiter(_RATE, _BURST)
         try:
             async with trio.open_nursery() as nursery:
                 # The companion will call as soon as the agent has started; the import may be over by then.
@@ -107,7 +107,7 @@ class AgentDoor:
             self._points.after("agent socket removed")
 
     async def _serve_one(
-        self, agent: str, turn: str | None, pace: Pace, stream: trio.SocketStream, greeted: Callable[[], None]
+        self, agent: str, turn: str | None, pace: RateLimiter, stream: trio.SocketStream, greeted: Callable[[], None]
     ) -> None:
         lines = sockets.lines(stream, MAX_LINE)
         first = await anext(lines, None)
@@ -130,7 +130,7 @@ class AgentDoor:
         except* trio.BrokenResourceError:
             log.debug("a companion went away", agent=agent)
 
-    async def _noting(self, turn: str | None, pace: Pace, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _noting(self, turn: str | None, pace: RateLimiter, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
         is_first = True
         async for message in messages:

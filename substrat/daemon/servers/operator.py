@@ -22,7 +22,7 @@ from substrat.core.agents.usage import Total, family, together, total
 from substrat.core.programs.cursor.command_line import is_session_id
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.overview import Overview, finding_object
-from substrat.daemon.agents.requests import Wish, bounded
+from substrat.daemon.agents.requests import SpawnRequest, bounded
 from substrat.daemon.kernel import sockets
 from substrat.daemon.servers import rpc, slices
 from substrat.daemon.turns.exec import Call
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.records import Agent, Item, Turn
-    from substrat.daemon.agents.allow_list import Allowances
+    from substrat.daemon.agents.allow_list import AllowLists
     from substrat.daemon.agents.findings import Findings
-    from substrat.daemon.agents.inbox import Questions
-    from substrat.daemon.agents.requests import Supervisor
+    from substrat.daemon.agents.inbox import Inbox
+    from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.sandboxes.chats import Chats
-    from substrat.daemon.sandboxes.prepare import Furnisher
+    from substrat.daemon.sandboxes.prepare import SandboxPreparer
     from substrat.daemon.sandboxes.sessions import Sessions
     from substrat.daemon.servers.rpc import Connection, Params
-    from substrat.daemon.state.layout import Places
-    from substrat.daemon.turns.exec import Visits
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.turns.exec import ExecSessions
     from substrat.daemon.turns.runner import TurnRunner
 
 log = structlog.get_logger("substrat.operator_door")
@@ -133,7 +133,7 @@ def listed_item(item: Item) -> dict[str, object]:
     return {**item_object(replace(item, text=text)), "cut": cut}
 
 
-class OperatorDoor:
+class OperatorServer:
     """Answers the operator.
 
     Args:
@@ -153,30 +153,30 @@ class OperatorDoor:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        supervisor: AgentRequests,
         runner: TurnRunner,
-        furnisher: Furnisher,
+        preparer: SandboxPreparer,
         groups: Cgroups,
-        places: Places,
+        places: Layout,
         chats: Chats,
         sessions: Sessions,
-        questions: Questions,
-        allowances: Allowances,
-        visits: Visits,
+        questions: Inbox,
+        allowances: AllowLists,
+        visits: ExecSessions,
         findings: Findings,
         stop: Callable[[], None],
     ) -> None:
-        self._supervisor = supervisor
+        self._requests = supervisor
         self._registry = supervisor.registry
         self._runner = runner
-        self._furnisher = furnisher
+        self._preparer = preparer
         self._groups = groups
         self._places = places
         self._chats = chats
         self._agents_chats = sessions
         self._questions = questions
         self._allowances = allowances
-        self._visits = visits
+        self._exec_sessions = visits
         self._findings = findings
         self._overview = Overview(self._registry)
         self._stop = stop
@@ -270,8 +270,8 @@ class OperatorDoor:
 
     async def _spawn(self, _connection: Connection, params: Params) -> object:
         network = _network(params)
-        await self._furnisher.check()
-        workspace, model, session = self._furnisher.check_workspace(_text(params, "workspace")), params.get("model"), None
+        await self._preparer.check()
+        workspace, model, session = self._preparer.check_workspace(_text(params, "workspace")), params.get("model"), None
         if (adopted := _optional(params, "session")) is not None:
             session = adopted.lower()
             if is_session_id(session):
@@ -280,23 +280,23 @@ class OperatorDoor:
             if head.damage is not None:
                 raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
             model = model or head.model
-        shown = self._furnisher.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace)
+        shown = self._preparer.check_binds(_strings(params, "bind"), _strings(params, "bind_ro"), workspace)
         ssh_agent = _optional(params, "ssh_agent")
         if ssh_agent is not None:
-            ssh_agent = self._furnisher.check_ssh_agent(ssh_agent, workspace, shown)
-        wish = Wish(
+            ssh_agent = self._preparer.check_ssh_agent(ssh_agent, workspace, shown)
+        wish = SpawnRequest(
             workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
             session, _restore(params), _strings(params, "allow"), shown, _variables(params), ssh_agent,
         )  # fmt: skip
-        await self._furnisher.find_git(workspace)
-        agent = self._supervisor.spawn(wish)
+        await self._preparer.find_git(workspace)
+        agent = self._requests.spawn(wish)
         message = self._registry.store.newest_prompt(agent.id) if wish.prompt is not None else None
-        notes = list(overlap.notes(self._supervisor.shared(agent)))
+        notes = list(overlap.notes(self._requests.shared(agent)))
         added: dict[str, object] = {"message": message} if message is not None else {}
         return {**self._object(agent), **added, **({"notes": notes} if notes else {})}
 
     async def _send(self, _connection: Connection, params: Params) -> object:
-        agent, item = self._supervisor.send(_text(params, "agent"), _text(params, "prompt"))
+        agent, item = self._requests.send(_text(params, "agent"), _text(params, "prompt"))
         return {"agent": self._object(agent), "message": item}
 
     async def _list(self, _connection: Connection, params: Params) -> object:
@@ -308,13 +308,13 @@ class OperatorDoor:
         return await self._encode(tuple(self._registry.agents), wanted)
 
     async def _show(self, _connection: Connection, params: Params) -> object:
-        agent = self._whole(self._supervisor.find(_text(params, "agent")))
+        agent = self._whole(self._requests.find(_text(params, "agent")))
         binds = [shown._asdict() for shown in agent.policy.binds]
         use = self._runner.use(agent)
         shares = (
             [
                 {"agent": found.other.name, "path": found.path, "network": found.other.policy.network.value}
-                for found in self._supervisor.shared(agent)[:_MOST_SHARES]
+                for found in self._requests.shared(agent)[:_MOST_SHARES]
             ]
             if agent.phase != Phase.ENDED
             else []
@@ -340,74 +340,74 @@ class OperatorDoor:
     async def _wait(self, _connection: Connection, params: Params) -> object:
         names = cast("list[str]", params["agents"])
         states = cast("list[str] | None", params.get("until"))
-        found = await bounded(_timeout(params), ", ".join(names), lambda: self._supervisor.wait_states(names, states))
+        found = await bounded(_timeout(params), ", ".join(names), lambda: self._requests.wait_states(names, states))
         return await self._encode(found)
 
     async def _wait_message(self, _connection: Connection, params: Params) -> object:
         name, item = _text(params, "agent"), cast("int | None", params.get("message"))
         return self._whole_object(
-            await bounded(_timeout(params), f"the turn of {name}", lambda: self._supervisor.wait_item(name, item))
+            await bounded(_timeout(params), f"the turn of {name}", lambda: self._requests.wait_item(name, item))
         )
 
     async def _suspend(self, _connection: Connection, params: Params) -> object:
         name = _text(params, "agent")
         if params.get("freeze"):
             return self._object(await self._freeze(name))
-        agent = self._supervisor.suspend(name)
-        return self._object(await self._supervisor.wait_settled(agent.id))
+        agent = self._requests.suspend(name)
+        return self._object(await self._requests.wait_settled(agent.id))
 
     async def _freeze(self, name: str) -> Agent:
-        agent = self._supervisor.freeze(name)
+        agent = self._requests.freeze(name)
         if agent.phase == Phase.FROZEN and not await self._runner.frozen(agent):
             has_begun = self._runner.has_begun(agent)
-            self._supervisor.resume(agent.id, None)
+            self._requests.resume(agent.id, None)
             if not has_begun:
                 raise Refused(
                     f"{agent.name}'s sandbox has no process yet that could be frozen: suspend it without freezing"
                 )
             raise Refused(f"{agent.name} makes processes faster than they can be stopped: suspend it without freezing")
-        return await self._supervisor.wait_settled(agent.id)
+        return await self._requests.wait_settled(agent.id)
 
     async def _interrupt(self, _connection: Connection, params: Params) -> object:
-        agent = self._supervisor.interrupt(_text(params, "agent"))
-        return self._object(await self._supervisor.wait_settled(agent.id))
+        agent = self._requests.interrupt(_text(params, "agent"))
+        return self._object(await self._requests.wait_settled(agent.id))
 
     async def _end(self, _connection: Connection, params: Params) -> object:
-        agent = self._supervisor.end(_text(params, "agent"))
-        return self._object(await self._supervisor.wait_settled(agent.id))
+        agent = self._requests.end(_text(params, "agent"))
+        return self._object(await self._requests.wait_settled(agent.id))
 
     async def _resume(self, _connection: Connection, params: Params) -> object:
-        agent, item = self._supervisor.resume(_text(params, "agent"), _optional(params, "prompt"))
+        agent, item = self._requests.resume(_text(params, "agent"), _optional(params, "prompt"))
         return {"agent": self._object(agent), "message": item}
 
     async def _rm(self, _connection: Connection, params: Params) -> object:
-        agent = self._supervisor.find(_text(params, "agent"))
-        self._visits.check_none(agent)
+        agent = self._requests.find(_text(params, "agent"))
+        self._exec_sessions.check_none(agent)
         if agent.phase not in LIVE_PHASES:
             await self._agents_chats.keep(agent)
-        self._supervisor.remove(agent.id)
+        self._requests.remove(agent.id)
         return None
 
     async def _explain(self, _connection: Connection, params: Params) -> object:
-        return (await self._furnisher.explain(self._supervisor.find(_text(params, "agent"))))._asdict()
+        return (await self._preparer.explain(self._requests.find(_text(params, "agent"))))._asdict()
 
     async def _exec(self, _connection: Connection, params: Params) -> object:
-        agent, command = self._supervisor.find(_text(params, "agent")), cast("list[str]", params["command"])
+        agent, command = self._requests.find(_text(params, "agent")), cast("list[str]", params["command"])
         call = Call(tuple(command), _text(params, "descriptors"), _optional(params, "terminal"))
-        return {"exit_code": await self._visits.run(agent, call)}
+        return {"exit_code": await self._exec_sessions.run(agent, call)}
 
     async def _accept(self, _connection: Connection, params: Params) -> object:
         numbers = cast("list[int]", params.get("what") or [])
         return self._object(self._findings.accept(_text(params, "agent"), numbers))
 
     async def _turns(self, _connection: Connection, params: Params) -> object:
-        agent, after = self._supervisor.find(_text(params, "agent")), cast("int", params.get("after", 0))
+        agent, after = self._requests.find(_text(params, "agent")), cast("int", params.get("after", 0))
         turns = self._registry.store.turns_after(agent.id, after, _MAX_TURNS, _PAGE_BYTES)
         pieces = await slices.encode_list([turn_object(turn)] for turn in turns)
         return rpc.Encoded([b'{"turns":', *pieces, b',"after":%d}' % (turns[-1].number if turns else after)])
 
     async def _usage(self, _connection: Connection, params: Params) -> object:
-        agent = self._supervisor.find(_text(params, "agent"))
+        agent = self._requests.find(_text(params, "agent"))
         members = family(agent, self._registry.agents)
         totals = [await self._total(member) for member in members]
         return {**totals[0]._asdict(), "family": {"agents": len(members), **together(totals)._asdict()}}
@@ -424,7 +424,7 @@ class OperatorDoor:
     async def _network(self, _connection: Connection, params: Params) -> object:
         name = _text(params, "agent")
         add, remove = (tuple(cast("list[str]", params.get(key) or ())) for key in ("allow", "remove"))
-        agent = self._allowances.change(name, add, remove) if add or remove else self._supervisor.find(name)
+        agent = self._allowances.change(name, add, remove) if add or remove else self._requests.find(name)
         turn = agent.turn
         form = self._places.agent(agent.id).turn(turn.number).read_form() if turn is not None else None
         return {
@@ -557,7 +557,7 @@ class OperatorDoor:
 
     def _agent_filter(self, params: Params) -> str | None:
         name = _optional(params, "agent")
-        return self._supervisor.find(name).id if name is not None else None
+        return self._requests.find(name).id if name is not None else None
 
     # The daemon
 
@@ -579,15 +579,15 @@ class OperatorDoor:
         }
 
     async def _check(self, _connection: Connection, _params: Params) -> object:
-        return {"obstacle": await self._furnisher.obstacle(), "environment": self._furnisher.surroundings()}
+        return {"obstacle": await self._preparer.obstacle(), "environment": self._preparer.surroundings()}
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:
         if params.get("suspend"):
             self._registry.admit = None  # nothing starts any more
             for agent in [agent for agent in self._registry.agents if agent.phase in _AWAKE]:
-                self._supervisor.suspend(agent.id)
+                self._requests.suspend(agent.id)
             for agent in [agent for agent in self._registry.agents if agent.phase in RUNNING_PHASES]:
-                await self._supervisor.wait_settled(agent.id)
+                await self._requests.wait_settled(agent.id)
         return rpc.Last(None, self._stop)
 
 

@@ -73,7 +73,7 @@ class Act(NamedTuple):
     since: float
 
 
-class Told(NamedTuple):
+class DaemonEvent(NamedTuple):
     """Something the daemon itself has to say about an agent."""
 
     agent: str
@@ -113,7 +113,7 @@ class Journal:
         """The newest event's cursor."""
         return self._recent[-1].cursor if self._recent else self._forgotten
 
-    def tell(self, *events: Told) -> None:
+    def tell(self, *events: DaemonEvent) -> None:
         """Store events of the daemon's own. Inside a transaction of the store they are part of it.
 
         To be called inside `transaction`, which announces them after its commit.

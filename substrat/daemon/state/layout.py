@@ -10,7 +10,7 @@ import shutil
 from contextlib import suppress
 from typing import NamedTuple
 
-from sandbox.spec import Form
+from sandbox.spec import NetworkMode
 from substrat.core.programs.cursor.command_line import chats_folder
 from substrat.daemon.kernel import descriptors, nofollow
 
@@ -32,7 +32,7 @@ _ID_BYTES = 64
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Places(NamedTuple):
+class Layout(NamedTuple):
     """Where a daemon keeps things."""
 
     state: str
@@ -68,15 +68,15 @@ class Places(NamedTuple):
         """Where the operator's commands in agents' sandboxes have their files, while they run."""
         return os.path.join(self.state, "visits")
 
-    def agent(self, agent_id: str) -> AgentPlace:
+    def agent(self, agent_id: str) -> AgentDir:
         """Return an agent's directories."""
-        return AgentPlace(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
+        return AgentDir(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
 
-    def visit(self, agent_id: str, visit: str) -> tuple[AgentPlace, TurnPlace]:
+    def visit(self, agent_id: str, visit: str) -> tuple[AgentDir, TurnDir]:
         """Return the directories of a command in an agent's sandbox: the agent's own, but for what is made anew."""
         root = os.path.join(self.visits, visit)
         own = self.agent(agent_id)._replace(made=root, door=os.path.join(self.visit_doors, visit))
-        return own, TurnPlace(root)
+        return own, TurnDir(root)
 
     @property
     def visit_doors(self) -> str:
@@ -84,7 +84,7 @@ class Places(NamedTuple):
         return os.path.join(self.runtime, "visits")
 
 
-class TurnPlace(NamedTuple):
+class TurnDir(NamedTuple):
     """A turn's directory."""
 
     root: str
@@ -201,11 +201,11 @@ class TurnPlace(NamedTuple):
         """
         return nofollow.read_own(self.guard, MOST_RECORD)
 
-    def read_form(self) -> Form | None:
+    def read_form(self) -> NetworkMode | None:
         """Return how the turn comes by its `filtered` network; None: nobody wrote that down."""
         with suppress(OSError):
             said = nofollow.read_own(self.form, _ID_BYTES)
-            return next((form for form in Form if form.value.encode() == said), None)
+            return next((form for form in NetworkMode if form.value.encode() == said), None)
         return None
 
     def take_lock(self) -> int:
@@ -249,7 +249,7 @@ class TurnPlace(NamedTuple):
         self,
         prompt: str,
         guard: bytes | None = None,
-        form: Form | None = None,
+        form: NetworkMode | None = None,
         kept: bytes | None = None,
         *,
         own_chats: bool = False,
@@ -330,7 +330,7 @@ class TurnPlace(NamedTuple):
         return nofollow.read_end(self.stderr, _REPORT_BYTES).decode("utf-8", "replace")
 
 
-class AgentPlace(NamedTuple):
+class AgentDir(NamedTuple):
     """An agent's directories.
 
     Args:
@@ -412,9 +412,9 @@ class AgentPlace(NamedTuple):
         """The same as seen from inside."""
         return f"{DOOR_IN_SANDBOX}/{os.path.basename(self.network_socket)}"
 
-    def turn(self, number: int) -> TurnPlace:
+    def turn(self, number: int) -> TurnDir:
         """Return the place of a turn."""
-        return TurnPlace(os.path.join(self.root, "turns", str(number)))
+        return TurnDir(os.path.join(self.root, "turns", str(number)))
 
     def remove_door(self) -> None:
         """Delete the sockets and their directory."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, 
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import ItemKind, Outcome, Restore, Shown
+from substrat.core.agents.records import ItemKind, Outcome, Restore, SharedPath
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.daemon.kernel.process import MAX_PID
@@ -182,12 +182,12 @@ def _read_allow(value: object) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _read_binds(value: object) -> tuple[Shown, ...]:
+def _read_binds(value: object) -> tuple[SharedPath, ...]:
     found = []
     for entry in _parsed_list(value):
         if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not bool:
             raise ValueError("is no JSON array of [path, whether writable]")
-        found.append(Shown(_read_path(entry[0]), entry[1]))
+        found.append(SharedPath(_read_path(entry[0]), entry[1]))
     return tuple(found)
 
 
@@ -286,7 +286,7 @@ class AgentRow(NamedTuple):
     restore: Annotated[Restore, _member(Restore)]
     restored_at: Annotated[tuple[float, ...], MOMENTS]
     allow: Annotated[tuple[str, ...], ALLOW]
-    binds: Annotated[tuple[Shown, ...], BINDS]
+    binds: Annotated[tuple[SharedPath, ...], BINDS]
     since: Annotated[float, MOMENT]
     accepted_turn: Annotated[str | None, _or_null(IDENTIFIER)]
     environment: Annotated[environment.Variables, VARIABLES]

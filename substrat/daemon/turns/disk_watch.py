@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from substrat.core.agents.records import Agent, Process, Turn
-    from substrat.daemon.agents.accounting import TurnBook
+    from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.state.layout import Places
+    from substrat.daemon.state.layout import Layout
 
 log = structlog.get_logger("substrat.disk_watch")
 
@@ -99,8 +99,8 @@ class DiskWatch:
     def __init__(
         self,
         registry: Registry,
-        book: TurnBook,
-        places: Places,
+        book: Accounting,
+        places: Layout,
         user_chats: str,
         free: Callable[[str], int] = free_bytes,
         interval: float = INTERVAL,

@@ -27,9 +27,9 @@ from substrat.core.netfilter import upstream
 from substrat.daemon.kernel import descriptors, process, sockets
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import launch_plan, protected_paths
-from substrat.daemon.sandboxes.protection import Guarded
-from substrat.daemon.state.events import Told
-from substrat.daemon.state.layout import TurnPlace
+from substrat.daemon.sandboxes.protection import ProtectedSandbox
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.state.storing import disk_is_full
 from substrat.daemon.turns import agent_socket
 from substrat.errors import InvalidParams, Refused, SandboxFailed, StateUnusable, StorageFailed
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.network.filtered import Networks
-    from substrat.daemon.sandboxes.launch_plan import Launch
-    from substrat.daemon.sandboxes.prepare import Furnished, Furnisher
+    from substrat.daemon.sandboxes.launch_plan import LaunchPlan
+    from substrat.daemon.sandboxes.prepare import PreparedSandbox, SandboxPreparer
     from substrat.daemon.sandboxes.protection import Protection
-    from substrat.daemon.state.layout import AgentPlace, Places
+    from substrat.daemon.state.layout import AgentDir, Layout
     from substrat.daemon.state.trash import Trash
     from substrat.errors import SubstratError
 
@@ -98,7 +98,7 @@ def check(agent: Agent, call: Call) -> None:
         raise Refused(f"{agent.name} has ended and has no sandbox any more: spawn another agent in {agent.workspace}")
 
 
-class Visits:
+class ExecSessions:
     """Runs the visits of one daemon.
 
     Args:
@@ -117,10 +117,10 @@ class Visits:
     def __init__(
         self,
         registry: Registry,
-        furnisher: Furnisher,
+        preparer: SandboxPreparer,
         cgroups: Cgroups,
         networks: Networks,
-        places: Places,
+        places: Layout,
         watcher: Watcher,
         trash: Trash,
         protection: Protection,
@@ -128,7 +128,7 @@ class Visits:
         serve_door: Callable[..., Awaitable[None]],
     ) -> None:
         self._registry = registry
-        self._furnisher = furnisher
+        self._preparer = preparer
         self._cgroups = cgroups
         self._networks = networks
         self._places = places
@@ -154,7 +154,7 @@ class Visits:
         except FileNotFoundError:
             left = []
         for visit in left:
-            place = TurnPlace(os.path.join(self._places.visits, visit))
+            place = TurnDir(os.path.join(self._places.visits, visit))
             try:
                 if place.is_held():
                     process.kill_holders(place.lock, LOCK_FD)
@@ -185,13 +185,13 @@ class Visits:
             with self._networks.serving(agent.id, network), ExitStack() as protected:
                 furnished = await self._furnish(agent, place, own)
                 held, renewed = _Held(), dict[str, int]()
-                protected.enter_context(self._protection.guarding(Guarded(
+                protected.enter_context(self._protection.guarding(ProtectedSandbox(
                     own.root, agent.id, None, agent.workspace, furnished.guard, furnished.kept, held, None, None, renewed,
                 )))  # fmt: skip
                 sandbox = held.sandbox = await self._launch(furnished, own, call, network, group, caller.descriptors)
                 code = await self._stay(agent, sandbox, caller.stream, network, place)
                 self._findings.record(
-                    agent.id, None, await self._furnisher.news(agent, protected_paths.renewed(furnished.guard, renewed))
+                    agent.id, None, await self._preparer.news(agent, protected_paths.renewed(furnished.guard, renewed))
                 )
                 return held.passed_on(code)
 
@@ -210,15 +210,15 @@ class Visits:
 
     async def _launch(
         self,
-        furnished: Furnished,
-        own: TurnPlace,
+        furnished: PreparedSandbox,
+        own: TurnDir,
         call: Call,
         network: TurnNetwork | None,
         group: Group | None,
         standard: list[int],
     ) -> _Sandbox:
         command = (SETSID, "--ctty", "--", *call.command) if call.terminal else call.command
-        prepared = await self._furnisher.launch(furnished, network, group, command, tied=True)
+        prepared = await self._preparer.launch(furnished, network, group, command, tied=True)
         if call.terminal:
             prepared.environment["TERM"] = call.terminal
         log.info("visit", agent=furnished.agent.name, program=call.command[0])
@@ -227,9 +227,9 @@ class Visits:
         _close(standard)
         return sandbox
 
-    async def _furnish(self, agent: Agent, place: AgentPlace, own: TurnPlace) -> Furnished:
+    async def _furnish(self, agent: Agent, place: AgentDir, own: TurnDir) -> PreparedSandbox:
         try:
-            return await self._furnisher.furnish(agent, place, own.root)
+            return await self._preparer.prepare(agent, place, own.root)
         except OSError as problem:
             descriptors.refuse_shortage(problem)
             what = f" {problem.filename}" if problem.filename else ""
@@ -239,23 +239,23 @@ class Visits:
             raise SandboxFailed(f"{said}; look at what is in its place") from None
 
     @contextmanager
-    def _visiting(self, agent: Agent, place: AgentPlace, own: TurnPlace) -> Iterator[None]:
+    def _visiting(self, agent: Agent, place: AgentDir, own: TurnDir) -> Iterator[None]:
         self._visited[agent.id] += 1
         try:
-            with self._furnisher.stand_ins.keeping(own.root, agent.workspace):
+            with self._preparer.stand_ins.keeping(own.root, agent.workspace):
                 yield
         finally:
             self._visited[agent.id] -= 1
             place.remove_door()
             self._trash.discard(own.root)
 
-    def _network_of(self, agent: Agent, place: TurnPlace, socket_path: str) -> TurnNetwork | None:
+    def _network_of(self, agent: Agent, place: TurnDir, socket_path: str) -> TurnNetwork | None:
         if agent.policy.network is not Network.FILTERED:
             return None
 
         def note(kind: str, text: str) -> None:
             with self._registry.change("note taken"):
-                self._registry.journal.tell(Told(agent.id, None, kind, text))
+                self._registry.journal.tell(DaemonEvent(agent.id, None, kind, text))
 
         # The list may have changed since the caller asked.
         allow = self._registry.find(agent.id).policy.allow
@@ -263,7 +263,7 @@ class Visits:
         return TurnNetwork(allow, place, socket_path, self._watcher, telling(agent.name, note), through)
 
     @contextmanager
-    def _group_for(self, place: TurnPlace) -> Iterator[Group | None]:
+    def _group_for(self, place: TurnDir) -> Iterator[Group | None]:
         group = self._cgroups.group(f"visit-{os.path.basename(place.root)}")
         try:
             yield group
@@ -271,7 +271,7 @@ class Visits:
             if group is not None:
                 group.remove()
 
-    def _start(self, prepared: Launch, standard: list[int], place: TurnPlace) -> _Sandbox:
+    def _start(self, prepared: LaunchPlan, standard: list[int], place: TurnDir) -> _Sandbox:
         try:
             with launch_plan.descriptors(prepared, standard, place) as given:
                 self._registry.points.before("visit started")
@@ -292,7 +292,7 @@ class Visits:
         sandbox: _Sandbox,
         caller: trio.SocketStream,
         network: TurnNetwork | None,
-        place: AgentPlace,
+        place: AgentDir,
     ) -> int:
         refused: SubstratError | None = None
         try:
@@ -328,7 +328,7 @@ class _Sandbox(NamedTuple):
 
     outer: Process
     pidfd: int
-    place: TurnPlace
+    place: TurnDir
 
     def first_process(self) -> int | None:
         """Return the pid of the sandbox's first process, None while there is none or when it has ended."""

@@ -16,7 +16,7 @@ import trio
 from substrat.core.agents import retention
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.state import archive
-from substrat.daemon.state.events import Told
+from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.trash import Trash, list_directory
 from substrat.errors import StorageFailed
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.state.layout import Places
+    from substrat.daemon.state.layout import Layout
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class _Found(NamedTuple):
     packed: bool
 
 
-class Sweeper:
+class Retention:
     """Sweeps one state directory.
 
     Args:
@@ -63,7 +63,7 @@ class Sweeper:
         places: the daemon's directories.
     """
 
-    def __init__(self, registry: Registry, places: Places) -> None:
+    def __init__(self, registry: Registry, places: Layout) -> None:
         self._registry = registry
         self._store = registry.store
         self._journal = registry.journal
@@ -176,7 +176,7 @@ class Sweeper:
         text = f"turn {turn.number} was dropped: {reason}; its output had {turn.size} bytes on disk"
         with self._registry.change("turn dropped"):
             self._store.drop_turn(turn.agent, turn.turn)
-            self._journal.tell(Told(turn.agent, turn.turn, "history:dropped", text))
+            self._journal.tell(DaemonEvent(turn.agent, turn.turn, "history:dropped", text))
         self.trash.put(self._directory(turn.agent, turn.number))
         await self._clear(turn.agent, turn.turn)
         return True

@@ -29,10 +29,10 @@ from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import copies, damage, protected_paths, sessions, workspace
 from substrat.daemon.sandboxes.prepare import writable
-from substrat.daemon.sandboxes.protection import Guarded
+from substrat.daemon.sandboxes.protection import ProtectedSandbox
 from substrat.daemon.state.storing import disk_is_full, until_stored
 from substrat.daemon.turns import agent_socket
-from substrat.daemon.turns.running import Pace, RunningTurn
+from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import (
     DescriptorsUsedUp,
     PolicyDenied,
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.cgroup_limits import RanOut, Use
     from substrat.core.agents.records import Agent, Process, Turn
-    from substrat.core.agents.verdict import Seen
+    from substrat.core.agents.verdict import TurnObservation
     from substrat.core.workspaces.protection import Copy
-    from substrat.daemon.agents.accounting import TurnBook
+    from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.network.filtered import Networks
-    from substrat.daemon.sandboxes.launch_plan import Launch
-    from substrat.daemon.sandboxes.prepare import Furnisher
-    from substrat.daemon.sandboxes.protected_paths import Guard
+    from substrat.daemon.sandboxes.launch_plan import LaunchPlan
+    from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
     from substrat.daemon.sandboxes.protection import Protection
     from substrat.daemon.sandboxes.sessions import Sessions
     from substrat.daemon.sandboxes.workspace import User
-    from substrat.daemon.state.layout import AgentPlace, Places, TurnPlace
-    from substrat.daemon.turns.retention import Sweeper
+    from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
+    from substrat.daemon.turns.retention import Retention
 
 log = structlog.get_logger("substrat.runner")
 
@@ -102,15 +102,15 @@ class TurnRunner:
     def __init__(
         self,
         registry: Registry,
-        book: TurnBook,
-        places: Places,
-        furnisher: Furnisher,
+        book: Accounting,
+        places: Layout,
+        preparer: SandboxPreparer,
         groups: Cgroups,
         networks: Networks,
         user: User,
         watcher: Watcher,
         nursery: trio.Nursery,
-        sweeper: Sweeper,
+        sweeper: Retention,
         protection: Protection,
         findings: Findings,
         chats: Sessions,
@@ -121,7 +121,7 @@ class TurnRunner:
         self._registry = registry
         self._book = book
         self._places = places
-        self._furnisher = furnisher
+        self._preparer = preparer
         self._groups = groups
         self._networks = networks
         self._user = user
@@ -147,7 +147,7 @@ class TurnRunner:
         except Exception:
             log.exception("a turn's files can't be looked at", agent=agent.name, turn=turn.number)
             shared = writable(agent)
-        self._furnisher.stand_ins.keep(turn.id, (agent.workspace, *shared))
+        self._preparer.stand_ins.keep(turn.id, (agent.workspace, *shared))
         self._nursery.start_soon(self._run, agent, turn)
 
     def _shared_before(self, agent: Agent, turn: Turn) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class TurnRunner:
 
     def leave_out(self, option: str) -> bool:
         """Start the agent program without an option from now on; return whether that is news."""
-        return self._furnisher.leave_out(option)
+        return self._preparer.leave_out(option)
 
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files; a sweep does what is cut short here."""
@@ -253,8 +253,8 @@ class TurnRunner:
             if (group := self._groups.group(turn.id)) is not None:
                 group.remove()
             self._sweeper.wake()
-            self._furnisher.stand_ins.release(turn.id)
-            await until_stored(self._furnisher.stand_ins.remove_unneeded)
+            self._preparer.stand_ins.release(turn.id)
+            await until_stored(self._preparer.stand_ins.remove_unneeded)
         except Exception:
             # Whatever it is, it is this agent's; the others and the daemon go on.
             log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
@@ -271,21 +271,21 @@ class TurnRunner:
             if told is not None:
                 await until_stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
 
-    async def _look_after(self, agent: Agent, turn: Turn, before: Guard) -> None:
+    async def _look_after(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
         try:
             await self._tell_news(agent, turn, before)
             # Whoever waits for the turn may ask git next.
-            await self._furnisher.freshen_index(agent, before)
+            await self._preparer.freshen_index(agent, before)
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
             text = f"what the turn has made couldn't be looked through ({error_id} in substratd's log): look yourself"
             await until_stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
 
-    async def _tell_news(self, agent: Agent, turn: Turn, before: Guard) -> None:
+    async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Tell what the turn has made that would have been protected, had it been there."""
-        found = await self._furnisher.news(agent, before)
+        found = await self._preparer.news(agent, before)
         if found:
             await until_stored(partial(self._note_findings, turn, found, protected_paths.told([one.path for one in found])))
 
@@ -296,7 +296,7 @@ class TurnRunner:
             self._book.turn_note(turn.id, "workspace:unprotected", text, holds_up_end=True)
             self._findings.record(turn.agent, turn.id, found)
 
-    async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[Seen, Verdict]:
+    async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[TurnObservation, Verdict]:
         try:
             seen = await self._run_turn(agent, turn)
         except SubstratError as problem:
@@ -314,7 +314,7 @@ class TurnRunner:
             seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
         return seen, judge(seen)
 
-    async def _run_turn(self, agent: Agent, turn: Turn) -> Seen:
+    async def _run_turn(self, agent: Agent, turn: Turn) -> TurnObservation:
         place = self._places.agent(agent.id)
         turn_place = place.turn(turn.number)
         damages = await self._examine(agent, turn, place)
@@ -335,7 +335,9 @@ class TurnRunner:
         try:
             with self._networks.serving(agent.id, network):
                 async with trio.open_nursery() as nursery:
-                    outcome: Seen | SubstratError | None = await self._open_door(nursery, agent, turn, place, started)
+                    outcome: TurnObservation | SubstratError | None = await self._open_door(
+                        nursery, agent, turn, place, started
+                    )
                     if outcome is None:
                         if network is not None:
                             nursery.start_soon(network.serve, started, lambda: running.process)
@@ -349,7 +351,7 @@ class TurnRunner:
         return outcome._replace(damage=told or None)
 
     async def _open_door(
-        self, nursery: trio.Nursery, agent: Agent, turn: Turn, place: AgentPlace, started: Process | None
+        self, nursery: trio.Nursery, agent: Agent, turn: Turn, place: AgentDir, started: Process | None
     ) -> SubstratError | None:
         """Serve the agent's socket; a turn that runs already is looked after even if there is no room for its socket.
 
@@ -368,14 +370,14 @@ class TurnRunner:
             nursery.start_soon(self._open_door_later, agent, turn, place)
         return None
 
-    async def _open_door_later(self, agent: Agent, turn: Turn, place: AgentPlace) -> None:
+    async def _open_door_later(self, agent: Agent, turn: Turn, place: AgentDir) -> None:
         """Serve the agent's socket as soon as there is room for it, which nobody tells."""
         while True:
             await trio.sleep(PAUSE)
             with suppress(OSError, StateUnusable):
                 await self._serve_door(agent.id, turn.id, place.socket)
 
-    async def _examine(self, agent: Agent, turn: Turn, place: AgentPlace) -> list[damage.Damage]:
+    async def _examine(self, agent: Agent, turn: Turn, place: AgentDir) -> list[damage.Damage]:
         """Report what is wrong with a turn's files; a sandbox whose output can't be followed any more is killed."""
         found = damage.examine(turn, place, self._places, self._now(), was_recorded=turn.id in self._recorded)
         for one in found:
@@ -390,7 +392,7 @@ class TurnRunner:
         found = group_of(started.pid, turn.id) if started is not None else None
         return found or self._groups.group(turn.id)
 
-    def _network_of(self, agent: Agent, turn: Turn, place: TurnPlace) -> TurnNetwork | None:
+    def _network_of(self, agent: Agent, turn: Turn, place: TurnDir) -> TurnNetwork | None:
         if agent.policy.network is not Network.FILTERED:
             return None
 
@@ -400,7 +402,7 @@ class TurnRunner:
         through = upstream.read(self._registry.config.sandbox.upstream_proxy)
         return TurnNetwork(allow, place, self._places.agent(agent.id).network_socket, self._watcher, tell, through)
 
-    async def _find_unrecorded(self, place: TurnPlace) -> Process | None:
+    async def _find_unrecorded(self, place: TurnDir) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.
 
         It may not have reported itself yet, but it holds the turn's lock from its first instant.
@@ -418,9 +420,9 @@ class TurnRunner:
         started: Process | None,
         agent: Agent,
         turn: Turn,
-        place: TurnPlace,
+        place: TurnDir,
         network: TurnNetwork | None,
-    ) -> Seen | SubstratError:
+    ) -> TurnObservation | SubstratError:
         """Run the turn; a refusal is returned, so that the nursery around doesn't wrap it."""
         try:
             with ExitStack() as protected:
@@ -444,7 +446,7 @@ class TurnRunner:
                 return StorageFailed(f"{said}; make room")
             return SandboxFailed(f"{said}; look at what is in its place")
 
-    async def _adopt(self, running: RunningTurn, started: Process) -> Seen:
+    async def _adopt(self, running: RunningTurn, started: Process) -> TurnObservation:
         """Stay with a sandbox that runs already, as soon as there are descriptors for that."""
         while True:
             try:
@@ -459,13 +461,13 @@ class TurnRunner:
         self,
         agent: Agent,
         turn: Turn,
-        place: TurnPlace,
+        place: TurnDir,
         network: TurnNetwork | None,
         running: RunningTurn,
         protected: ExitStack,
-    ) -> Launch | None:
+    ) -> LaunchPlan | None:
         """Make everything a turn's sandbox shows, watch what it protects, and say what starts it; None: it was stopped."""
-        if not await running.unless_stopped(partial(self._furnisher.find_form, agent)):
+        if not await running.unless_stopped(partial(self._preparer.find_form, agent)):
             return None
         if agent.session is not None and not agent.session.stored:
             # What couldn't be moved before, or was an older version's; if it still can't be, the turn's end tells that.
@@ -473,7 +475,7 @@ class TurnRunner:
         self.check_resumable(agent)
         self._check_rules(agent)
         known = self._registry.git_of(agent.workspace)
-        furnished = await self._furnisher.furnish(agent, self._places.agent(agent.id), turn.id)
+        furnished = await self._preparer.prepare(agent, self._places.agent(agent.id), turn.id)
         self._check_git(agent, turn, known)
         if (reminder := self._findings.reminder(self._registry.find(agent.id))) is not None:
             self._book.turn_note(turn.id, "workspace:unprotected", reminder)
@@ -486,14 +488,14 @@ class TurnRunner:
         await trio.to_thread.run_sync(make)
         self._registry.points.after("prompt written")
         protected.enter_context(self._guarding(agent, turn, place, furnished.guard, furnished.kept, running))
-        return await self._furnisher.launch(furnished, network, self._groups.group(turn.id))
+        return await self._preparer.launch(furnished, network, self._groups.group(turn.id))
 
     def _guarding(
         self,
         agent: Agent,
         turn: Turn,
-        place: TurnPlace,
-        protected: Guard,
+        place: TurnDir,
+        protected: ProtectedPaths,
         kept: dict[str, Copy],
         running: RunningTurn,
         *,
@@ -503,7 +505,9 @@ class TurnRunner:
             place.write_kept(copies.encode(changed))
             place.write_guard(protected_paths.encode(protected_paths.renewed(protected, renewed)))
 
-        sandbox = Guarded(turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {})
+        sandbox = ProtectedSandbox(
+            turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {}
+        )
         return self._protection.guarding(sandbox, adopted=adopted)
 
     def _check_rules(self, agent: Agent) -> None:
@@ -534,13 +538,13 @@ class TurnRunner:
             for note in overlap.notes(found):
                 self._book.turn_note(turn.id, "workspace:shared", note)
 
-    def _pace(self, turn: Turn) -> Pace:
+    def _pace(self, turn: Turn) -> TurnLimits:
         turns = self._registry.config.turns
         passed = (turn.frozen_at or self._now()) - turn.started_at - turn.paused
         left = turns.time_limit - passed if turns.time_limit else None
         heard_at = turn.thawed_at or turn.started_at
         output = self._registry.config.disk.turn_output
-        return Pace(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
+        return TurnLimits(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
 
     def _kill_remains(self, agent: Agent, turn: Turn) -> None:
         """Leave no process behind when a turn's task broke."""

@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from substrat.core.agents.cgroup_limits import RanOut
-from substrat.core.agents.verdict import SILENCE_LIMIT, TIME_LIMIT, Seen
+from substrat.core.agents.verdict import SILENCE_LIMIT, TIME_LIMIT, TurnObservation
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import Line, Splitter
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from substrat.core.agents.records import Process
-    from substrat.daemon.failpoints import Points
+    from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.kernel.cgroups import Group
     from substrat.daemon.kernel.inotify import Change, Watcher
-    from substrat.daemon.sandboxes.launch_plan import Launch
-    from substrat.daemon.state.layout import TurnPlace
+    from substrat.daemon.sandboxes.launch_plan import LaunchPlan
+    from substrat.daemon.state.layout import TurnDir
 
 log = structlog.get_logger("substrat.turn")
 
@@ -59,7 +59,7 @@ AFTER_RESULT = "went on after its result"
 """The one reason for stopping that doesn't change the turn's outcome."""
 
 
-class Pace(NamedTuple):
+class TurnLimits(NamedTuple):
     """How long things may take, in seconds, and how much a turn may write.
 
     Args:
@@ -101,7 +101,7 @@ def _decode_whole(line: Line, calls: Pairing) -> stream.Event:
     return event._replace(written=stream.as_json(event.body))
 
 
-class Books(Protocol):
+class TurnObserver(Protocol):
     """What a turn tells whoever keeps the books; each call commits before it returns."""
 
     def result_seen(self, turn: str) -> stream.Result | None:
@@ -145,12 +145,12 @@ class RunningTurn:
     def __init__(
         self,
         turn: str,
-        place: TurnPlace,
+        place: TurnDir,
         offset: int,
-        books: Books,
+        books: TurnObserver,
         watcher: Watcher,
-        pace: Pace,
-        points: Points,
+        pace: TurnLimits,
+        points: Failpoints,
         now: Callable[[], float],
         *,
         group: Group | None = None,
@@ -285,7 +285,7 @@ class RunningTurn:
             raise failure
         return is_done
 
-    async def run(self, prepare: Callable[[], Awaitable[Launch | None]]) -> Seen:
+    async def run(self, prepare: Callable[[], Awaitable[LaunchPlan | None]]) -> TurnObservation:
         """Launch the sandbox and stay with it to its end.
 
         Args:
@@ -300,7 +300,7 @@ class RunningTurn:
         if prepared is None or self._stop_wanted.is_set():
             if prepared is not None:
                 prepared.close()
-            return Seen(None, None, self._stop_reason, "", anything=False)
+            return TurnObservation(None, None, self._stop_reason, "", anything=False)
         with ExitStack() as stack:
             try:
                 change = stack.enter_context(self._watcher.watching(self._place.root))
@@ -310,7 +310,7 @@ class RunningTurn:
             pidfd = await self._start(prepared)
             return await self._accompany(pidfd, change)
 
-    async def adopt(self, started: Process) -> Seen:
+    async def adopt(self, started: Process) -> TurnObservation:
         """Stay with a sandbox that an earlier daemon started, whether it is still running or not."""
         self._process = started
         # The line was read by the daemon that is gone; what it said was not.
@@ -321,7 +321,7 @@ class RunningTurn:
         with self._watcher.watching(self._place.root) as change:
             return await self._accompany(process.open_pidfd(started), change)
 
-    async def _start(self, prepared: Launch) -> int:
+    async def _start(self, prepared: LaunchPlan) -> int:
         try:
             # The file is the record; through `/proc/1/fd/0` an agent would reach, and could change, what it reads from.
             prompt = await trio.to_thread.run_sync(self._place.read_prompt)
@@ -338,7 +338,7 @@ class RunningTurn:
         await until_stored(lambda: self._books.turn_spawned(self.turn, started, prepared.version))
         return pidfd
 
-    def _start_sandbox(self, prepared: Launch, prompt: bytes) -> Process:
+    def _start_sandbox(self, prepared: LaunchPlan, prompt: bytes) -> Process:
         with ExitStack() as stack:
             standard = (
                 launch_plan.closed_by(stack, descriptors.sealed(prompt)),
@@ -353,7 +353,7 @@ class RunningTurn:
             self._points.after("sandbox started")
             return started
 
-    async def _accompany(self, pidfd: int | None, change: Change) -> Seen:
+    async def _accompany(self, pidfd: int | None, change: Change) -> TurnObservation:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._climb_the_ladder)
@@ -380,7 +380,7 @@ class RunningTurn:
         stop = None if self._stop_reason == AFTER_RESULT else self._stop_reason
         ran_out = self._group.ran_out() if self._group is not None else RanOut()
         errors, anything = self._place.read_errors(), self._place.has_output()
-        return Seen(
+        return TurnObservation(
             self._result, exit_code, stop, errors, anything, ran_out=ran_out, disk_full=disk_full
         )  # fmt: skip
 

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.agents.records import Outcome
-from substrat.core.agents.verdict import NOTHING_SEEN, Seen, fills_disk, judge, over_home_limit, over_output_limit
+from substrat.core.agents.verdict import (
+    NOTHING_SEEN,
+    TurnObservation,
+    fills_disk,
+    judge,
+    over_home_limit,
+    over_output_limit,
+)
 from substrat.core.programs.cursor.failures import DISK_FULL_IN_TURN
 from substrat.core.programs.cursor.stream import Result
 
@@ -17,7 +24,7 @@ SILENT = Result("", is_error=True, usage=None)
 
 
 def seen(result=None, exit_code=0, stop=None, errors="", anything=True):
-    return Seen(result, exit_code, stop, errors, anything)
+    return TurnObservation(result, exit_code, stop, errors, anything)
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 130, 143, None])
@@ -116,7 +123,7 @@ def test_every_combination_has_an_outcome_and_all_but_success_a_sentence():
     results, codes = (None, GOOD, BAD, SILENT), (None, 0, 1, 255)
     stops = (None, "suspended", "interrupted", "ended", "time limit", over_output_limit(1))
     for result, code, stop, errors, anything in itertools.product(results, codes, stops, ("", "words"), (False, True)):
-        verdict = judge(Seen(result, code, stop, errors, anything))
+        verdict = judge(TurnObservation(result, code, stop, errors, anything))
         assert verdict.outcome in Outcome
         assert (verdict.error is None) == (verdict.outcome is Outcome.SUCCESS)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.spec import Network
-from substrat.core.agents.records import Policy, Shown
+from substrat.core.agents.records import Policy, SharedPath
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim
 
@@ -15,7 +15,7 @@ OTHER = Policy(Network.FILTERED, ("c.test",))
 
 
 def bound(policy, path, *, writable):
-    return Policy(policy.network, policy.allow, (*policy.binds, Shown(path, writable)))
+    return Policy(policy.network, policy.allow, (*policy.binds, SharedPath(path, writable)))
 
 
 def claim(name, workspace, policy=NONE):

@@ -6,7 +6,7 @@ from substrat.core.agents.records import Outcome
 from substrat.core.agents.retry import DELAYS
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict
 from substrat.core.programs.cursor.failures import DISK_FULL, DISK_FULL_IN_TURN
-from substrat.daemon.agents.disk_gate import PAUSE, Gate, free_bytes
+from substrat.daemon.agents.disk_gate import PAUSE, DiskGate, free_bytes
 
 MIB = 1024 * 1024
 
@@ -31,7 +31,7 @@ def disk():
 @pytest.fixture
 def gated(new_house, disk):
     house = new_house(disk={"free": 100 * MIB})
-    house.registry.gate = Gate(house.registry, "/state", disk)
+    house.registry.gate = DiskGate(house.registry, "/state", disk)
     return house
 
 
@@ -100,7 +100,7 @@ def test_the_disk_is_looked_at_only_when_somebody_waits_and_it_is_wanted(new_hou
     gated.book.admit()
     assert disk.looks == 0
     house = new_house(disk={"free": 0})
-    house.registry.gate = Gate(house.registry, "/state", disk)
+    house.registry.gate = DiskGate(house.registry, "/state", disk)
     house.spawn("bob", "the task")
     assert house.state("bob") == "running"
     assert disk.looks == 0
@@ -156,7 +156,7 @@ def test_a_directory_that_can_not_be_looked_at_holds_turns_back(gated):
     def broken(_path):
         raise OSError(5, "Input/output error")
 
-    gated.registry.gate = Gate(gated.registry, "/state", broken)
+    gated.registry.gate = DiskGate(gated.registry, "/state", broken)
     gated.spawn("bob", "the task")
     assert "Input/output error" in gated.registry.gate.reason
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.agents.records import OPERATOR, Outcome, Process
 from substrat.core.agents.verdict import TIME_LIMIT
-from substrat.daemon.agents.disk_gate import Gate
+from substrat.daemon.agents.disk_gate import DiskGate
 from substrat.errors import StorageFailed, SubstratError
 
 LOST = "RetriableError: [unavailable] PING timed out"
@@ -150,7 +150,7 @@ def test_a_turn_that_could_not_be_started_is_tried_again_by_itself(new_house):
     house.registry.admit = lambda: None
     house.supervisor.send("bob", "work")
     house.registry.admit = house.book.admit
-    house.registry.gate = Gate(house.registry, "/", lambda _path: 1 << 40)
+    house.registry.gate = DiskGate(house.registry, "/", lambda _path: 1 << 40)
     house.store.failing = True
     house.book.admit()
     house.store.failing = False

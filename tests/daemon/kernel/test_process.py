@@ -113,7 +113,7 @@ async def test_any_descriptors_end_up_in_their_places(tmp_path, numbers):
     script = f"""
 import os, sys
 sys.path[:] = {sys.path!r}
-from substrat.daemon import descriptors, process
+from substrat.daemon.kernel import descriptors, process
 paths = [{str(tmp_path)!r} + "/" + name for name in ("stdin", "stdout", "stderr", "status")]
 open(paths[0], "w").write("prompt")
 opened = [os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC) for p in paths]
@@ -156,7 +156,7 @@ def test_bytes_to_read_from_a_descriptor(data):
 LIMITED = """
 import resource, sys
 sys.path[:] = {path!r}
-from substrat.daemon import process
+from substrat.daemon.kernel import process
 from substrat.errors import LimitReached
 resource.setrlimit(resource.RLIMIT_AS, {limit})
 try:

@@ -12,8 +12,8 @@ SETUP = """
 import json, subprocess, sys
 import trio
 from substrat.core.netfilter.names import AllowList
-from substrat.daemon import routes
-from substrat.daemon.network.connections import Carrier, NotCarried, target_of
+from substrat.daemon.kernel import routes
+from substrat.daemon.network.connections import ConnectionRelay, NotCarried, target_of
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
@@ -56,7 +56,7 @@ async def main():
     said = []
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_tcp, echo, 80)
-        carrier = Carrier(AllowList.of(("a.test",)), decisions.append, resolve)
+        carrier = ConnectionRelay(AllowList.of(("a.test",)), decisions.append, resolve)
         said.append(await dial(carrier, "a.test"))
         ip("addr", "add", "9.9.9.9/32", "dev", "lo")
         for address in ("9.9.9.9", "::ffff:9.9.9.9", "64:ff9b::909:909", "2002:909:909::1"):

@@ -14,8 +14,8 @@ import trio
 from sandbox import launch
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import filtered
-from substrat.daemon.network.decisions import Teller
-from substrat.daemon.network.transparent import Gateway, Names
+from substrat.daemon.network.decisions import Decisions
+from substrat.daemon.network.transparent import Names, TransparentNetwork
 
 PATIENCE = 30
 HELPERS = """
@@ -65,7 +65,7 @@ class Net:
             )
             theirs.close()
             listeners = await filtered.receive(ours)
-            gateway = Gateway(wanted, Names(), self.told.append, self.resolve)
+            gateway = TransparentNetwork(wanted, Names(), self.told.append, self.resolve)
             output = b""
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(gateway.serve, listeners)
@@ -274,7 +274,7 @@ def test_names_are_kept(tmp_path):
 
 def test_refusals_are_counted_and_bounded():
     told = []
-    teller = Teller(told.append)
+    teller = Decisions(told.append)
     for _ in range(250):
         teller.denied("a:1", "no")
     assert [decision.text for decision in told] == ["a:1: no", "a:1: no (10 times)", "a:1: no (100 times)"]

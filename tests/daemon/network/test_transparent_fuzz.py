@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from substrat.core.netfilter import dns
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import transparent
-from substrat.daemon.network.transparent import Gateway, Names
+from substrat.daemon.network.transparent import Names, TransparentNetwork
 
 DEEP = float(os.environ.get("SUBSTRAT_MODEL_DEPTH", "1"))
 PATIENCE = 20
@@ -116,7 +116,7 @@ async def scene(told):
             before, transparent._DNS_PORT = transparent._DNS_PORT, dns_port
             try:
                 allow = AllowList.of((f"a.test:{port}", f"{OUTSIDE}:{port}"))
-                nursery.start_soon(Gateway(allow, OneName(), told.append, resolve).serve, listeners)
+                nursery.start_soon(TransparentNetwork(allow, OneName(), told.append, resolve).serve, listeners)
                 yield Scene(listeners, port, dns_port, held)
             finally:
                 transparent._DNS_PORT = before
@@ -144,7 +144,7 @@ def test_it_serves_on_whatever_comes(disturbances):
 @given(queries | st.binary(max_size=700))
 def test_an_answer_is_well_formed_and_short(message):
     told = []
-    answer = Gateway(AllowList.of(("*.a.test", "a.test")), Names(), told.append, resolve).answer(message)
+    answer = TransparentNetwork(AllowList.of(("*.a.test", "a.test")), Names(), told.append, resolve).answer(message)
     assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in told)
     if answer is None:
         return

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from sandbox.spec import Network
-from substrat.core.agents.records import Policy, Shown
+from substrat.core.agents.records import Policy, SharedPath
 from substrat.daemon.sandboxes import binds
 from substrat.daemon.sandboxes.workspace import User, check_workspace
 from substrat.errors import InvalidParams, PolicyDenied, WorkspaceUnusable
@@ -29,10 +29,10 @@ def check(user, *read_only, writable=()):
 
 
 def test_a_place_of_the_users_own(user):
-    assert check(user, "data") == (Shown(f"{user.home}/data", writable=False),)
-    assert check(user, "data", writable=["data"]) == (Shown(f"{user.home}/data", writable=True),)
+    assert check(user, "data") == (SharedPath(f"{user.home}/data", writable=False),)
+    assert check(user, "data", writable=["data"]) == (SharedPath(f"{user.home}/data", writable=True),)
     os.symlink("data", f"{user.home}/link")
-    assert check(user, "link") == (Shown(f"{user.home}/data", writable=False),)
+    assert check(user, "link") == (SharedPath(f"{user.home}/data", writable=False),)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_link_of_ones_own_to_what_cannot_be_read(user, monkeypatch):
 
 def test_the_workspace_and_what_is_in_it(user):
     os.mkdir(f"{user.home}/work/data")
-    assert check(user, "work/data") == (Shown(f"{user.home}/work/data", writable=False),)
+    assert check(user, "work/data") == (SharedPath(f"{user.home}/work/data", writable=False),)
     with pytest.raises(PolicyDenied, match="writable already"):
         check(user, writable=["work/data"])
     with pytest.raises(PolicyDenied):
@@ -98,11 +98,11 @@ def test_what_is_no_place(user, path):
 
 def test_a_child_is_shown_no_more_than_its_parent():
     def policy(*shown):
-        return Policy(Network.NONE, binds=tuple(Shown(*one) for one in shown))
+        return Policy(Network.NONE, binds=tuple(SharedPath(*one) for one in shown))
 
     parent = policy(("/a", False), ("/b", True))
     for child in (policy(), policy(("/a", False)), policy(("/a/x", False), ("/b/y", True)), policy(("/b", False))):
         assert parent.allows(child)
     for child in (policy(("/a", True)), policy(("/c", False)), policy(("/ab", False)), policy(("/", False))):
         assert not parent.allows(child)
-    assert not Policy(Network.FILTERED).allows(Policy(Network.FILTERED, binds=(Shown("/a", writable=False),)))
+    assert not Policy(Network.FILTERED).allows(Policy(Network.FILTERED, binds=(SharedPath("/a", writable=False),)))

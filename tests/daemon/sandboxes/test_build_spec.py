@@ -5,21 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import bwrap, launch
-from sandbox.spec import Bind, Devices, Form, Network, Processes, Symlink, Tmpfs
+from sandbox.spec import Bind, Devices, Network, NetworkMode, Processes, Symlink, Tmpfs
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Policy
 from substrat.core.programs.cursor import command_line
 from substrat.daemon.sandboxes import build_spec
-from substrat.daemon.sandboxes.build_spec import Surroundings
+from substrat.daemon.sandboxes.build_spec import HostFacts
 from substrat.daemon.sandboxes.program import Program
-from substrat.daemon.sandboxes.protected_paths import Guard
+from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 from substrat.daemon.sandboxes.workspace import User
-from substrat.daemon.state.layout import AgentPlace, Places
+from substrat.daemon.state.layout import AgentDir, Layout
 
 HOME, STATE, RUNTIME = "/home/me", "/home/me/.local/state/substrat", "/run/user/1000/substrat"
 SECRETS = {"CURSOR_API_KEY": "key_123456", "CURSOR_AUTH_TOKEN": "token_123456", "AWS_SECRET": "aws", "LANG": "de_DE.UTF-8",
            "PATH": "/odd", "LD_PRELOAD": "/evil.so", "SUBSTRAT_STATE_DIR": STATE, "HOME": "/elsewhere"}  # fmt: skip
-PLACE = AgentPlace(f"{STATE}/agents/a-1", f"{RUNTIME}/agents/a-1")
+PLACE = AgentDir(f"{STATE}/agents/a-1", f"{RUNTIME}/agents/a-1")
 
 
 def agent_with(network=Network.HOST, workspace="/home/me/work", name="bob"):
@@ -33,10 +33,10 @@ def surroundings(**changes):
         "system": (Bind("/usr", "/usr"), Symlink("/bin", "usr/bin"), Bind("/etc/ssl", "/etc/ssl", optional=True)),
         "memory_dir_bytes": 1 << 30, "environ": SECRETS, "resolv_conf": "/run/systemd/resolve/stub-resolv.conf",
     }  # fmt: skip
-    return Surroundings(**{**given_values, **changes})
+    return HostFacts(**{**given_values, **changes})
 
 
-NOTHING = Guard()
+NOTHING = ProtectedPaths()
 ROOT = User("root", 0, 0, "/root")
 
 
@@ -76,7 +76,7 @@ def test_it_is_a_pure_function():
 
 def test_the_workspace_is_writable_and_its_cursor_directory_is_ours():
     closed = ("/home/me/work/.git/config", "/home/me/work/.git/hooks", "/home/me/work/.cursor")
-    built = spec(guard=Guard(kept=("/home/me/work/.git",), closed=closed, missing=("/home/me/work/.envrc",)))
+    built = spec(guard=ProtectedPaths(kept=("/home/me/work/.git",), closed=closed, missing=("/home/me/work/.envrc",)))
     assert built.workdir == "/home/me/work"
     assert source_of(built, "/home/me/work/src") == ("/home/me/work/src", True)
     assert source_of(built, "/home/me/work/.cursor/mcp.json") == (PLACE.mcp_json, False)
@@ -91,7 +91,7 @@ def test_a_worktree_has_its_repositorys_git_directory_but_not_the_other_worktree
     git = "/home/me/main/.git"
     own = f"{git}/worktrees/mine"
     closed = (f"{git}/config", f"{git}/worktrees", f"{own}/commondir")
-    built = spec(guard=Guard(kept=(git, own), closed=closed, shared=(git,), own=(own,)))
+    built = spec(guard=ProtectedPaths(kept=(git, own), closed=closed, shared=(git,), own=(own,)))
     assert len(set(built.mounts)) == len(built.mounts)
     writable = {f"{git}/objects": True, f"{git}/config": False, f"{git}/worktrees/theirs/HEAD": False, f"{own}/HEAD": True,
                 f"{own}/commondir": False}  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_worktree_has_its_repositorys_git_directory_but_not_the_other_worktree
 
 
 def test_what_an_agent_could_swap_is_bound_by_descriptor():
-    built = spec(guard=Guard(kept=("/home/me/work/.git",), closed=("/home/me/work/.git/hooks",)))
+    built = spec(guard=ProtectedPaths(kept=("/home/me/work/.git",), closed=("/home/me/work/.git/hooks",)))
     for mount in built.mounts:
         if isinstance(mount, Bind) and mount.source.startswith(("/home/me/work", f"{HOME}/.cursor/chats")):
             assert mount.held
@@ -230,7 +230,7 @@ def test_the_filtered_network_has_a_resolver_of_its_own():
 
 def proxied(network=Network.FILTERED, **changes):
     around = surroundings(python="/usr/bin/python3", relay="/opt/substrat/netrelay.py", **changes)
-    return build_spec.spec(agent_with(network), PLACE, around, ("/opt/cursor/agent",), NOTHING, Form.PROXY)
+    return build_spec.spec(agent_with(network), PLACE, around, ("/opt/cursor/agent",), NOTHING, NetworkMode.PROXY)
 
 
 def test_the_proxy_form_has_a_relay_and_tells_of_it_in_the_environment():
@@ -249,7 +249,7 @@ def test_the_proxy_form_has_a_relay_and_tells_of_it_in_the_environment():
 
 
 def test_a_command_beside_a_turn_has_sockets_of_its_own():
-    place, _ = Places(STATE, RUNTIME).visit("a-1", "v1")
+    place, _ = Layout(STATE, RUNTIME).visit("a-1", "v1")
     assert place.network_socket == f"{RUNTIME}/visits/v1/network.sock"
     assert place.socket == f"{RUNTIME}/visits/v1/agent.sock"
     assert place.network_socket_in_sandbox == "/run/substrat/door/network.sock"

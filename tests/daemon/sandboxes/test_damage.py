@@ -8,10 +8,10 @@ import pytest
 
 from substrat.core.agents.records import Process, Turn
 from substrat.daemon.kernel import process
-from substrat.daemon.sandboxes import damage
+from substrat.daemon.sandboxes import damage, generated
 from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.state import archive
-from substrat.daemon.state.layout import Places
+from substrat.daemon.state.layout import Layout
 
 GONE = Process(4_194_304, 1, "another boot")
 NOW = 1_700_000_000.0
@@ -20,7 +20,7 @@ STATUS = b'{ "child-pid": 4242 }\n{ "exit-code": 0 }\n'
 
 @pytest.fixture
 def places(tmp_path):
-    return Places(str(tmp_path / "state"), str(tmp_path / "run"))
+    return Layout(str(tmp_path / "state"), str(tmp_path / "run"))
 
 
 class Case:
@@ -290,8 +290,8 @@ def test_agents_are_found_by_their_files(places, new_agent, tmp_path):
     os.makedirs(place.git)
 
     user = User("me", 1000, 1000, "/home/me")
-    place._write_etc(user, agent)
-    place._write_git(user, (f"{agent.workspace}/.git",), "", None)
+    generated._write_etc(place, user, agent)
+    generated._write_git(place, user, (f"{agent.workspace}/.git",), "", None)
     for number, session in ((1, "s-1"), (9, "s-9"), (10, "s-10"), (11, None)):
         turn = place.turn(number)
         turn.make("x")

@@ -14,8 +14,8 @@ from sandbox import host
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import gitlink, oneshot, placeholders, protected_paths
 from substrat.daemon.sandboxes.git import Git
-from substrat.daemon.sandboxes.protected_paths import Bounds, Guard
-from substrat.daemon.state.layout import TurnPlace
+from substrat.daemon.sandboxes.protected_paths import Bounds, ProtectedPaths
+from substrat.daemon.state.layout import TurnDir
 from substrat.errors import DescriptorsUsedUp, WorkspaceUnusable
 
 
@@ -422,7 +422,9 @@ def test_a_guard_survives_the_daemon(repository):
     assert protected_paths.decode(protected_paths.encode(seen)) == seen
     assert protected_paths.decode(b"{") is None
     assert protected_paths.decode(None) is None
-    assert protected_paths.decode(protected_paths.encode(Guard(closed=("/w/\udcff",)))) == Guard(closed=("/w/?",))
+    assert protected_paths.decode(protected_paths.encode(ProtectedPaths(closed=("/w/\udcff",)))) == ProtectedPaths(
+        closed=("/w/?",)
+    )
 
 
 # Where a .git file leads
@@ -600,7 +602,7 @@ def nothing(_):
 def test_nothing_that_is_no_file_leaves_a_descriptor_open(tmp_path, kind):
     before = os.listdir("/proc/self/fd")
     kind(tmp_path / "thing")
-    place = TurnPlace(str(tmp_path))
+    place = TurnDir(str(tmp_path))
     kind(place.guard)
     kind(place.form)
     assert nofollow.read_small(str(tmp_path / "thing"), 100) is None

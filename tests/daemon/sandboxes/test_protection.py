@@ -3,9 +3,9 @@
 import trio
 
 from substrat.daemon.agents.findings import Findings
-from substrat.daemon.sandboxes.protected_paths import Guard
-from substrat.daemon.sandboxes.protection import Guarded, Protection
-from substrat.daemon.state.layout import Places
+from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
+from substrat.daemon.sandboxes.protection import ProtectedSandbox, Protection
+from substrat.daemon.state.layout import Layout
 
 
 class Broken:
@@ -25,15 +25,15 @@ class Broken:
 async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_protected(house, tmp_path):
     house.spawn("anna", "go")
     anna = house.agent("anna")
-    places = Places(str(tmp_path / "state"), str(tmp_path / "run"))
+    places = Layout(str(tmp_path / "state"), str(tmp_path / "run"))
     protection = Protection(house.registry, Findings(house.registry), places)
-    guard = Guard(missing=(str(tmp_path / ".envrc"),))
+    guard = ProtectedPaths(missing=(str(tmp_path / ".envrc"),))
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(protection.run)
             for name in ("one", "two"):  # the second: the task that looks is still there
                 broken = Broken()
-                sandbox = Guarded(name, anna.id, None, str(tmp_path), guard, {}, broken, None, None, {})
+                sandbox = ProtectedSandbox(name, anna.id, None, str(tmp_path), guard, {}, broken, None, None, {})
                 with protection.guarding(sandbox):
                     (tmp_path / ".envrc").write_text("x")
                     (tmp_path / ".envrc").unlink()

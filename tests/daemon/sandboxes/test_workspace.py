@@ -15,7 +15,7 @@ from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import sources, workspace
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.workspace import User
-from substrat.daemon.state.layout import AgentPlace, Places
+from substrat.daemon.state.layout import AgentDir, Layout
 from substrat.errors import WorkspaceUnusable
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -376,7 +376,7 @@ def test_names_in_no_encoding_can_be_told(source, tmp_path):
 
 @pytest.fixture
 def place(tmp_path):
-    return Places(str(tmp_path / "state"), str(tmp_path / "run")).agent("a-1")
+    return Layout(str(tmp_path / "state"), str(tmp_path / "run")).agent("a-1")
 
 
 def prepare(place, agent, user, **changes):
@@ -385,7 +385,7 @@ def prepare(place, agent, user, **changes):
 
 
 def test_an_agents_places(place, tmp_path):
-    assert place == AgentPlace(str(tmp_path / "state/agents/a-1"), str(tmp_path / "run/agents/a-1"))
+    assert place == AgentDir(str(tmp_path / "state/agents/a-1"), str(tmp_path / "run/agents/a-1"))
     for path in (place.cursor, place.dot_cursor, place.chats, place.cache, place.etc, place.gitconfig):
         assert path.startswith(place.root + "/")
     assert place.socket.startswith(place.door + "/")
@@ -482,7 +482,7 @@ def test_a_read_only_configuration_can_be_replaced(place, new_agent, user, sourc
     (source / "rules" / "substrat.mdc").chmod(0o444)
 
     def replace():
-        generate(AgentPlace("state/a", "run/a"), new_agent(workspace="work"), None, user, "python3", "")
+        generate(AgentDir("state/a", "run/a"), new_agent(workspace="work"), None, user, "python3", "")
 
     if os.geteuid() == 0:  # the superuser may write anything, so somebody else has to try
         for path in (source.parents[1], *source.parents[1].rglob("*")):

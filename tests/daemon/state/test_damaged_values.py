@@ -12,17 +12,17 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from substrat.daemon.agents.allow_list import Allowances
+from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.findings import Findings, Found
-from substrat.daemon.agents.inbox import Questions
+from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.reminders import Reminders
-from substrat.daemon.servers.operator import OperatorDoor
+from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.servers.rpc import Encoded
-from substrat.daemon.state.layout import Places
+from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.rows import MAX_NUMBER
 from substrat.daemon.state.schema import MIGRATIONS
-from substrat.daemon.turns.retention import Sweeper
+from substrat.daemon.turns.retention import Retention
 
 NOT_UTF8 = object()
 VALUES = {
@@ -68,7 +68,7 @@ def columns():
 def fill(house):
     """Agents with all that an agent can have; `bad` is the one to be damaged."""
     store, registry = house.store, house.registry
-    reminders, questions, findings = Reminders(registry), Questions(registry), Findings(registry)
+    reminders, questions, findings = Reminders(registry), Inbox(registry), Findings(registry)
     for name in ("bad", "good"):
         house.spawn(name, "the first", allow=("example.org",))
         house.begin(name, f"00000000-0000-4000-9000-0000000000{'0b' if name == 'bad' else '0c'}")
@@ -151,14 +151,14 @@ class Asked:
     def __init__(self, kind, path, clock, directory):
         self.house = kind(path, clock)
         registry = self.house.registry
-        places = Places(str(directory / "state"), str(directory / "run"))
+        places = Layout(str(directory / "state"), str(directory / "run"))
         runner = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
-        self.questions, self.reminders = Questions(registry), Reminders(registry)
-        self.sweeper = Sweeper(registry, places)
+        self.questions, self.reminders = Inbox(registry), Reminders(registry)
+        self.sweeper = Retention(registry, places)
         networks = SimpleNamespace(changed=lambda *_: None)
-        self.door = OperatorDoor(
+        self.door = OperatorServer(
             self.house.supervisor, runner, None, SimpleNamespace(are_there=False), places, None, None, self.questions,
-            Allowances(registry, networks), None, Findings(registry), None,
+            AllowLists(registry, networks), None, Findings(registry), None,
         )  # fmt: skip
 
     async def ask(self, method, **params):

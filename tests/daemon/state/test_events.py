@@ -16,7 +16,7 @@ from substrat.core.programs.ndjson import Splitter
 from substrat.daemon.state import event_lines
 from substrat.daemon.state import events as journal_module
 from substrat.daemon.state.archive import compress
-from substrat.daemon.state.events import Journal, Told, with_line
+from substrat.daemon.state.events import DaemonEvent, Journal, with_line
 from substrat.errors import StorageFailed
 
 PATIENCE = 20
@@ -47,14 +47,14 @@ class Bench:
 
     def fail(self, problem, agent="a"):
         with self.journal.transaction():
-            self.journal.tell(Told(agent, None, "told", "this never happened"))
+            self.journal.tell(DaemonEvent(agent, None, "told", "this never happened"))
             with self.journal.transaction():
-                self.journal.tell(Told(agent, None, "told", "this never either"))
+                self.journal.tell(DaemonEvent(agent, None, "told", "this never either"))
             raise problem
 
     def tell(self, *texts, agent="a"):
         with self.journal.transaction():
-            self.journal.tell(*(Told(agent, None, "told", text) for text in texts))
+            self.journal.tell(*(DaemonEvent(agent, None, "told", text) for text in texts))
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import trio
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Finding, Item, ItemKind, Outcome, Turn
 from substrat.daemon.agents.findings import Findings
-from substrat.daemon.agents.inbox import Questions
+from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.operator import OperatorDoor
+from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.servers.rpc import Encoded
 from substrat.protocol import methods
 
@@ -24,10 +24,10 @@ class Asked:
     def __init__(self, house):
         self.house = house
         registry = house.registry
-        self.questions = Questions(registry)
+        self.questions = Inbox(registry)
         runner = SimpleNamespace(use=lambda _agent: None)
         self.chats = SimpleNamespace()
-        self.door = OperatorDoor(
+        self.door = OperatorServer(
             house.supervisor, runner, None, SimpleNamespace(are_there=False), None, self.chats, None, self.questions,
             None, None, Findings(registry), None,
         )  # fmt: skip

@@ -197,7 +197,7 @@ def test_a_migration_on_a_full_disk_changes_nothing(tmp_path, monkeypatch, versi
 
 KILLED = """
 import sys
-from tests.daemon import test_schema
+from tests.daemon.state import test_schema
 class Kind(test_schema.Failing):
     countdown = int(sys.argv[2])
     kill = True

@@ -11,7 +11,7 @@ import trio
 from substrat.core.agents.disk_use import LEAST
 from substrat.core.agents.records import Process
 from substrat.daemon.kernel import process
-from substrat.daemon.state.layout import Places
+from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns.disk_watch import DiskWatch, measure
 
 MIB = 1024 * 1024
@@ -23,7 +23,7 @@ class Yard:
 
     def __init__(self, tmp_path, new_house, **disk):
         self.house = new_house(disk=disk)
-        self.places = Places(str(tmp_path / "state"), str(tmp_path / "runtime"))
+        self.places = Layout(str(tmp_path / "state"), str(tmp_path / "runtime"))
         os.makedirs(self.places.state)
         self.free = 1 << 40
         self.watch = DiskWatch(self.house.registry, self.house.book, self.places, "/nowhere", lambda _path: self.free)

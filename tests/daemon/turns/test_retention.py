@@ -10,8 +10,8 @@ import trio.testing
 
 from substrat.daemon.state import archive
 from substrat.daemon.state.events import Journal
-from substrat.daemon.state.layout import Places
-from substrat.daemon.turns.retention import INTERVAL, Sweeper
+from substrat.daemon.state.layout import Layout
+from substrat.daemon.turns.retention import INTERVAL, Retention
 from substrat.errors import StorageFailed
 
 PATIENCE = 20
@@ -23,11 +23,11 @@ class Yard:
 
     def __init__(self, directory, new_house, **disk):
         self.house = new_house(disk={"compress_after": 0, **disk})
-        self.places = Places(str(directory / "state"), str(directory / "run"))
+        self.places = Layout(str(directory / "state"), str(directory / "run"))
         self.open()
 
     def open(self):
-        self.sweeper = Sweeper(self.house.registry, self.places)
+        self.sweeper = Retention(self.house.registry, self.places)
 
     def restart(self):
         self.house.restart()

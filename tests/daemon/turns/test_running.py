@@ -13,14 +13,14 @@ import trio.testing
 from sandbox import host
 from substrat.core.agents.records import Process
 from substrat.core.agents.verdict import TIME_LIMIT
-from substrat.daemon.failpoints import Points
+from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process
 from substrat.daemon.kernel.inotify import Watcher
-from substrat.daemon.sandboxes.launch_plan import Launch
-from substrat.daemon.state.layout import TurnPlace
+from substrat.daemon.sandboxes.launch_plan import LaunchPlan
+from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import running as turn_module
-from substrat.daemon.turns.running import Pace, RunningTurn
+from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import SandboxFailed, StorageFailed
 
 PATIENCE = 30
@@ -30,7 +30,7 @@ NOTHING_ELSE = (
 )
 
 
-class Books:
+class TurnObserver:
     """Writes down what a turn reports; storage can be made to fail."""
 
     def __init__(self):
@@ -94,16 +94,16 @@ class Bench:
 
     def __init__(self, directory, watcher):
         self.directory = directory
-        self.place = TurnPlace(str(directory / "turn"))
+        self.place = TurnDir(str(directory / "turn"))
         self.place.make("the prompt\n")
-        self.books = Books()
+        self.books = TurnObserver()
         self.watcher = watcher
         self.gate = str(directory / "gate")
         os.mkfifo(self.gate)
 
     def turn(self, offset=0, *, stop_grace=5.0, result_grace=10.0, frozen=False, **pace):
-        how = Pace(stop_grace, result_grace, **pace)
-        return RunningTurn("t", self.place, offset, self.books, self.watcher, how, Points({}), time.time, frozen=frozen)
+        how = TurnLimits(stop_grace, result_grace, **pace)
+        return RunningTurn("t", self.place, offset, self.books, self.watcher, how, Failpoints({}), time.time, frozen=frozen)
 
     def launch(self, script, *, sandboxed=False, options=()):
         """Say how a script is started; `$GATE` is a pipe that it can wait at."""
@@ -112,7 +112,7 @@ class Bench:
             command = (host.find_bubblewrap().path, *options, *NOTHING_ELSE.format(work=self.directory).split(), *command)
 
         async def prepared():
-            return Launch(command, {"PATH": "/usr/bin:/bin", "GATE": self.gate, "OUT": self.place.stdout}, b"")
+            return LaunchPlan(command, {"PATH": "/usr/bin:/bin", "GATE": self.gate, "OUT": self.place.stdout}, b"")
 
         return prepared
 
@@ -296,7 +296,7 @@ async def test_writing_is_tried_again_once_a_second(autojump_clock):
 
 async def test_a_program_that_cannot_be_started(bench):
     async def missing():
-        return Launch(("/nonexistent/bwrap",), {}, b"")
+        return LaunchPlan(("/nonexistent/bwrap",), {}, b"")
 
     with pytest.raises(SandboxFailed, match="/nonexistent/bwrap"):
         await bench.turn().run(missing)

@@ -168,10 +168,10 @@ STANDIN = {
 
 @pytest.mark.parametrize("name", refusals.BEFORE)
 def test_what_the_stand_in_says_has_the_same_name(name, tmp_path):
-    class Places:
+    class Layout:
         workspace = str(tmp_path)
 
-    error = refusals.BEFORE[name](Places, CHAT)
+    error = refusals.BEFORE[name](Layout, CHAT)
     found = recognise("" if isinstance(error, LeaveError) else error.text)
     assert (found.name if found else None) == STANDIN[name]
 

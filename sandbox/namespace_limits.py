@@ -25,7 +25,7 @@ class Launcher(NamedTuple):
     attempt: str
 
 
-class Walls(NamedTuple):
+class NamespaceLimits(NamedTuple):
     """What may stand between a program and a user namespace.
 
     Args:
@@ -45,41 +45,41 @@ class Walls(NamedTuple):
     filtered: bool = False
 
 
-def remedy(walls: Walls, program: str) -> str:
+def remedy(limits: NamespaceLimits, program: str) -> str:
     """Return what lets a program make user namespaces where it couldn't: a command to paste, where there is one.
 
     Args:
-        walls: what there is on the machine.
+        limits: what there is on the machine.
         program: its real path.
     """
-    if walls.most == 0:
-        where = "on the host: " if walls.container is not None else ""
+    if limits.most == 0:
+        where = "on the host: " if limits.container is not None else ""
         return where + setting("user.max_user_namespaces", "10000")
-    if walls.container is not None:
-        return _in_a_container(walls.container)
-    if walls.closed and not walls.root:
+    if limits.container is not None:
+        return _in_a_container(limits.container)
+    if limits.closed and not limits.root:
         return setting("kernel.unprivileged_userns_clone", "1")
-    if walls.apparmor and not walls.root:
+    if limits.apparmor and not limits.root:
         return profile("substrat-bwrap", program)
-    if walls.filtered:
+    if limits.filtered:
         return "start this outside of what filters its system calls (SystemCallFilter= or RestrictNamespaces= of a service)"
     return "see what it says: bwrap --unshare-user --ro-bind / / true"
 
 
-def filtered_remedy(walls: Walls, program: str, launcher: Launcher) -> str:
+def filtered_remedy(limits: NamespaceLimits, program: str, launcher: Launcher) -> str:
     """Return the same for the `filtered` network's launcher, which makes its namespaces itself.
 
     Args:
-        walls: what there is on the machine.
+        limits: what there is on the machine.
         program: bubblewrap's real path.
         launcher: the launcher.
     """
-    if walls.most != 0 and walls.container is None and (walls.root or not walls.closed):
-        if walls.apparmor and not walls.root:
+    if limits.most != 0 and limits.container is None and (limits.root or not limits.closed):
+        if limits.apparmor and not limits.root:
             return install(launcher)
-        if not walls.filtered:
+        if not limits.filtered:
             return f"see what it says: {launcher.attempt}"
-    return remedy(walls, program)
+    return remedy(limits, program)
 
 
 def install(launcher: Launcher) -> str:
@@ -115,10 +115,10 @@ def _printed(name: str, program: str) -> str:
     return "printf '%s\\n' " + " ".join(map(shlex.quote, lines))
 
 
-def here() -> Walls:
+def here() -> NamespaceLimits:
     """Look at this machine."""
     most = sysctl("user/max_user_namespaces")
-    return Walls(
+    return NamespaceLimits(
         root=os.geteuid() == 0,
         apparmor=sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1",
         closed=sysctl("kernel/unprivileged_userns_clone") == "0",

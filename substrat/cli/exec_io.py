@@ -1,7 +1,7 @@
 """A command that the daemon runs, between this process's standard input, output and error; nothing runs here.
 
 It has none of the three itself. Where input and output are a terminal it gets one of its own (pty(7)), so it can't touch
-the person's and job control works; everything else is carried through pipes (`carrying`). Where only one of the two is a
+the person's and job control works; everything else is carried through pipes (`stdio_pipes`). Where only one of the two is a
 terminal, as in front of `| less`, it has pipes only: it prints there, and what is typed is left to whoever else reads it.
 """
 
@@ -19,15 +19,15 @@ import tty
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 from substrat import errors, paths
-from substrat.cli.carrying import CHUNK, Carrier
 from substrat.cli.connection import SILENCE_S
+from substrat.cli.stdio_pipes import CHUNK, StdioPipes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from substrat.cli.carrying import Watched
     from substrat.cli.connection import Connection
+    from substrat.cli.stdio_pipes import Watched
 
 _FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 # Asked for a second time, these end a command that took no notice of the first.
@@ -54,7 +54,7 @@ def run(connection: Connection, agent: str, command: list[str]) -> int:
         signals = stack.enter_context(_signals())
         terminal = stack.enter_context(_terminal()) if os.isatty(0) and os.isatty(1) else None
         # What is a terminal is then the command's terminal.
-        carrier = Carrier([number for number in range(3) if terminal is None or not os.isatty(number)])
+        carrier = StdioPipes([number for number in range(3) if terminal is None or not os.isatty(number)])
         stack.enter_context(closing(carrier))
         listener = stack.enter_context(closing(_Listener(connection)))
         params: dict[str, object] = {"agent": agent, "command": command, "descriptors": listener.path}
@@ -125,14 +125,14 @@ class _Loan:
         number: int,
         listener: _Listener,
         terminal: _Terminal | None,
-        carrier: Carrier,
+        carrier: StdioPipes,
         signals: int,
     ) -> None:
         self._connection = connection
         self._number = number
         self._listener: _Listener | None = listener
         self._terminal = terminal
-        self._carrier = carrier
+        self._connections = carrier
         self._signals = signals
         self._channel: socket.socket | None = None
         self._typing = terminal is not None
@@ -171,7 +171,7 @@ class _Loan:
             yield self._listener.fileno(), select.POLLIN, self._hand_over
         else:
             # Nobody has the other ends open before they were handed over, nor after the end, which the answer tells.
-            yield from self._carrier.watched()
+            yield from self._connections.watched()
             if self._terminal is not None:
                 pending = self._terminal.pending
                 yield self._terminal.master, select.POLLIN | (select.POLLOUT if pending else 0), self._carry
@@ -184,8 +184,8 @@ class _Loan:
         self._hang_up()
         while self._terminal is not None and self._terminal.show():
             pass
-        self._carrier.finish()
-        while rest := list(self._carrier.watched()):
+        self._connections.finish()
+        while rest := list(self._connections.watched()):
             _serve([(self._signals, select.POLLIN, self._take_signals), *rest])
 
     def _hang_up(self) -> None:
@@ -200,8 +200,8 @@ class _Loan:
             return
         self._channel, self._listener = channel, None
         slave = self._terminal.slave if self._terminal is not None else -1
-        socket.send_fds(channel, [b"\0"], [self._carrier.lent.get(number, slave) for number in range(3)])
-        self._carrier.let_go()
+        socket.send_fds(channel, [b"\0"], [self._connections.lent.get(number, slave) for number in range(3)])
+        self._connections.let_go()
         if self._terminal is not None:
             os.close(self._terminal.slave)
             self._terminal.slave = -1

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import launch, walls
-from sandbox.walls import Launcher, Walls
+from sandbox import launch, namespace_limits
+from sandbox.namespace_limits import Launcher, NamespaceLimits
 
-APPARMOR = Walls(apparmor=True)
+APPARMOR = NamespaceLimits(apparmor=True)
 BWRAP = "/usr/bin/bwrap"
 
 
@@ -18,22 +18,22 @@ BWRAP = "/usr/bin/bwrap"
     ("machine", "said"),
     [
         (APPARMOR, "sudo apparmor_parser -r /etc/apparmor.d/substrat-bwrap"),
-        (Walls(closed=True), "kernel.unprivileged_userns_clone=1"),
-        (Walls(most=0), "user.max_user_namespaces=10000"),
-        (Walls(most=0, root=True), "user.max_user_namespaces=10000"),
-        (Walls(most=0, container="docker"), "on the host: echo user.max_user_namespaces=10000"),
-        (Walls(container="docker", filtered=True), "docker run --security-opt seccomp=unconfined"),
-        (Walls(container="docker", root=True, apparmor=True), "docker run"),
-        (Walls(container="podman"), "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL"),
-        (Walls(container="lxc"), "security.nesting true"),
-        (Walls(container="systemd-nspawn"), "(systemd-nspawn)"),
-        (Walls(filtered=True, most=100), "SystemCallFilter="),
-        (Walls(closed=True, apparmor=True, root=True), "see what it says"),
-        (Walls(), "see what it says"),
+        (NamespaceLimits(closed=True), "kernel.unprivileged_userns_clone=1"),
+        (NamespaceLimits(most=0), "user.max_user_namespaces=10000"),
+        (NamespaceLimits(most=0, root=True), "user.max_user_namespaces=10000"),
+        (NamespaceLimits(most=0, container="docker"), "on the host: echo user.max_user_namespaces=10000"),
+        (NamespaceLimits(container="docker", filtered=True), "docker run --security-opt seccomp=unconfined"),
+        (NamespaceLimits(container="docker", root=True, apparmor=True), "docker run"),
+        (NamespaceLimits(container="podman"), "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL"),
+        (NamespaceLimits(container="lxc"), "security.nesting true"),
+        (NamespaceLimits(container="systemd-nspawn"), "(systemd-nspawn)"),
+        (NamespaceLimits(filtered=True, most=100), "SystemCallFilter="),
+        (NamespaceLimits(closed=True, apparmor=True, root=True), "see what it says"),
+        (NamespaceLimits(), "see what it says"),
     ],
 )
 def test_the_remedy_fits_the_machine(machine, said):
-    assert said in walls.remedy(machine, BWRAP)
+    assert said in namespace_limits.remedy(machine, BWRAP)
 
 
 LAUNCHER = Launcher(
@@ -42,11 +42,16 @@ LAUNCHER = Launcher(
 
 
 def test_the_launcher_gets_a_path_and_a_profile_of_its_own():
-    assert walls.filtered_remedy(APPARMOR, BWRAP, LAUNCHER) == walls.install(LAUNCHER)
-    for machine in (Walls(closed=True), Walls(most=0), Walls(container="docker", apparmor=True), Walls(filtered=True)):
-        assert walls.filtered_remedy(machine, BWRAP, LAUNCHER) == walls.remedy(machine, BWRAP)
-    for machine in (Walls(), Walls(root=True, closed=True), Walls(root=True, apparmor=True)):
-        assert walls.filtered_remedy(machine, BWRAP, LAUNCHER) == "see what it says: try it"
+    assert namespace_limits.filtered_remedy(APPARMOR, BWRAP, LAUNCHER) == namespace_limits.install(LAUNCHER)
+    for machine in (
+        NamespaceLimits(closed=True),
+        NamespaceLimits(most=0),
+        NamespaceLimits(container="docker", apparmor=True),
+        NamespaceLimits(filtered=True),
+    ):
+        assert namespace_limits.filtered_remedy(machine, BWRAP, LAUNCHER) == namespace_limits.remedy(machine, BWRAP)
+    for machine in (NamespaceLimits(), NamespaceLimits(root=True, closed=True), NamespaceLimits(root=True, apparmor=True)):
+        assert namespace_limits.filtered_remedy(machine, BWRAP, LAUNCHER) == "see what it says: try it"
 
 
 def pasted(command, root):
@@ -73,7 +78,7 @@ def test_one_command_installs_the_launcher(tmp_path, before):
     if before == "a link":
         made.symlink_to(victim)
     launcher = Launcher(str(source), launch.INSTALLED, launch.SHEBANG, "")
-    done = pasted(walls.install(launcher), tmp_path)
+    done = pasted(namespace_limits.install(launcher), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert made.read_bytes() == launch.installed()
     assert made.stat().st_mode & 0o7777 == 0o755
@@ -114,7 +119,7 @@ def test_only_ours_and_only_roots_is_used(tmp_path):
 @pytest.mark.parametrize("program", [BWRAP, "/home/a b/it's/$(x)/bwrap"])
 def test_the_profile_is_written_by_one_command(tmp_path, program):
     """The command as it is, but for root and AppArmor."""
-    command = walls.profile("substrat-bwrap", program)
+    command = namespace_limits.profile("substrat-bwrap", program)
     command = command.replace("/etc/apparmor.d", shlex.quote(str(tmp_path))).replace("sudo ", "")
     command = command.replace("apparmor_parser -r", "cat")
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
@@ -127,12 +132,15 @@ def test_the_profile_is_written_by_one_command(tmp_path, program):
 
 
 def test_a_setting_is_for_now_and_for_ever():
-    assert walls.setting("a.b", "1") == "echo a.b=1 | sudo tee -a /etc/sysctl.d/60-substrat.conf && sudo sysctl --system"
+    assert (
+        namespace_limits.setting("a.b", "1")
+        == "echo a.b=1 | sudo tee -a /etc/sysctl.d/60-substrat.conf && sudo sysctl --system"
+    )
 
 
 def test_this_machine_can_be_looked_at():
-    found = walls.here()
+    found = namespace_limits.here()
     assert found.most is None or found.most >= 0
-    assert walls.sysctl("kernel/ostype") == "Linux"
-    assert walls.sysctl("no/such/thing") is None
-    assert walls.seccomp_mode() in {"0", "1", "2", None}
+    assert namespace_limits.sysctl("kernel/ostype") == "Linux"
+    assert namespace_limits.sysctl("no/such/thing") is None
+    assert namespace_limits.seccomp_mode() in {"0", "1", "2", None}

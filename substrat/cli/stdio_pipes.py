@@ -35,7 +35,7 @@ CHUNK = 1 << 16
 _NOTHING = memoryview(b"")
 
 
-class Carrier:
+class StdioPipes:
     """Carries the bytes of a command from when it was started to its end. Owns its pipes: use it with `closing`.
 
     Args:
