@@ -1,28 +1,27 @@
-"""What both forms of the `filtered` network share: decides where a connection may go, dials, moves its bytes, tells.
+"""Relays the connections of one turn, for both forms of the `filtered` network: compares TLS names, moves bytes.
 
-It neither listens nor knows how a client said where it wants to go: that is `gateway`'s and `proxy`'s. How to decide is
-in `core.names`, `core.addresses` and `core.tls`. Names are looked up here; only addresses that were judged are dialled.
+`transparent` and `proxy` find out where a client wants to go, `dialer` decides whether it may. For example a connection to
+`pypi.org:443` is dialled once the name is on the allow-list, and relayed once its ClientHello names `pypi.org` too.
 """
 
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 import struct
 from contextlib import suppress
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from substrat.core.netfilter import addresses, tls, upstream
-from substrat.core.netfilter.names import NoName, canonical, remedy
-from substrat.daemon.kernel import descriptors, routes
+from substrat.core.netfilter import tls
+from substrat.core.netfilter.names import NoName, canonical
+from substrat.daemon.kernel import descriptors
 from substrat.daemon.kernel.ratelimit import RateLimiter
 from substrat.daemon.kernel.splice import Pipes, splice
 from substrat.daemon.network.decisions import Decisions, shown
+from substrat.daemon.network.dialer import BROKEN, Dialer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -30,76 +29,30 @@ if TYPE_CHECKING:
     from substrat.core.netfilter.names import AllowList
     from substrat.core.netfilter.upstream import Upstream
     from substrat.daemon.network.decisions import Decision
+    from substrat.daemon.network.dialer import Target
 
-log = structlog.get_logger("substrat.carrier")
+log = structlog.get_logger("substrat.connections")
 
 MAX_CONNECTIONS = 256
+"""Of one turn: browsers and package managers open some tens, and each costs the daemon two descriptors and a pipe."""
 HELLO_SECONDS = 30.0
+"""How long the next piece of a ClientHello may take; clients send it in one piece, at once."""
 MAX_READS = 64
-"""How many pieces the beginning of a connection may come in."""
+"""Pieces that the beginning of a connection may come in: a hello of 16 KiB in segments of 536 bytes has 31."""
 RATE, BURST = 200.0, 400.0
 """Queries a second and a listener, connections likewise: beyond that the sandbox waits, not the daemon."""
 
-_MAX_LOOKUPS = 4  # at once, so that one turn with a slow resolver doesn't take the others' threads
-_MAX_ADDRESSES = 8
-_LOOKUP_SECONDS = 10.0
-_CONNECT_SECONDS = 5.0
-_UPSTREAM_SECONDS = 30.0
-"""How long an upstream proxy may take to reach a host."""
-_LOCALHOST = "localhost"
 _IDLE_SECONDS = 1800.0
-BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
-
-
-class Target(NamedTuple):
-    """Where a connection wants to go.
-
-    Args:
-        host: a canonical name, or an address in its plain spelling.
-        port: the port there.
-        is_name: whether it is a name.
-    """
-
-    host: str
-    port: int
-    is_name: bool
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class NotCarried(Exception):
-    """A connection doesn't get where it wants to go; the message says why, for whoever made it.
-
-    Args:
-        why: the reason.
-        is_decided: whether that was decided, and isn't the network's doing.
-    """
-
-    def __init__(self, why: str, *, is_decided: bool = True) -> None:
-        super().__init__(why)
-        self.is_decided = is_decided
-
-
-async def resolve_with_host(name: str, port: int) -> list[str]:
-    """Look a name up the way the host does (hosts file, resolver).
-
-    Raises:
-        OSError: it has no address.
-    """
-    found = await trio.to_thread.run_sync(
-        lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM), abandon_on_cancel=True
-    )
-    return [str(entry[4][0]) for entry in found]
+"""Half an hour without a byte: longer than any keep-alive that is customary (TCP's own begins after 2 h)."""
 
 
 class ConnectionRelay:
-    """Carries the connections of one turn.
+    """Relays the connections of one turn.
 
     Args:
-        allow: what may be reached.
-        tell: writes a decision down.
-        resolve: finds a name's addresses, outside the sandbox.
+        allow: the allow-list.
+        tell: records a decision.
+        resolve: finds a name's addresses, outside the sandbox; None: as the host does.
         upstream: the proxy that connections to names go through, but for private ones; None: they go there directly.
     """
 
@@ -107,28 +60,30 @@ class ConnectionRelay:
         self,
         allow: AllowList,
         tell: Callable[[Decision], None],
-        resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
         upstream: Upstream | None = None,
     ) -> None:
-        self.allowed = allow
-        self._upstream = upstream
-        self.teller = Decisions(tell)
-        self._resolve = resolve
+        self.decisions = Decisions(tell)
+        self._dialer = Dialer(allow, self.decisions, resolve, upstream)
         self._pipes = Pipes()
-        self._lookups = trio.CapacityLimiter(_MAX_LOOKUPS)
         self._carried: dict[trio.CancelScope, Target] = {}
 
+    @property
+    def allowed(self) -> AllowList:
+        """The allow-list in force."""
+        return self._dialer.allowed
+
     def close(self) -> None:
-        """Close what is kept for connections to come."""
+        """Close the pipes that are kept for later connections."""
         self._pipes.close()
 
     def allow(self, allow: AllowList) -> None:
-        """Let the turn reach this from now on; connections to what isn't allowed any more end."""
-        self.allowed = allow
-        self.teller.forget()
+        """Apply a changed allow-list; connections to hosts that it no longer has end."""
+        self._dialer.allowed = allow
+        self.decisions.forget()
         for scope, target in self._carried.items():
             if not (allow.allows(target.host, target.port) or allow.allows_address(target.host, target.port)):
-                self.teller.denied(str(target), "it isn't allowed any more, so its connection was ended")
+                self.decisions.denied(str(target), "it isn't allowed any more, so its connection was ended")
                 scope.cancel()
 
     async def accept(
@@ -141,9 +96,9 @@ class ConnectionRelay:
         """Serve a listener's connections, each in a task of its own, until cancelled.
 
         Args:
-            listener: what they come in through.
-            nursery: where their tasks live.
-            room: how many there may be.
+            listener: the listening socket.
+            nursery: the tasks' nursery.
+            room: limits the number of connections.
             serve: serves one of them; it is closed afterwards.
         """
         pace = RateLimiter(RATE, BURST)
@@ -157,14 +112,14 @@ class ConnectionRelay:
                     await trio.sleep(0.1)
                 continue
             if descriptors.is_reserved(connection.fileno()):
-                self.teller.denied("connections", descriptors.sentence(OSError(errno.EMFILE, "")))
+                self.decisions.denied("connections", descriptors.sentence(OSError(errno.EMFILE, "")))
                 reset(connection)
                 await trio.sleep(0.1)
                 continue
             try:
                 room.acquire_nowait()
             except trio.WouldBlock:
-                self.teller.denied("connections", f"there are {MAX_CONNECTIONS} already")
+                self.decisions.denied("connections", f"there are {MAX_CONNECTIONS} already")
                 reset(connection)
                 continue
             nursery.start_soon(_serve_one, connection, room, serve)
@@ -172,20 +127,20 @@ class ConnectionRelay:
     async def carry(
         self, inside: trio.socket.SocketType, target: Target, serve: Callable[[trio.socket.SocketType], Awaitable[None]]
     ) -> None:
-        """Take a connection to where it wants to go and let it be served there, as long as it is allowed.
+        """Dial a connection's target and serve the connection, for as long as the target is allowed.
 
         Args:
             inside: the connection; one that isn't allowed any more is reset.
-            target: where to.
-            serve: is given the other end, which is closed afterwards.
+            target: the host and port it asks for.
+            serve: is given the outer end, which is closed afterwards.
 
         Raises:
-            NotCarried: it doesn't get there, which has been told.
+            NotCarried: the target can't be reached, which has been recorded.
         """
         with trio.CancelScope() as scope:
             self._carried[scope] = target
             try:
-                outside = await (self._dial_name(target) if target.is_name else self._dial_address(target))
+                outside = await self._dialer.dial(target)
                 with outside:
                     for end in (inside, outside):
                         if end.family != socket.AF_UNIX:
@@ -207,8 +162,8 @@ class ConnectionRelay:
         Args:
             inside: the client.
             outside: the server.
-            target: where the client wanted to go.
-            first: what the client has said already.
+            target: the host and port that the client asked for.
+            first: the client's bytes so far.
         """
         answer = _Answer()
 
@@ -236,13 +191,13 @@ class ConnectionRelay:
         upstream: Callable[[trio.CancelScope], Awaitable[None]],
         downstream: Callable[[trio.CancelScope], Awaitable[None]] | None = None,
     ) -> None:
-        """Move bytes both ways until both ends have said all, one broke, or neither has said anything for long.
+        """Move bytes both ways until both ends have finished, one broke, or both are silent for `_IDLE_SECONDS`.
 
         Args:
             inside: the client.
             outside: the server.
-            upstream: moves the client's bytes; it is given what to cancel to end everything.
-            downstream: the same for the server's, if they aren't just moved.
+            upstream: moves the client's bytes; it is given the scope that ends both directions.
+            downstream: the same for the server's; None: they are moved unread.
         """
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
@@ -250,138 +205,6 @@ class ConnectionRelay:
             nursery.start_soon(_ending_both, scope, lambda: upstream(scope))
             down = downstream or (lambda scope: self._pump(outside, inside, scope))
             nursery.start_soon(_ending_both, scope, lambda: down(scope))
-
-    async def _dial_name(self, target: Target) -> trio.socket.SocketType:
-        name, port, what = target.host, target.port, str(target)
-        if not self.allowed.allows(name, port):
-            mentioned = self.allowed.mentions(name)
-            why = "the name isn't allowed at this port" if mentioned else "it isn't on the allow-list"
-            raise self._denied(what, why, remedy=remedy(name, port))
-        is_private = self.allowed.may_be_private(name, port)
-        if self._upstream is not None and not is_private and name != _LOCALHOST:
-            self.teller.allowed(name, port, "on the allow-list, through the upstream proxy")
-            return await self._dial_through(self._upstream, target)
-        found = await self._look_up(name, port, what)
-        refused = await self._refusals(found, port, may_be_private=is_private)
-        refusals = [
-            self._denied(what, f"it leads to {address}, {why}", remedy=_private_remedy(target, address))
-            for address, why in refused.items()
-        ]
-        usable = [address for address in found if address not in refused][:_MAX_ADDRESSES]
-        if not usable:
-            raise refusals[0] if refusals else NotCarried("the name has no address", is_decided=False)
-        self.teller.allowed(name, port, "on the allow-list")
-        return await self._connect_judged(what, usable, port, may_be_private=is_private)
-
-    async def _look_up(self, name: str, port: int, what: str) -> list[str]:
-        """Find a name's addresses as the host does; raises `NotCarried`."""
-        try:
-            with trio.fail_after(_LOOKUP_SECONDS):
-                async with self._lookups:
-                    return list(dict.fromkeys(addresses.plain(address) for address in await self._resolve(name, port)))
-        except (OSError, UnicodeError, trio.TooSlowError) as problem:
-            reason = getattr(problem, "strerror", None) or "no answer in time"
-            raise self._denied(what, f"the name can't be looked up: {reason}", is_decided=False) from None
-
-    async def _dial_address(self, target: Target) -> trio.socket.SocketType:
-        address, port, what = target.host, target.port, str(target)
-        if not self.allowed.allows_address(address, port):
-            may_be_named = addresses.refusal(address, may_be_private=True) is None
-            known = remedy(address, port) if may_be_named else None
-            raise self._denied(what, "no allowed name has this address", remedy=known)
-        if self.allowed.names_address(address, port):
-            self.teller.allowed(address, port, "the address is on the allow-list")
-            return await self._connect(what, [address], port)
-        if (why := (await self._refusals([address], port)).get(address)) is not None:
-            raise self._denied(what, f"it is {why}")
-        self.teller.allowed(address, port, "its network is on the allow-list")
-        return await self._connect_judged(what, [address], port)
-
-    async def _connect_judged(
-        self, what: str, usable: list[str], port: int, *, may_be_private: bool = False
-    ) -> trio.socket.SocketType:
-        """Connect to the first address that takes it, if it still may be dialled then."""
-        outside = await self._connect(what, usable, port)
-        try:
-            # This machine may have been given the address since it was judged.
-            address = addresses.plain(outside.getpeername()[0])
-            why = (await self._refusals([address], port, may_be_private=may_be_private)).get(address)
-        except BaseException:
-            outside.close()
-            raise
-        if why is None:
-            return outside
-        outside.close()
-        raise self._denied(what, f"it leads to {address}, {why}")
-
-    async def _dial_through(self, proxy: Upstream, target: Target) -> trio.socket.SocketType:
-        """Ask the upstream proxy for a connection; it looks the name up, and decides for itself what it lets through."""
-        what = str(target)
-        where = f"the upstream proxy {proxy.host}:{proxy.port}"
-        found = await self._look_up(proxy.host, proxy.port, f"{what}: {where}")
-        outside = await self._connect(what, found[:_MAX_ADDRESSES], proxy.port)
-        refusal: str | None = "no answer in time"
-        try:
-            with trio.move_on_after(_UPSTREAM_SECONDS):
-                await trio.SocketStream(outside).send_all(upstream.request(proxy, target.host, target.port))
-                refusal = await _read_answer(outside)
-        except BROKEN as problem:
-            refusal = f"it ended the connection: {problem}"
-        except BaseException:
-            outside.close()
-            raise
-        if refusal is None:
-            return outside
-        outside.close()
-        raise self._denied(what, f"{where} doesn't lead there: {refusal}", is_decided=False)
-
-    def _denied(self, what: str, why: str, *, is_decided: bool = True, remedy: str | None = None) -> NotCarried:
-        """Tell of a refusal, and return it."""
-        self.teller.denied(what, why, remedy)
-        return NotCarried(why, is_decided=is_decided)
-
-    async def _refusals(self, found: list[str], port: int, *, may_be_private: bool = False) -> dict[str, str]:
-        """Return those of some addresses that may not be dialled, each with the reason."""
-        judged = [address for address in found if not self.allowed.names_address(address, port)]
-        asked = tuple(dict.fromkeys(chain.from_iterable(map(addresses.leads_to, judged))))
-        try:
-            # In a thread, because the kernel lets a question about routes wait while routes are changed.
-            local = await trio.to_thread.run_sync(routes.local_ones, asked, limiter=self._lookups) if asked else frozenset()
-        except OSError as problem:
-            log.error("the kernel doesn't say which addresses are this machine's", reason=str(problem))  # noqa: TRY400
-            return dict.fromkeys(judged, "which may be this machine's: the kernel doesn't say")
-        refused = {}
-        for address in judged:
-            is_listed = may_be_private or self.allowed.allows_address(address, port)
-            if (why := addresses.refusal(address, local, may_be_private=is_listed)) is not None:
-                refused[address] = why
-        return refused
-
-    async def _connect(self, what: str, usable: list[str], port: int) -> trio.socket.SocketType:
-        """Connect to the first address that takes it; exactly the ones that were judged, nothing is looked up again."""
-        problem = "no answer in time"
-        for address in usable:
-            try:
-                outside = trio.socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-            except OSError as failed:
-                problem = descriptors.sentence(failed) if descriptors.is_short(failed) else failed.strerror or "no socket"
-                break
-            if descriptors.is_reserved(outside.fileno()):
-                outside.close()
-                problem = descriptors.sentence(OSError(errno.EMFILE, ""))
-                break
-            try:
-                with trio.move_on_after(_CONNECT_SECONDS):
-                    await outside.connect((address, port))
-                    return outside
-            except OSError as failed:
-                problem = failed.strerror or "no connection"
-            except BaseException:
-                outside.close()
-                raise
-            outside.close()
-        log.info("nobody answered a sandbox", to=what, reason=problem)
-        raise NotCarried(f"nobody answered: {problem}", is_decided=False)
 
     async def _agrees(
         self,
@@ -391,7 +214,7 @@ class ConnectionRelay:
         data: bytes,
         answer: _Answer,
     ) -> bool:
-        """Hold the client's first bytes until they tell which server it means, then pass them on if it is this one."""
+        """Hold the client's first bytes until they name a server, then pass them on if it is the target."""
         server = trio.SocketStream(outside)
         passed, found = 0, tls.read(data)
         for _ in range(MAX_READS):
@@ -423,7 +246,7 @@ class ConnectionRelay:
     async def _agrees_again(
         self, inside: trio.socket.SocketType, server: trio.SocketStream, target: Target, data: bytes, answer: _Answer
     ) -> bool:
-        """Hold what follows a ClientHello to the same, if the server has asked for another one."""
+        """Compare the second ClientHello too, if the server has asked for one, and pass the bytes on."""
         if answer.wants_another:
             found, reads = tls.read_second(data), 0
             while found.kind is tls.Kind.INCOMPLETE and reads < MAX_READS and (piece := await _read(inside, HELLO_SECONDS)):
@@ -436,10 +259,10 @@ class ConnectionRelay:
         return True
 
     def _is_meant(self, found: tls.Hello, target: Target) -> bool:
-        """Say whether a client's bytes mean the server it looked up; tell when they don't."""
+        """Say whether a client's bytes name the server it looked up; record it when they don't."""
         why = _disagreement(found, target.host)
         if why is not None:
-            self.teller.denied(str(target), why)
+            self.decisions.denied(str(target), why)
         return why is None
 
     async def _pump(self, source: trio.socket.SocketType, sink: trio.socket.SocketType, scope: trio.CancelScope) -> None:
@@ -461,23 +284,6 @@ class ConnectionRelay:
             if waiting == 0:
                 sink.shutdown(socket.SHUT_WR)
                 return
-
-
-def target_of(host: str, port: int) -> Target:
-    """Return where something that was written means: an address, or a name in its canonical form.
-
-    Args:
-        host: a name or an address, an IPv6 one without brackets.
-        port: the port there.
-
-    Raises:
-        NoName: it is neither.
-    """
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return Target(canonical(host), port, is_name=True)
-    return Target(addresses.plain(host), port, is_name=False)
 
 
 async def _serve_one(
@@ -518,28 +324,8 @@ async def _pass_answer(outside: trio.socket.SocketType, inside: trio.socket.Sock
         answer.is_known.set()
 
 
-async def _read_answer(outside: trio.socket.SocketType) -> str | None:
-    """Read an upstream proxy's answer and nothing behind it; returns why there is no connection, None when there is one."""
-    data = b""
-    while True:
-        piece = await outside.recv(upstream.LONGEST_ANSWER, socket.MSG_PEEK)
-        if not piece:
-            return "it ended the connection"
-        found = upstream.answer(data + piece)
-        await outside.recv(len(piece) if found is None else max(0, found.length - len(data)))
-        if found is not None:
-            return found.refusal
-        data += piece
-
-
-def _private_remedy(target: Target, address: str) -> str | None:
-    """Return what would let a name lead to a private address, if that is all that is in the way."""
-    is_private = addresses.refusal(address) is not None and addresses.refusal(address, may_be_private=True) is None
-    return f"{remedy(target.host, target.port, preset=False)}=private" if is_private else None
-
-
 async def _read(source: trio.socket.SocketType, seconds: float) -> bytes:
-    """Read what comes next, nothing when that takes too long."""
+    """Read the next bytes; return none when that takes too long."""
     with trio.move_on_after(seconds):
         return bytes(await source.recv(tls.LARGEST))
     return b""
@@ -567,7 +353,7 @@ def _disagreement(found: tls.Hello, name: str) -> str | None:
 
 
 def reset(connection: trio.socket.SocketType) -> None:
-    """Let a connection end with a reset, so that the client knows at once that nobody wants it."""
+    """Let a connection end with a reset, so that the client knows at once that it is refused."""
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()

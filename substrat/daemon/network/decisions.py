@@ -1,4 +1,4 @@
-"""Tells what a `filtered` network has decided, each thing ever more rarely; writing it down is another's."""
+"""Thins out the decisions of a `filtered` network before they are recorded: the same refusal ever more rarely."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MAX_TOLD = 1000
+"""Different hosts of one turn: each is an event, and a port scan would fill the journal."""
 
 
 class Decision(NamedTuple):
-    """What was decided, for the journal.
+    """One decision for the journal, for example `pypi.org:443: on the allow-list`.
 
     Args:
         allowed: whether a connection was let through.
-        text: what was decided, and why.
-        remedy: what a person would put on the allow-list to have it otherwise, if that helps.
+        text: the target and the reason.
+        remedy: the allow-list entry that would let it through, if one would.
     """
 
     allowed: bool
@@ -25,10 +26,10 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """Tells each allowed name once, and refusals at their first, tenth, hundredth … time.
+    """Records each allowed name once, and a refusal at its first, tenth, hundredth … time.
 
     Args:
-        tell: writes it down.
+        tell: records a decision.
     """
 
     def __init__(self, tell: Callable[[Decision], None]) -> None:
@@ -37,26 +38,26 @@ class Decisions:
         self._denied: dict[str, int] = {}
 
     def forget(self) -> None:
-        """Tell everything anew: what was decided may be decided otherwise now."""
+        """Record everything anew, because the allow-list has changed."""
         self._allowed.clear()
         self._denied.clear()
 
     def allowed(self, name: str, port: int, why: str) -> None:
         """Note that a connection was let through."""
-        what = f"{shown(name)}:{port}"
-        if what not in self._allowed and len(self._allowed) < _MAX_TOLD:
-            self._allowed.add(what)
-            self._tell(Decision(True, f"{what}: {why}"))
+        target = f"{shown(name)}:{port}"
+        if target not in self._allowed and len(self._allowed) < _MAX_TOLD:
+            self._allowed.add(target)
+            self._tell(Decision(True, f"{target}: {why}"))
 
-    def denied(self, what: str, why: str, remedy: str | None = None) -> None:
+    def denied(self, target: str, why: str, remedy: str | None = None) -> None:
         """Note a refusal.
 
         Args:
-            what: the host and port.
+            target: the host and port.
             why: the reason.
             remedy: the pattern that would let it through, if one would.
         """
-        text = f"{what}: {why}"
+        text = f"{target}: {why}"
         if text not in self._denied and len(self._denied) >= _MAX_TOLD:
             text, remedy = "others: too many different ones were refused to name them all", None
         count = self._denied[text] = self._denied.get(text, 0) + 1
@@ -65,5 +66,5 @@ class Decisions:
 
 
 def shown(name: str) -> str:
-    """Make a name fit to be told: printable, and not endless."""
+    """Return a name for an event: printable, and of at most 253 characters (RFC 1035)."""
     return "".join(letter if letter.isprintable() else "?" for letter in name[:253])

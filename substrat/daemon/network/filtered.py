@@ -1,7 +1,7 @@
-"""A turn's `filtered` network as the daemon gets hold of it, in either form; who is let through where, others decide.
+"""Opens and serves one turn's `filtered` network, transparent or proxy; `connections` applies the allow-list.
 
-In the transparent form its listeners come from the launcher, or from entering it again; in the proxy form there is one, a
-Unix socket of the daemon's own.
+In the transparent form the launcher hands its listeners over, or the daemon enters the network again to open them. The
+proxy form has one listener, a Unix socket of the daemon's own.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ if TYPE_CHECKING:
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.state.layout import TurnDir
 
-log = structlog.get_logger("substrat.netns")
+log = structlog.get_logger("substrat.filtered")
 
-_MOST_LISTENERS = 253  # what one message carries (unix(7), SCM_MAX_FD)
+_MOST_LISTENERS = 253
+"""Descriptors that one message carries (unix(7), SCM_MAX_FD)."""
 _ENTRY_SECONDS = 20.0
+"""The entering program needs 50 ms; a machine that swaps needs longer."""
 
 
 class TurnNetwork:
-    """The network of one turn, from its launch or adoption to its end; whoever made it closes it.
+    """The network of one turn, from its launch or adoption to its end; its maker closes it.
 
     Args:
-        allow: what may be reached, in canonical form.
-        place: the turn's directory.
-        socket_path: where the proxy form is served.
+        allow: the allow-list in canonical form.
+        turn_dir: the turn's directory.
+        socket_path: the proxy form's socket.
         watcher: inotify.
-        tell: writes a decision down.
+        tell: records a decision.
         upstream: the proxy that connections to names go through, if they do.
     """
 
     def __init__(
         self,
         allow: tuple[str, ...],
-        place: TurnDir,
+        turn_dir: TurnDir,
         socket_path: str,
         watcher: Watcher,
         tell: Callable[[Decision], None],
@@ -62,7 +64,7 @@ class TurnNetwork:
         self._upstream = upstream
         self._allow = AllowList.of(allow)
         self._changed = trio.Event()
-        self._place = place
+        self._turn_dir = turn_dir
         self.socket_path = socket_path
         self._watcher = watcher
         self._tell = tell
@@ -70,17 +72,17 @@ class TurnNetwork:
         self._listener: trio.SocketListener | None = None
         self._opened = trio.Event()
 
-    def open(self, form: NetworkMode) -> socket.socket | None:
+    def open(self, mode: NetworkMode) -> socket.socket | None:
         """Prepare it for a sandbox that is about to be started.
 
         Args:
-            form: how the sandbox comes by it.
+            mode: the form of the network.
 
         Returns:
-            What the sandbox's launcher hands the listeners over on; the caller closes it. None: it needs none.
+            The channel on which the launcher hands the listeners over, which the caller closes; None in the proxy form.
         """
         theirs = None
-        if form is NetworkMode.PROXY:
+        if mode is NetworkMode.PROXY:
             self._listener = sockets.listen(self.socket_path, 0o600)
         else:
             self._ours, theirs = _channel()
@@ -88,7 +90,7 @@ class TurnNetwork:
         return theirs
 
     def close(self) -> None:
-        """Close what nobody serves any more."""
+        """Close the channel and the listener."""
         if self._ours is not None:
             self._ours.close()
         if self._listener is not None:
@@ -97,7 +99,7 @@ class TurnNetwork:
                 os.unlink(self.socket_path)
 
     def allow(self, allow: tuple[str, ...]) -> None:
-        """Let it reach this from now on, and nothing else."""
+        """Apply a changed allow-list."""
         wanted = AllowList.of(allow)
         if wanted != self._allow:
             self._allow = wanted
@@ -112,12 +114,12 @@ class TurnNetwork:
         """
         if started is None:
             await self._opened.wait()
-        elif self._place.read_form() is NetworkMode.PROXY:
+        elif self._turn_dir.read_form() is NetworkMode.PROXY:
             self._open_again()
         if self._listener is not None:
             await self._serve_proxy(self._listener)
-        elif self._place.read_form() is not NetworkMode.PROXY:
-            await self._serve_gateway(started, find_process)
+        elif self._turn_dir.read_form() is not NetworkMode.PROXY:
+            await self._serve_transparent(started, find_process)
 
     def _open_again(self) -> None:
         try:
@@ -137,7 +139,7 @@ class TurnNetwork:
                 self._changed = trio.Event()
                 proxy.allow(self._allow)
 
-    async def _serve_gateway(self, started: Process | None, find_process: Callable[[], Process | None]) -> None:
+    async def _serve_transparent(self, started: Process | None, find_process: Callable[[], Process | None]) -> None:
         allow = self._allow
         if started is not None:
             listeners = await self._reenter(started, allow.ports)
@@ -147,22 +149,22 @@ class TurnNetwork:
         if not listeners:
             return
         # The launch has made the turn's directory by now, which is where the names are kept.
-        gateway = TransparentNetwork(allow, Names(self._place.names), self._tell, upstream=self._upstream)
+        network = TransparentNetwork(allow, Names(self._turn_dir.names), self._tell, upstream=self._upstream)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(gateway.serve, listeners)
+            nursery.start_soon(network.serve, listeners)
             ports = set(allow.ports)
             while True:
                 await self._changed.wait()
                 self._changed, allow = trio.Event(), self._allow
-                gateway.allow(allow)
+                network.allow(allow)
                 more = tuple(port for port in allow.ports if port not in ports)
                 sandbox = find_process()
                 if more and sandbox is not None:
                     ports.update(more)
-                    nursery.start_soon(gateway.serve, await self._enter(launch.more_ports, more, sandbox))
+                    nursery.start_soon(network.serve, await self._enter(launch.more_ports, more, sandbox))
 
     async def _receive(self, channel: socket.socket) -> list[socket.socket]:
-        """Take the listeners; none, which is told, when there are no descriptors left for them."""
+        """Take the listeners; return none, and record it, when there are no descriptors left for them."""
         try:
             return await receive(channel)
         except OSError as problem:
@@ -173,7 +175,7 @@ class TurnNetwork:
 
     async def _reenter(self, started: Process, ports: tuple[int, ...]) -> list[socket.socket]:
         """Open the listeners again in a running sandbox; it is inside its network once bubblewrap has reported."""
-        await process.reported(self._place, self._watcher)
+        await process.reported(self._turn_dir, self._watcher)
         if not process.is_running(started):
             return []
         return await self._enter(launch.reentry, ports, started)
@@ -181,7 +183,7 @@ class TurnNetwork:
     async def _enter(
         self, command_for: Callable[[str, tuple[int, ...], int], tuple[str, ...]], ports: tuple[int, ...], sandbox: Process
     ) -> list[socket.socket]:
-        """Open listeners in a running sandbox; none when it has ended or they can't be opened, which is told."""
+        """Open listeners in a running sandbox; return none when it has ended or refuses them, which is recorded."""
         ours, theirs = _channel()
         descriptors.keep_private()
         with ours, theirs, trio.move_on_after(_ENTRY_SECONDS):
@@ -192,22 +194,22 @@ class TurnNetwork:
             theirs.close()
             found = await self._receive(ours)
             if not found and process.is_running(sandbox):
-                what = ", ".join(map(str, ports))
-                self._tell(Decision(False, f"ports {what}: the network can't be entered again; resume the agent"))
+                named = ", ".join(map(str, ports))
+                self._tell(Decision(False, f"ports {named}: the network can't be entered again; resume the agent"))
                 log.error("a network can't be entered", reason=done.stderr.decode("utf-8", "replace").strip())
             return found
         return []
 
 
 class Networks:
-    """The networks that are being served, by whose they are: a list that changes reaches all of an agent's."""
+    """The networks being served, by agent, so that a changed allow-list reaches all of an agent's."""
 
     def __init__(self) -> None:
         self._served: dict[str, list[TurnNetwork]] = {}
 
     @contextmanager
     def serving(self, agent_id: str, network: TurnNetwork | None) -> Iterator[None]:
-        """Count a network among an agent's, and close it at the end; without one nothing is done."""
+        """Count a network among an agent's, and close it at the end; None is no network."""
         if network is None:
             yield
             return
@@ -221,13 +223,13 @@ class Networks:
             network.close()
 
     def allow(self, agent_id: str, allow: tuple[str, ...]) -> None:
-        """Let an agent's networks reach this from now on, and nothing else."""
+        """Apply a changed allow-list to an agent's networks."""
         for network in self._served.get(agent_id, ()):
             network.allow(allow)
 
 
 def telling(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision], None]:
-    """Return what writes decisions down as events, each refusal with the command that would let it through.
+    """Return a function that records decisions as events, each refusal with the command that would let it through.
 
     Args:
         agent: the agent's name.

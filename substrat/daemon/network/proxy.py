@@ -1,8 +1,8 @@
 """The proxy form of a turn's `filtered` network: serves HTTP's CONNECT and plain requests at a Unix socket in its sandbox.
 
-`sandbox.netrelay` takes each connection made to the sandbox's proxy here. What programs ask for is read by `core.proxying`;
-deciding, dialling and moving bytes is `carrier`'s. A refusal is answered with a sentence, for the person who reads what
-curl or pip made of it.
+`sandbox.netrelay` takes each connection made to the sandbox's proxy here. `core.netfilter.proxying` reads the requests,
+`connections` and `dialer` do the rest. A refusal is answered with a sentence, which curl and pip show to a person:
+`403 Forbidden`, "example.com isn't on the allow-list".
 
 A proxy owns its listener and its connections; both end with the task that serves it.
 """
@@ -16,17 +16,9 @@ import trio
 
 from substrat.core.netfilter import proxying
 from substrat.core.netfilter.names import NoName
-from substrat.daemon.network.connections import (
-    BROKEN,
-    HELLO_SECONDS,
-    MAX_CONNECTIONS,
-    MAX_READS,
-    ConnectionRelay,
-    NotCarried,
-    resolve_with_host,
-    target_of,
-)
+from substrat.daemon.network.connections import HELLO_SECONDS, MAX_CONNECTIONS, MAX_READS, ConnectionRelay
 from substrat.daemon.network.decisions import shown
+from substrat.daemon.network.dialer import BROKEN, NotCarried, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -34,8 +26,8 @@ if TYPE_CHECKING:
     from substrat.core.netfilter.names import AllowList
     from substrat.core.netfilter.proxying import Request
     from substrat.core.netfilter.upstream import Upstream
-    from substrat.daemon.network.connections import Target
     from substrat.daemon.network.decisions import Decision
+    from substrat.daemon.network.dialer import Target
 
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _STATUSES = {
@@ -51,9 +43,9 @@ class Proxy:
     """Serves the network of one turn.
 
     Args:
-        allow: what may be reached.
-        tell: writes a decision down.
-        resolve: finds a name's addresses, outside the sandbox.
+        allow: the allow-list.
+        tell: records a decision.
+        resolve: finds a name's addresses, outside the sandbox; None: as the host does.
         upstream: the proxy that connections to names go through, if they do.
     """
 
@@ -61,14 +53,14 @@ class Proxy:
         self,
         allow: AllowList,
         tell: Callable[[Decision], None],
-        resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
         upstream: Upstream | None = None,
     ) -> None:
         self._relay = ConnectionRelay(allow, tell, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
 
     def allow(self, allow: AllowList) -> None:
-        """Let the turn reach this from now on; connections to what isn't allowed any more end."""
+        """Apply a changed allow-list; connections to hosts that it no longer has end."""
         self._relay.allow(allow)
 
     async def serve(self, listener: trio.SocketListener) -> None:
@@ -93,7 +85,7 @@ class Proxy:
         try:
             target = target_of(request.host, request.port)
         except NoName as problem:
-            self._relay.teller.denied(what, f"the name isn't looked up: {problem}")
+            self._relay.decisions.denied(what, f"the name isn't looked up: {problem}")
             await _answer(inside, 403, f"substrat: {what} is refused: {problem}")
             return
         serve = self._tunnel if request.is_tunnel else self._pass_on

@@ -1,10 +1,10 @@
-"""The transparent form of a turn's `filtered` network: answers its DNS, and finds out where its connections want to go.
+"""The transparent form of a turn's `filtered` network: answers its DNS, and finds each connection's target.
 
 Every connection a sandbox makes, to whatever address, ends at one of its listeners here, and `getsockname` tells where it
-was going (see `sandbox.netlaunch`). The addresses are ours: DNS gives each allowed name one of its own, so the address
-says which name was meant. Deciding, dialling and moving bytes is `carrier`'s.
+was going (see `sandbox.netlaunch`). DNS gives each allowed name an address of its own, so the address tells
+the name: `pypi.org` may be 198.18.0.2. `connections` and `dialer` do the rest.
 
-A gateway owns its listeners and its connections; both end with the task that serves it.
+A network owns its listeners and its connections; both end with the task that serves it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from substrat.daemon.network.connections import (
     MAX_CONNECTIONS,
     RATE,
     ConnectionRelay,
-    NotCarried,
-    Target,
     reset,
-    resolve_with_host,
 )
 from substrat.daemon.network.decisions import shown
+from substrat.daemon.network.dialer import NotCarried, Target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -47,11 +45,13 @@ POOL_V6 = ipaddress.IPv6Address("fd53:7562:7374::2")
 
 _DNS_PORT = 53
 _WEB_PORT = 443
-"""Where a name that is looked up is taken to be wanted; a question doesn't say."""
+"""The port in a refused name's remedy; a DNS question names none."""
 _MAX_NAMES = 4096
+"""Of one turn: the file is read again by each daemon, and a browser looks up some hundreds a day."""
 _NAMES_BYTES = _MAX_NAMES * 254
 """A name has 253 characters at most."""
 _MAX_DNS_CONNECTIONS = 16
+"""DNS over TCP is for answers too long for UDP, which ours never are."""
 
 
 def read_names(path: str) -> list[str] | None:
@@ -65,9 +65,9 @@ def read_names(path: str) -> list[str] | None:
 
 
 class Names:
-    """Which name each address stands for, kept in a file, so that the next daemon gives the same answers.
+    """The name of each address, kept in a file, so that the next daemon gives the same answers.
 
-    A file that can't be read counts for nothing; a turn's is looked at, and told, before (`damage.examine`).
+    An unreadable file counts as empty; `damage.examine` has reported a turn's before.
 
     Args:
         path: the file, a name a line in the order of the addresses; None keeps nothing.
@@ -104,10 +104,10 @@ class TransparentNetwork:
     """Serves the network of one turn.
 
     Args:
-        allow: what may be reached.
+        allow: the allow-list.
         names: the names' addresses.
-        tell: writes a decision down.
-        resolve: finds a name's addresses, outside the sandbox.
+        tell: records a decision.
+        resolve: finds a name's addresses, outside the sandbox; None: as the host does.
         upstream: the proxy that connections to names go through, if they do.
     """
 
@@ -116,7 +116,7 @@ class TransparentNetwork:
         allow: AllowList,
         names: Names,
         tell: Callable[[Decision], None],
-        resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve_with_host,
+        resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
         upstream: Upstream | None = None,
     ) -> None:
         self._names = names
@@ -125,7 +125,7 @@ class TransparentNetwork:
         self._dns_connections = trio.Semaphore(_MAX_DNS_CONNECTIONS)
 
     def allow(self, allow: AllowList) -> None:
-        """Let the turn reach this from now on; connections to what isn't allowed any more end."""
+        """Apply a changed allow-list; connections to hosts that it no longer has end."""
         self._relay.allow(allow)
 
     async def serve(self, listeners: Sequence[socket.socket]) -> None:
@@ -147,7 +147,7 @@ class TransparentNetwork:
             self._relay.close()
 
     async def _carry(self, inside: trio.socket.SocketType) -> None:
-        """Take one connection to where it was going, if that is allowed and as long as it is."""
+        """Relay one connection to its target for as long as that is allowed."""
         address, port = inside.getsockname()[:2]
         name = self._names.name(address)
         target = Target(address if name is None else name, port, is_name=name is not None)
@@ -191,17 +191,17 @@ class TransparentNetwork:
         try:
             name = canonical(query.name)
         except NoName as problem:
-            self._relay.teller.denied(f"{shown(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
+            self._relay.decisions.denied(f"{shown(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
             return dns.answer(query, dns.NO_SUCH_NAME)
         if not self._relay.allowed.mentions(name) or query.cls != dns.IN:
             why = "the name isn't looked up: it isn't on the allow-list"
-            self._relay.teller.denied(f"{name}:{_DNS_PORT}", why, remedy(name, _WEB_PORT))
+            self._relay.decisions.denied(f"{name}:{_DNS_PORT}", why, remedy(name, _WEB_PORT))
             return dns.answer(query, dns.NO_SUCH_NAME)
         if query.type not in {dns.A, dns.AAAA}:
             return dns.answer(query, dns.NO_ERROR)
         number = self._names.number(name)
         if number is None:
-            self._relay.teller.denied(f"{name}:{_DNS_PORT}", f"the name isn't looked up: {_MAX_NAMES} others were")
+            self._relay.decisions.denied(f"{name}:{_DNS_PORT}", f"the name isn't looked up: {_MAX_NAMES} others were")
             return dns.answer(query, dns.REFUSED)
         return dns.answer(query, dns.NO_ERROR, (str((POOL_V4 if query.type == dns.A else POOL_V6) + number),))
 

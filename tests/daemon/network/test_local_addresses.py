@@ -13,7 +13,8 @@ import json, subprocess, sys
 import trio
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import routes
-from substrat.daemon.network.connections import ConnectionRelay, NotCarried, target_of
+from substrat.daemon.network.connections import ConnectionRelay
+from substrat.daemon.network.dialer import NotCarried, target_of
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
@@ -40,14 +41,14 @@ async def resolve(name, port):
 async def echo(stream):
     await stream.send_all(b"reached")
 
-async def dial(carrier, host):
+async def dial(relay, host):
     ends = []
     async def serve(outside):
         ends.append((await outside.recv(99)).decode())
     inside, other = trio.socket.socketpair()
     with inside, other:
         try:
-            await carrier.carry(inside, target_of(host, 80), serve)
+            await relay.carry(inside, target_of(host, 80), serve)
         except NotCarried as refusal:
             return str(refusal)
     return ends[0]
@@ -56,25 +57,25 @@ async def main():
     said = []
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_tcp, echo, 80)
-        carrier = ConnectionRelay(AllowList.of(("a.test",)), decisions.append, resolve)
-        said.append(await dial(carrier, "a.test"))
+        relay = ConnectionRelay(AllowList.of(("a.test",)), decisions.append, resolve)
+        said.append(await dial(relay, "a.test"))
         ip("addr", "add", "9.9.9.9/32", "dev", "lo")
         for address in ("9.9.9.9", "::ffff:9.9.9.9", "64:ff9b::909:909", "2002:909:909::1"):
             found[:] = [address]
-            said.append(await dial(carrier, "a.test"))
+            said.append(await dial(relay, "a.test"))
         found[:] = ["9.9.9.9"]
-        carrier.allow(AllowList.of(("a.test", "9.9.9.9")))
-        said.append(await dial(carrier, "a.test"))
-        said.append(await dial(carrier, "9.9.9.9"))
-        carrier.allow(AllowList.of(("a.test",)))
+        relay.allow(AllowList.of(("a.test", "9.9.9.9")))
+        said.append(await dial(relay, "a.test"))
+        said.append(await dial(relay, "9.9.9.9"))
+        relay.allow(AllowList.of(("a.test",)))
         # The address becomes this machine's between the judgement and the connection.
         ip("addr", "del", "9.9.9.9/32", "dev", "lo")
-        connect = carrier._connect
+        connect = relay._dialer._connect
         async def late(*arguments):
             ip("addr", "add", "9.9.9.9/32", "dev", "lo")
             return await connect(*arguments)
-        carrier._connect = late
-        said.append(await dial(carrier, "a.test"))
+        relay._dialer._connect = late
+        said.append(await dial(relay, "a.test"))
         nursery.cancel_scope.cancel()
     print(json.dumps(said))
 
