@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
 from substrat.cli.connection import Connection
 from substrat.errors import DaemonNotRunning
+from tests.support.processes import is_alive
+from tests.support.waiting import wait_until
 
 PROGRAMS = Path(sys.executable).parent
 STANDIN = PROGRAMS / "cursor-agent-standin"
@@ -36,23 +37,6 @@ def hang():
     while True:
         signal.pause()
 """
-
-
-def wait_until(condition, what="the condition", patience=PATIENCE):
-    """Wait until a condition is true, and return its value; the bound only ends a test that fails."""
-    deadline = time.monotonic() + patience
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        time.sleep(0.005)
-    return value
-
-
-def is_alive(pid):
-    """Whether a process is there and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def _children():

@@ -22,7 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.model.conftest import DEEP
 from tests.model.reference import Refusal, World
-from tests.system.conftest import PATIENCE, House
+from tests.support.daemon import DaemonFixture
+from tests.support.waiting import PATIENCE
 
 QUOTED = "You were stopped in the middle"
 CALLS = re.compile(r"^(> )*/tool .*$", re.MULTILINE)
@@ -61,7 +62,7 @@ class Walk(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.temporary = tempfile.TemporaryDirectory(prefix="substrat-model-")
-        self.house = House(Path(self.temporary.name))
+        self.house = DaemonFixture(Path(self.temporary.name))
         self.work = self.house.workspace()
         self.house.start(config="[turns]\nstop_grace = 2.0\n")
         self.wire = self.house.wire()

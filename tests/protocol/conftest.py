@@ -2,144 +2,20 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
-from tests import forked
-
-PROGRAMS = Path(sys.executable).parent
-PATIENCE = 20.0
-
-
-def wait_until(condition, what):
-    """Wait until a condition is true, and return its value; the bound only ends a test that fails."""
-    deadline = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        time.sleep(0.005)
-    return value
-
-
-class Wire:
-    """One connection to the operator socket."""
-
-    def __init__(self, path, *, hello=True):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(PATIENCE)
-        self._unread = b""
-        self._number = 0
-        self.events = []
-        try:
-            self.socket.connect(str(path))
-            if hello:
-                self.call("hello", protocol=1)
-        except BaseException:
-            self.socket.close()
-            raise
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-    def send(self, *messages):
-        """Send messages, objects or lines without their newline, in one write."""
-        lines = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
-        self.socket.sendall(b"".join(line + b"\n" for line in lines))
-
-    def receive_line(self):
-        """The next line, or None at the end of the connection."""
-        while b"\n" not in self._unread:
-            try:
-                data = self.socket.recv(1 << 20)
-            except ConnectionError:
-                data = b""
-            if not data:
-                assert not self._unread, "half a line"
-                return None
-            self._unread += data
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line
-
-    def receive(self):
-        line = self.receive_line()
-        return None if line is None else json.loads(line)
-
-    def request(self, method, **params):
-        self._number += 1
-        return {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-
-    def ask(self, method, **params):
-        """Send a request without waiting for its answer; returns its id."""
-        request = self.request(method, **params)
-        self.send(request)
-        return request["id"]
-
-    def answer(self, number):
-        """The answer to a request; notifications that come before it are kept in `events`."""
-        while (message := self.receive()) is not None:
-            if "id" in message:
-                assert message["id"] == number, message
-                return message
-            self.events.append(message["params"])
-        raise AssertionError("the connection ended before the answer")
-
-    def call(self, method, **params):
-        answer = self.answer(self.ask(method, **params))
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def refused(self, method, **params):
-        """The name of the error that a request is answered with."""
-        answer = self.answer(self.ask(method, **params))
-        assert "result" not in answer, answer
-        return answer["error"]["data"]["type"]
-
-    def exchange(self, message):
-        """Send a message as it is and return the next answer."""
-        self.send(message)
-        return self.receive()
-
-    def error(self, message):
-        """Send a message as it is; returns the answer's id and the name of its error."""
-        answer = self.exchange(message)
-        assert set(answer) == {"jsonrpc", "id", "error"}, answer
-        return answer["id"], answer["error"]["data"]["type"]
-
-    def event(self):
-        """The next event of the connection's only subscription."""
-        if not self.events:
-            message = self.receive()
-            assert message is not None, "the connection ended"
-            assert message["method"] == "event"
-            self.events.append(message["params"])
-        return self.events.pop(0)["event"]
-
-    def events_until(self, kind):
-        """The next events up to one of a kind."""
-        found = [self.event()]
-        while found[-1]["kind"] != kind:
-            found.append(self.event())
-        return found
-
-    def pages(self, **params):
-        """All events, page by page."""
-        found, cursor = [], params.pop("since", 0)
-        while (page := self.call("events.read", since=cursor, **params))["events"]:
-            found += page["events"]
-            cursor = page["cursor"]
-        return found
+from tests.support import forked
+from tests.support.daemon import PROGRAMS
+from tests.support.waiting import PATIENCE, wait_until
+from tests.support.wire import Wire
 
 
 class Caller:
@@ -174,7 +50,7 @@ class Caller:
             os.close(self._writing)
 
 
-class House:
+class ProtocolDaemon:
     """A home, a workspace and directories, and the daemon in them."""
 
     def __init__(self, directory):
@@ -285,7 +161,7 @@ class House:
 @pytest.fixture
 def house(tmp_path):
     """Directories without a daemon."""
-    found = House(tmp_path)
+    found = ProtocolDaemon(tmp_path)
     try:
         yield found
     finally:
@@ -301,7 +177,7 @@ def daemon(house):
 @pytest.fixture(scope="session")
 def idle(tmp_path_factory):
     """A house with a running daemon for tests that create no agents: one is enough for all of them."""
-    found = House(tmp_path_factory.mktemp("idle"))
+    found = ProtocolDaemon(tmp_path_factory.mktemp("idle"))
     try:
         yield found.start()
     finally:

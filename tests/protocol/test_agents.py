@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from tests.protocol import document
-from tests.protocol.conftest import PATIENCE
 from tests.protocol.rules import rule
 from tests.protocol.transcript import MATCHES
+from tests.support.waiting import PATIENCE
 
 
 @rule("P-OBJ-1", "P-OBJ-2", "P-TURN-1")

@@ -199,7 +199,7 @@ def test_subscriptions_side_by_side(wire, daemon):
     numbers = [*numbers[1:], max(numbers) + 1]
     seen = {number: [] for number in numbers}
     while any(len(events) < len(expected) for events in seen.values()):
-        params = wire.events.pop(0) if wire.events else wire.receive()["params"]
+        params = (wire.notifications.pop(0) if wire.notifications else wire.receive())["params"]
         assert list(params) == ["subscription", "event"]
         seen[params["subscription"]].append(params["event"])
     assert all(events == expected for events in seen.values())
@@ -212,17 +212,19 @@ def test_after_the_end_nothing_comes(wire, daemon):
     two = wire.call("events.subscribe", agent="anna", since=0)["subscription"]
     with daemon.wire() as other:
         wire.call("events.unsubscribe", subscription=one)
-        wire.events.clear()
+        wire.notifications.clear()
         other.call("agent.send", agent="anna", prompt="/emit 50 10")
         other.call("agent.wait_message", agent="anna")
         expected = other.pages(agent="anna")
-        while not wire.events or wire.events[-1]["event"]["cursor"] != expected[-1]["cursor"]:
-            wire.events.append(wire.receive()["params"])
+        while not wire.notifications or wire.notifications[-1]["params"]["event"]["cursor"] != expected[-1]["cursor"]:
+            wire.notifications.append(wire.receive())
         other.call("agent.rm", agent="anna")
         daemon.run(other, "bert")
         wire.call("daemon.status")
-    assert {params["subscription"] for params in wire.events} == {two}
-    assert {params["event"]["cursor"] for params in wire.events} <= {event["cursor"] for event in expected}
+    assert {message["params"]["subscription"] for message in wire.notifications} == {two}
+    assert {message["params"]["event"]["cursor"] for message in wire.notifications} <= {
+        event["cursor"] for event in expected
+    }
     wire.call("events.unsubscribe", subscription=two)
     for number in (one, two, 12345):
         assert wire.refused("events.unsubscribe", subscription=number) == "NotFound"

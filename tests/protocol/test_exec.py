@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tests.protocol.conftest import wait_until
 from tests.protocol.rules import rule
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

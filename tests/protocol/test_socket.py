@@ -14,8 +14,8 @@ import pytest
 
 from substrat import paths
 from substrat.protocol import framing
-from tests.protocol.conftest import PATIENCE
 from tests.protocol.rules import rule
+from tests.support.waiting import PATIENCE
 
 HELLO = {"jsonrpc": "2.0", "id": "h", "method": "hello", "params": {"protocol": 1}}
 STATUS = {"jsonrpc": "2.0", "id": "s", "method": "daemon.status"}

@@ -13,7 +13,7 @@ import pytest
 
 from substrat.daemon.state.layout import TurnDir
 from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
-from tests.system.conftest import PROGRAMS
+from tests.support.daemon import PROGRAMS
 from tests.system.test_exec import Screen
 
 # The files and programs behind every descriptor that is to be seen; what can be opened for writing is written to.

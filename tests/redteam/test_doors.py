@@ -6,7 +6,7 @@ import os
 import pytest
 
 from tests.redteam.hostile import DOOR, PROGRAM
-from tests.system.conftest import PROGRAMS
+from tests.support.daemon import PROGRAMS
 
 STANDIN = PROGRAMS / "cursor-agent-standin"
 

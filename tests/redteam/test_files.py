@@ -155,9 +155,9 @@ def state_of(directory):
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
-    from tests.system.conftest import House
+    from tests.support.daemon import DaemonFixture
 
-    with House(tmp_path_factory.mktemp("files")) as house:
+    with DaemonFixture(tmp_path_factory.mktemp("files")) as house:
         work, control = house.workspace(), house.workspace("control")
         (house.home / ".ssh").mkdir()
         (house.home / ".ssh" / "id").write_text("key")

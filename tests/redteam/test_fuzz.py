@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from mcp_server import tools
 from substrat.paths import short_socket_path
 from substrat.protocol import methods
-from tests.system.conftest import House, Wire, wait_until
+from tests.support.daemon import DaemonFixture
+from tests.support.waiting import wait_until
+from tests.support.wire import Wire
 
 DEEP = float(os.environ.get("SUBSTRAT_MODEL_DEPTH", "1"))
 PATIENCE = 20.0
@@ -32,7 +34,7 @@ def tries(count):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A daemon with an agent whose turn goes on, so that its door is open."""
-    with House(tmp_path_factory.mktemp("fuzz")) as house:
+    with DaemonFixture(tmp_path_factory.mktemp("fuzz")) as house:
         house.start(config="[limits]\nagents = 40\n")
         house.held("anna", house.workspace())
         yield house

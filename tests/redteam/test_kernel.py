@@ -18,7 +18,7 @@ from sandbox import host, launch, seccomp
 from sandbox.spec import Devices, Processes, Spec
 from tests.redteam import attempts
 from tests.redteam.hostile import said
-from tests.system.conftest import House
+from tests.support.daemon import DaemonFixture
 
 MACHINE = os.uname().machine
 SCRIPT = Path(attempts.__file__)
@@ -63,7 +63,7 @@ def outside(tmp_path_factory):
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory):
     """What comes of them in a fresh sandbox, and in one of the same agent after suspend, with another daemon."""
-    with House(tmp_path_factory.mktemp("inside")) as house:
+    with DaemonFixture(tmp_path_factory.mktemp("inside")) as house:
         work = house.workspace()
         prepare(work)
         house.start(agent=house.program(RUN_ATTEMPTS))

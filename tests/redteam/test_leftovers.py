@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.redteam.hostile import PROGRAM, TRIED, said
-from tests.system.conftest import PROGRAMS
+from tests.support.daemon import PROGRAMS
 
 # For whoever deletes
 

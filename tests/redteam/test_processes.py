@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.redteam.hostile import INSIDE, PROGRAM, again, said
-from tests.system.conftest import PRELUDE
+from tests.support.daemon import PRELUDE
 
 # 16, 17: becoming more
 

@@ -9,7 +9,8 @@ import pytest
 from sandbox import unreadable
 from substrat import paths
 from tests.redteam.hostile import PROGRAM, TRIED, again, said
-from tests.system.conftest import PROGRAMS, wait_until
+from tests.support.daemon import PROGRAMS
+from tests.support.waiting import wait_until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can put files below /usr")
 

@@ -10,19 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
+
 ROOT = Path(__file__).parents[2]
 MCP_SERVER = Path(__file__).with_name("scripted_mcp_server.py")
 USUAL = ("-p", "--trust", "--force", "--approve-mcps", "--output-format", "stream-json")
 PATIENCE = 30.0
-
-
-def wait_until(condition, patience=PATIENCE):
-    """Wait for a condition, never for a time; the bound only ends a failing test."""
-    deadline = time.monotonic() + patience
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.005)
-    return value
 
 
 class Outcome:

@@ -10,7 +10,8 @@ import sqlite3
 import time
 from collections import Counter
 
-from tests.system.conftest import PATIENCE, Wire, wait_until
+from tests.support.waiting import PATIENCE, wait_until
+from tests.support.wire import Wire
 
 CONFIG = "[turns]\nstop_grace = 0.2\n"
 CROWDED = CONFIG + "[disk]\nfree = 1000000000000000\n"

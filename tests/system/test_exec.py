@@ -13,7 +13,9 @@ import time
 
 import pytest
 
-from tests.system.conftest import PATIENCE, PROGRAMS, _alive
+from tests.support.daemon import PROGRAMS
+from tests.support.processes import is_alive
+from tests.support.waiting import PATIENCE
 
 LOOK = """
 import json, os, resource
@@ -610,4 +612,4 @@ def test_the_wire(anna):
         ):
             given = {"agent": "anna", "command": ["true"], "descriptors": "/nonexistent/s", **params}
             assert wire.refuse("agent.exec", **given)["data"]["type"] == name
-    assert _alive(anna.daemon.pid)
+    assert is_alive(anna.daemon.pid)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from substrat.daemon import failpoints
-from tests.system.conftest import PROGRAMS
+from tests.support.daemon import PROGRAMS
 from tests.system.story import Story
 
 DAEMON = Path(failpoints.__file__).parent

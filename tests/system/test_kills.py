@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from tests.system.conftest import _link
+from tests.support.processes import link
 
 CONFIG = "[turns]\nstop_grace = 0.2\nresult_grace = 0.2\n"
 
@@ -141,7 +141,7 @@ def test_an_adopted_turn_too(house, until):
 def outermost(house):
     """Bubblewrap's outer process: the one that isn't in the sandbox's pid namespace."""
     own = os.readlink("/proc/self/ns/pid")
-    (found,) = [pid for pid in house.sandboxed() if _link(f"/proc/{pid}/ns/pid") == own]
+    (found,) = [pid for pid in house.sandboxed() if link(f"/proc/{pid}/ns/pid") == own]
     return found
 
 

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from substrat.errors import DONE
-from tests.system.conftest import PATIENCE, PROGRAMS, wait_until
+from tests.support.daemon import PROGRAMS
+from tests.support.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.system.conftest import PATIENCE
+from tests.support.waiting import PATIENCE
 
 
 def test_waits_go_on_with_the_next_daemon(daemon, until):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import wait_until
+from tests.support.waiting import wait_until
 
 # Does what files called go-1, go-2 … say: tries to append to each path, and tells what came of it.
 OBEDIENT = """

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.system.conftest import wait_until
+from tests.support.waiting import wait_until
 from tests.system.test_protection import OBEDIENT, Agent, prepare
 
 READ_ONLY = "OSError Read-only file system"

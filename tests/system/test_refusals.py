@@ -9,7 +9,7 @@ import sqlite3
 
 import pytest
 
-from tests.system.conftest import _descriptors
+from tests.support.processes import descriptors
 
 
 def refused(house, workspace, *words):
@@ -255,7 +255,7 @@ def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(daemon, un
     with (daemon.state / "lock").open("r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         daemon.daemon = daemon.launch()
-        until(lambda: str(daemon.state / "lock") in _descriptors(daemon.daemon.pid), "the look at the lock")
+        until(lambda: str(daemon.state / "lock") in descriptors(daemon.daemon.pid), "the look at the lock")
         assert daemon.daemon.poll() is None
         fcntl.flock(lock, fcntl.LOCK_UN)
         daemon.ready()

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from tests.system.conftest import Wire
+from tests.support.wire import Wire
 
 # Holds as many connections to the agent's own socket as it gets, until the workspace has the file `go`.
 GREEDY = """

@@ -10,7 +10,8 @@ from fcntl import ioctl
 
 import pytest
 
-from tests.system.conftest import PROGRAMS, wait_until
+from tests.support.daemon import PROGRAMS
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("machine.sh")
 PATIENCE = 30.0
@@ -33,15 +35,6 @@ INSTALLED = "/opt/substrat"
 USER, UID = "anna", 1000
 UNIT = "substratd.service"
 DAYS_UNUSED = 30
-
-
-def wait_until(condition, what="the condition", patience=PATIENCE):
-    """Wait until a condition is true, and return its value; the bound only ends a test that fails."""
-    deadline = time.monotonic() + patience
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        time.sleep(0.02)
-    return value
 
 
 # The file system that machines boot from

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from substrat.core.netfilter import tls
 from substrat.core.netfilter.tls import Hello, Kind
-from tests.certificate import certificate
+from tests.support.certificate import certificate
 
 
 def hello(name, *, newest=ssl.TLSVersion.TLSv1_3):

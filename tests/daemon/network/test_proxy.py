@@ -18,7 +18,7 @@ from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import sockets
 from substrat.daemon.network import connections
 from substrat.daemon.network.proxy import Proxy
-from tests.certificate import certificate
+from tests.support.certificate import certificate
 
 DEEP = float(os.environ.get("SUBSTRAT_MODEL_DEPTH", "1"))
 PATIENCE = 20

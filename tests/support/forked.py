@@ -32,20 +32,20 @@ class Forked:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, mother, number, pid):
-        self._mother = mother
+    def __init__(self, server, number, pid):
+        self._server = server
         self._number = number
         self.pid = pid
         self.returncode = None
 
     def poll(self):
         if self.returncode is None:
-            self.returncode = self._mother.status(self._number, 0)
+            self.returncode = self._server.status(self._number, 0)
         return self.returncode
 
     def wait(self, timeout=None):
         if self.returncode is None:
-            self.returncode = self._mother.status(self._number, timeout)
+            self.returncode = self._server.status(self._number, timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(["substratd"], timeout)
         return self.returncode
@@ -62,7 +62,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-class Mother:
+class ForkServer:
     """The process that forks, as tests see it. It ends with them, because its socket does."""
 
     def __init__(self):
@@ -81,14 +81,14 @@ class Mother:
         self._socket.close()
         self._process.wait()
 
-    def bear(self, arguments, *, environment, log, directory):
+    def spawn(self, arguments, *, environment, log, directory):
         """Start a daemon that writes to a file that is there."""
         number = next(self._numbers)
         request = [number, [os.fspath(word) for word in arguments], environment, os.fspath(log), os.fspath(directory)]
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         while True:
             kind, _, pid = self._read()
-            if kind == "born":
+            if kind == "started":
                 return Forked(self, number, pid)
 
     def status(self, number, timeout):
@@ -109,16 +109,16 @@ class Mother:
 
 
 @functools.cache
-def mother():
-    """The one of this process."""
-    return Mother()
+def fork_server():
+    """The fork server of this process, started when it is first needed."""
+    return ForkServer()
 
 
 def start(program, arguments, *, environment, log, directory, executed=False):
     """Start a daemon; its output goes to the end of a file."""
     if not (executed or EXECUTED):
         log.touch()
-        return mother().bear(arguments, environment=environment, log=log, directory=directory)
+        return fork_server().spawn(arguments, environment=environment, log=log, directory=directory)
     with log.open("ab") as output:
         return subprocess.Popen(
             [*program, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory
@@ -141,7 +141,7 @@ def wait_for_requests(control):
                 os.close(descriptor)
                 number, pid = daemons.pop(descriptor)
                 _, status = os.waitpid(pid, 0)
-                with contextlib.suppress(OSError):  # whoever asked is gone
+                with contextlib.suppress(OSError):  # the tests have ended
                     control.sendall(json.dumps(["ended", number, os.waitstatus_to_exitcode(status)]).encode() + b"\n")
                 continue
             line = lines.readline()
@@ -158,7 +158,7 @@ def wait_for_requests(control):
             ending = os.pidfd_open(pid)
             daemons[ending] = number, pid
             poll.register(ending, select.POLLIN)
-            control.sendall(json.dumps(["born", number, pid]).encode() + b"\n")
+            control.sendall(json.dumps(["started", number, pid]).encode() + b"\n")
 
 
 def main():

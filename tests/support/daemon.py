@@ -1,0 +1,367 @@
+"""A daemon of the test's own: real processes, real sandboxes, a home and directories that end with the test."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support import forked
+from tests.support.processes import descriptors, is_alive, link, processes
+from tests.support.waiting import PATIENCE, wait_until
+from tests.support.wire import Wire
+
+PROGRAMS = Path(sys.executable).parent
+
+# What an agent program written for a test starts with: the least that counts as one, with the stored chat that a
+# resume looks for. `wait_for(name)` waits for a file in the workspace, which is how a test holds and frees a turn.
+PRELUDE = """\
+#!/usr/bin/env python3
+import hashlib, json, os, pathlib, signal, sqlite3, subprocess, sys, time, uuid
+
+
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+
+
+def emit(kind, subtype=None, **fields):
+    line = {"type": kind, **({"subtype": subtype} if subtype else {}), **fields, "session_id": session}
+    sys.stdout.write(json.dumps(line) + "\\n")
+    sys.stdout.flush()
+
+
+def begin():
+    chat = pathlib.Path.home() / ".cursor" / "chats" / hashlib.md5(os.getcwd().encode()).hexdigest() / session
+    chat.mkdir(parents=True, exist_ok=True)
+    store = sqlite3.connect(chat / "store.db")
+    store.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT)")
+    store.commit()
+    store.close()
+    emit("system", "init", apiKeySource="login", cwd=os.getcwd(), model="Auto", permissionMode="default")
+
+
+def say(text):
+    emit("assistant", message={"role": "assistant", "content": [{"type": "text", "text": text}]})
+
+
+def finish(text="done"):
+    say(text)
+    emit("result", "success", duration_ms=1, duration_api_ms=1, is_error=False, result=text, request_id="r", usage={})
+
+
+def mark(name, text=""):
+    pathlib.Path(name + ".part").write_text(text)
+    os.rename(name + ".part", name)
+
+
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+
+
+prompt = sys.stdin.read()
+session = option("--resume") or str(uuid.uuid4())
+"""
+
+
+class Result:
+    """What a command printed and returned."""
+
+    def __init__(self, code, out, err):
+        self.code = code
+        self.raw = out
+        self.out = out.decode(errors="replace")
+        self.err = err.decode(errors="replace")
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self):
+        """The one line on stderr of a command that failed."""
+        lines = self.err.splitlines()
+        assert len(lines) == 1, f"not one line: {self.err!r}"
+        assert "Traceback" not in self.err
+        return lines[0]
+
+    def __repr__(self):
+        return f"<exit {self.code}; out {self.out[-2000:]!r}; err {self.err[-2000:]!r}>"
+
+
+class DaemonFixture:
+    """A place with a home, a state directory and workspaces, and the daemon in it."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        # Agents' socket paths have to fit into 107 bytes, which pytest's own directories are too deep for.
+        self.runtime = Path(tempfile.mkdtemp(prefix="sys-", dir="/tmp"))
+        self.state = directory / "state"
+        self.home = directory / "home"
+        self.config = directory / "config.toml"
+        self.home.mkdir(mode=0o700)
+        self.socket = self.runtime / "daemon.sock"
+        self.agent = PROGRAMS / "cursor-agent-standin"
+        self.daemon = None
+        self._started = []
+        self.prefix = ()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sandboxed()
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+        wait_until(self._nothing_left, "the end of all sandboxes")
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+    def _nothing_left(self):
+        left = self.sandboxed()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    # Places
+
+    def workspace(self, name="work", *, git=False):
+        path = self.directory / name
+        path.mkdir()
+        if git:
+            self.git(path, "init", "-q", "-b", "main")
+            (path / "README.md").write_text("hello\n")
+            self.git(path, "add", ".")
+            self.git(path, "commit", "-q", "-m", "first")
+        return path
+
+    def git(self, path, *arguments):
+        identity = ("-c", "user.name=Test", "-c", "user.email=test@example.invalid")
+        environment = {"HOME": str(self.home), "PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1"}
+        done = subprocess.run(
+            ["git", "-C", path, *identity, *arguments], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    def program(self, source, name="agent"):
+        """Write an agent program in a directory of its own; a shebang of its own replaces the prelude."""
+        directory = self.directory / f"program-{name}"
+        directory.mkdir()
+        path = directory / name
+        path.write_text(source if source.startswith("#!") else PRELUDE + source)
+        path.chmod(0o755)
+        return path
+
+    def agents_directory(self, agent):
+        return self.state / "agents" / agent["id"]
+
+    def chat(self, agent):
+        digest = hashlib.md5(os.fsencode(os.path.realpath(agent["workspace"]))).hexdigest()
+        return self.home / ".cursor" / "chats" / digest / agent["session_id"]
+
+    # The daemon
+
+    def environment(self, **more):
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", **more}
+
+    def launch(self, *, config=None, agent=None, environment=None, arguments=(), prefix=(), executed=False):
+        """Start a daemon without waiting for it; `executed` when the program itself matters, see `forked`."""
+        if config is not None:
+            self.config.write_text(config)
+        self.agent = agent or self.agent
+        more = {"SUBSTRAT_AGENT_BINARY": str(self.agent), **(environment or {})}
+        words = ["--state-dir", self.state, "--runtime-dir", self.runtime]
+        if self.config.exists():
+            words += ["--config", self.config]
+        log = self.directory / f"daemon-{len(self._started)}.log"
+        prefix = (*prefix, *self.prefix)
+        process = forked.start(
+            [*prefix, PROGRAMS / "substratd"], [*words, *arguments],
+            environment=self.environment(**{name: value for name, value in more.items() if value}),
+            log=log, directory=self.directory, executed=executed or bool(prefix),
+        )  # fmt: skip
+        process.log = log
+        self._started.append(process)
+        return process
+
+    def start(self, **how):
+        """Start a daemon and wait until it answers."""
+        self.daemon = self.launch(**how)
+        return self.ready()
+
+    def ready(self):
+        """Wait until the daemon that was launched last answers."""
+
+        def answers():
+            # A child of a killed daemon may hold its socket for an instant yet, until it executes its program.
+            assert self.daemon.poll() is None, self.daemon.log.read_text()
+            with contextlib.suppress(OSError), Wire(self.socket) as wire:
+                return wire.call("daemon.status")["pid"] == self.daemon.pid
+            return False
+
+        wait_until(answers, "the daemon's answer")
+        return self
+
+    def refused(self, **how):
+        """Start a daemon that is expected to end at once; returns its exit status and what it said."""
+        process = self.launch(**how)
+        code = process.wait(PATIENCE)
+        return code, process.log.read_text()
+
+    def kill(self):
+        self.daemon.kill()
+        self.daemon.wait(PATIENCE)
+
+    def stop(self):
+        self.daemon.terminate()
+        assert self.daemon.wait(PATIENCE) == 0, self.daemon.log.read_text()
+
+    @property
+    def log(self):
+        return self.daemon.log.read_text()
+
+    # The client
+
+    def ctl(self, *arguments, stdin=b"", cwd=None, environment=None):
+        done = subprocess.run(
+            [PROGRAMS / "substratctl", *map(os.fspath, arguments)],
+            env=self.environment(SUBSTRAT_SOCKET=str(self.socket)) if environment is None else environment,
+            input=stdin, capture_output=True, cwd=cwd or self.directory, timeout=40, check=False,
+        )  # fmt: skip
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *arguments, **how):
+        """Run a command that must succeed, with `--json`; returns what it printed."""
+        done = self.ctl(*arguments, "--json", **how)
+        assert done.code == 0, done
+        return done.json
+
+    def follow(self, *arguments):
+        """Start a command that goes on."""
+        process = subprocess.Popen(
+            [PROGRAMS / "substratctl", *arguments],
+            env=self.environment(SUBSTRAT_SOCKET=str(self.socket)),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.directory,
+        )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    def wire(self, *, hello=True):
+        return Wire(self.socket, hello=hello)
+
+    def spawn(self, name, workspace, prompt=None, *options, environment=None):
+        """Create an agent; with a prompt, wait for its turn."""
+        words = ("spawn", name, "-w", workspace, *options)
+        if prompt is None:
+            return self.ok(*words)
+        words += ("--wait", "--timeout", "30", "--json", "--prompt-file", "-")
+        done = self.ctl(*words, stdin=prompt.encode(), environment=environment)
+        assert done.code in {0, 5}, done
+        return done.json
+
+    def show(self, name):
+        return self.ok("show", name)
+
+    def network(self, name):
+        """What `agent.network` tells of an agent."""
+        with Wire(self.socket) as wire:
+            return wire.call("agent.network", agent=name)
+
+    def wait(self, name, *until):
+        states = ("--until", ",".join(until)) if until else ()
+        done = self.ctl("wait", name, *states, "--timeout", "20", "--json")
+        assert done.code in {0, 5}, done
+        found = done.json
+        # A wait's objects are abridged; the turn may have been followed by another by now.
+        whole = self.show(found["id"])
+        if found["turn"] is not None and whole["turn"]["id"] == found["turn"]["id"]:
+            found["turn"] = whole["turn"]
+        return found
+
+    def events(self, name, kind=None):
+        done = self.ctl("logs", name, "--json")
+        assert done.code == 0, done
+        return [event for event in done.lines if kind in (None, event["kind"])]
+
+    def shell(self, name):
+        """What the shell commands of a stand-in's turns printed, joined."""
+        calls = [event["raw"]["tool_call"] for event in self.events(name, "tool-call-completed")]
+        results = [call["shellToolCall"]["result"] for call in calls if "shellToolCall" in call]
+        texts = [next(iter(result.values())) for result in results]
+        return "".join(text.get("stdout", "") + text.get("stderr", "") for text in texts)
+
+    def tool(self, name):
+        """What the MCP tool calls of a stand-in's turns answered, one text a call, `!` before an error."""
+        answers = []
+        for event in self.events(name, "tool-call-completed"):
+            call = event["raw"]["tool_call"].get("mcpToolCall")
+            if call is None:
+                continue
+            ((arm, result),) = call["result"].items()
+            if arm == "success":
+                text = "".join(part["text"]["text"] for part in result["content"])
+                answers.append(("!" if result["isError"] else "") + text)
+            else:
+                answers.append("!" + json.dumps(result))
+        return answers
+
+    def held(self, name, workspace, *options, before=""):
+        """Spawn an agent whose turn runs until the workspace has the file `go`; returns once it does."""
+        mark = f"ready-{name}"
+        script = f"{before}/shell touch {mark}; while [ ! -e go ]; do sleep 0.02; done\n/say freed"
+        self.ok("spawn", name, "-w", workspace, *options, "--prompt-file", "-", stdin=script.encode())
+        wait_until((workspace / mark).exists, f"the start of {name}")
+        return self.show(name)
+
+    # Processes
+
+    def sandboxed(self):
+        """The processes of this house's sandboxes: who holds its files open, and who shares their pid namespaces."""
+        own = link("/proc/self/ns/pid")
+        mine = {process.pid for process in self._started}
+        # Not remembered from look to look: the kernel gives a namespace's number to a stranger's as soon as it is free.
+        found, namespaces, prefixes = set(), set(), (f"{self.state}/agents/", f"{self.state}/visits/")
+        for pid in processes():
+            if pid in mine or not any(path.startswith(prefixes) for path in descriptors(pid)) or not is_alive(pid):
+                continue
+            found.add(pid)
+            namespaces.add(link(f"/proc/{pid}/ns/pid"))
+        namespaces -= {own, ""}
+        found |= {pid for pid in processes() if link(f"/proc/{pid}/ns/pid") in namespaces and is_alive(pid)}
+        return found
+
+    def kill_sandboxed(self):
+        """Kill every process of this house's sandboxes, and wait until they are gone."""
+        # The outermost first: a program whose child was killed would go on to its end meanwhile.
+        for pid in sorted(self.sandboxed()):
+            with contextlib.suppress(ProcessLookupError):  # it went with one that was killed before it
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not self.sandboxed(), "the end of the sandboxes")
+
+    def clear(self):
+        """Remove all agents and files, so that the next test finds the daemon as if it were new."""
+        if self.daemon is None or self.daemon.poll() is not None:
+            self.start()
+        for agent in self.ok("ls"):
+            self.ctl("end", agent["id"])
+            assert self.ctl("rm", agent["id"]).code == 0
+        for path in [*self.home.iterdir(), *self.directory.iterdir()]:
+            if path not in {self.state, self.home} and path.suffix != ".log":
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()

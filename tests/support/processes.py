@@ -1,0 +1,33 @@
+"""Reads /proc for tests: which processes there are, what they hold open, whether they live."""
+
+import os
+from pathlib import Path
+
+
+def link(path):
+    """Where a link of /proc leads; empty when it is gone or closed to us."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def processes():
+    """The pids of all processes that this one sees."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def descriptors(pid):
+    """Where a process's descriptors lead."""
+    try:
+        return [link(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return []
+
+
+def is_alive(pid):
+    """Whether a process is there and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
