@@ -1,4 +1,5 @@
-# Every target does its own set-up. PYTHON=/path/to/python3 chooses the Python.
+# Every target does its own set-up. PYTHON=python3.13 chooses the Python, from 3.11 to 3.14: a `.venv` of another
+# version is made anew (`make test PYTHON=python3.13`).
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait more than they compute, so more than twice the cores of a small machine; who is done takes from the others.
@@ -11,11 +12,12 @@ SEED ?= 1
 # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check lint types slow bench soak man clean
+.PHONY: help demo test check format lint types slow bench soak man clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves nothing behind)"
-	@echo "make test    lint, types and tests"
+	@echo "make test    lint, types and tests; PYTHON=python3.13 chooses the Python (3.11 to 3.14)"
+	@echo "make format  sort imports, fix and format the code as \`make lint\` wants it"
 	@echo "make slow    the tests that take longer"
 	@echo "make bench   measure speed and size"
 	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
@@ -38,6 +40,11 @@ slow:
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m slow
 
 check: lint types
+
+format:
+	@sh .ci/setup dev
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
 
 lint:
 	@sh .ci/setup dev

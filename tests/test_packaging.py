@@ -1,7 +1,9 @@
-"""What a wheel holds: three packages, the units, the companion, and nothing else."""
+"""A wheel: the files in it, that it runs where it is installed, and that checkers understand its types."""
 
 import configparser
 import io
+import json
+import os
 import re
 import subprocess
 import sys
@@ -83,7 +85,12 @@ def test_it_holds_the_man_pages_where_installers_look_for_them(wheel, page):
     assert wheel.read(name) == (ROOT / "man" / page.partition("/")[2]).read_bytes()
 
 
-# What checkers make of programs that use the wheel
+def test_it_holds_the_license(wheel):
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+    assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
+
+
+# An environment in which it is installed
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +105,30 @@ def python(wheel, tmp_path_factory):
     # `.pth` files in a directory that such a file adds are not read, so the checkout stays out.
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
     return python
+
+
+def test_it_runs_where_it_is_installed(python, tmp_path):
+    directory = python.parents[1]
+    (tmp_path / "home").mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "LANG": "C.UTF-8"}
+
+    def run(*command):
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    done = run(python, "-c", "import substrat; print(substrat.__version__, substrat.__file__)")
+    version, _, module = done.stdout.strip().partition(" ")
+    assert Path(module).is_relative_to(directory), "the checkout was imported"
+    assert run(directory / "bin" / "substratd", "--version").stdout == f"substratd {version}\n"
+    unit = run(directory / "bin" / "substratctl", "service", "install", "--dry-run").stdout
+    assert f'ExecStart="{directory}/bin/substratd"' in unit
+    for page in ("man1/substratctl.1", "man8/substratd.8"):
+        assert (directory / "share" / "man" / page).exists()
+    done = run(directory / "bin" / "substratctl", "demo", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["proved"]
+
+
+# Checkers' verdicts on programs that use it
 
 
 def mypy(python, *paths):
