@@ -160,13 +160,14 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])
-def test_the_readmes_examples_are_typed(checker, python, tmp_path):
+def test_the_documents_examples_are_typed(checker, python, tmp_path):
     if checker is pyright:
         # The package fetches the program itself when it is first used.
         probe = subprocess.run([*pyright(python), "--version"], capture_output=True, text=True, check=False, cwd=tmp_path)
         if probe.returncode != 0:
             pytest.skip(f"pyright can't be had here: {(probe.stderr or probe.stdout).strip().splitlines()[-1]}")
-    examples = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    documents = (ROOT / "README.md").read_text() + (ROOT / "docs" / "python.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```$", documents, re.DOTALL | re.MULTILINE)
     assert examples
     for number, example in enumerate(examples):
         (tmp_path / f"right{number}.py").write_text(example)

@@ -1,6 +1,6 @@
 """What Substrat promises about agents, as a small program of its own: agents, states, inboxes, what was delivered.
 
-It is written from docs/protocol.md and the words in docs/architecture.md and imports nothing of Substrat, so that a mistake
+It is written from docs/protocol.md and the words in docs/lifecycle.md and imports nothing of Substrat, so that a mistake
 there can't be a mistake here too. It has no time, process or disk: turns begin as soon as they may, and end when told to.
 
 Texts are known by *tokens*: a prompt or message is one word that occurs nowhere else, so that in whatever an agent was

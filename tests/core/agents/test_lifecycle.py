@@ -12,7 +12,7 @@ from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, STATE_OF
 from substrat.errors import Refused
 from substrat.protocol.methods import AGENT_STATES
 
-ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "lifecycle.md"
 
 # One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle or queued, as `settle` says.
 GRID = """
@@ -244,11 +244,11 @@ def test_turns_start_and_end_alternately(walk):
 
 
 def test_the_documented_diagram_is_the_table():
-    text = ARCHITECTURE.read_text()
+    text = DOCUMENT.read_text()
     found = re.search(r"<!-- lifecycle:begin -->\n```mermaid\n(.*?)\n```\n<!-- lifecycle:end -->", text, re.DOTALL)
     drawn = "\n".join(lifecycle.diagram())
-    assert found is not None, "docs/architecture.md has no ```mermaid block between the lifecycle comment lines"
+    assert found is not None, "docs/lifecycle.md has no ```mermaid block between the lifecycle comment lines"
     assert found[1] == drawn, (
         "the diagram is out of date: put the output of `python -m substrat.core.agents.lifecycle` into "
-        "docs/architecture.md, inside the ```mermaid block between the lifecycle comment lines"
+        "docs/lifecycle.md, inside the ```mermaid block between the lifecycle comment lines"
     )

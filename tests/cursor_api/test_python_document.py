@@ -1,0 +1,22 @@
+"""Runs each example of `docs/python.md`, and compares its output with the one beside it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
+TEXT = DOCUMENT.read_text()
+EXAMPLES = re.findall(r"^### (.+?)$.*?^```python\n(.*?)^```\n\n```text\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(("source", "expected"), [pytest.param(*found[1:], id=found[0]) for found in EXAMPLES])
+def test_an_example_prints_its_output(source, expected, daemon, place):
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=place)
+    assert (done.stdout, done.stderr) == (expected, "")
+
+
+def test_each_example_has_an_output():
+    assert len(EXAMPLES) == TEXT.count("```python\n") > 5

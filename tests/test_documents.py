@@ -1,0 +1,55 @@
+"""Every document against the tree: paths, links and commands that they name exist."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from substrat.cli.table import VERBS
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = {
+    str(path.relative_to(ROOT)): path.read_text() for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+}
+TOPS = "substrat|sandbox|mcp_server|tests|benchmarks|docs|man|systemd|core|daemon|cli|protocol|standin|demo"
+LAYERS = "servers|turns|sandboxes|agents|network|state|kernel"
+
+
+def code_lines(text):
+    """The lines of code blocks without a prompt, and the words in backquotes outside of them."""
+    parts = re.split(r"^```.*$", text, flags=re.MULTILINE)
+    for block in parts[1::2]:
+        yield from (line.removeprefix("$ ").strip() for line in block.splitlines())
+    for prose in parts[0::2]:
+        yield from re.findall(r"`([^`]+)`", prose)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_paths_exist(name):
+    named = re.findall(rf"(?<![\w/.~>-])((?:{TOPS}|{LAYERS})/[\w./-]*\w(?:/|\.(?:py|md|1|8|svg)\b))", DOCUMENTS[name])
+    for path in named:
+        places = (ROOT, ROOT / "substrat", ROOT / "substrat" / "daemon", (ROOT / name).parent)
+        assert any((place / path).exists() for place in places), path
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", DOCUMENTS[name]):
+        assert target.startswith("https://") or (ROOT / name).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_and_their_options_exist(name):
+    for line in code_lines(DOCUMENTS[name]):
+        for said in re.findall(r"(?:^|[;|&] )substratctl ([a-z]+\b[^|;]*)", line):
+            verb, *words = shlex.split(said.partition(" #")[0].replace("…", ""), comments=True)
+            assert verb in VERBS, said
+            if verb in {"help", "completion"}:
+                continue
+            command = importlib.import_module(f"substrat.cli.verbs.{verb}").COMMAND
+            known = {option for given in command.options for option in given.names}
+            own = words[: words.index("--")] if "--" in words else words
+            options = {word for word in own if word.startswith("-") and not word[1:].isdigit()}
+            assert options <= known | {"--json", "--help"}, said
