@@ -1,8 +1,9 @@
-"""Every document against the tree: paths, links and commands that they name exist."""
+"""Every document and picture against the tree: paths, links and commands that they name exist."""
 
 import importlib
 import re
 import shlex
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text() for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 }
+PICTURES = sorted((ROOT / "docs" / "screenshots").glob("*.svg"))
+SVG = "{http://www.w3.org/2000/svg}"
 TOPS = "substrat|sandbox|mcp_server|tests|benchmarks|docs|man|systemd|core|daemon|cli|protocol|standin|demo"
 LAYERS = "servers|turns|sandboxes|agents|network|state|kernel"
 
@@ -53,3 +56,22 @@ def test_commands_and_their_options_exist(name):
             own = words[: words.index("--")] if "--" in words else words
             options = {word for word in own if word.startswith("-") and not word[1:].isdigit()}
             assert options <= known | {"--json", "--help"}, said
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+def test_a_picture_is_well_formed_and_shows_a_command_that_exists(path):
+    root = ET.fromstring(path.read_text())
+    assert root.tag == f"{SVG}svg"
+    first = next(root.iter(f"{SVG}text")).text
+    assert shlex.split(first)[:2] == ["$", "substratctl"]
+    assert shlex.split(first)[2] == path.stem
+    assert path.stem in VERBS
+    assert root.find(f"{SVG}title").text == first.removeprefix("$ ")
+    width = float(root.get("width"))
+    for text in root.iter(f"{SVG}text"):
+        assert float(text.get("x")) + float(text.get("textLength")) <= width, text.text
+
+
+def test_every_picture_is_in_the_readme():
+    shown = re.findall(r"!\[[^]]+\]\((docs/screenshots/[^)]+)\)", DOCUMENTS["README.md"])
+    assert {ROOT / path for path in shown} == set(PICTURES) != set()

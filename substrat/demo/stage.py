@@ -97,6 +97,11 @@ class Stage:
         self.say()
         self.say(output.paint(text, output.BOLD, on=self._colour))
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of the demo's programs."""
+        return dict(self._environ)
+
     # The daemon
 
     def start_daemon(self) -> None:
