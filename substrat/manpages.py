@@ -25,7 +25,7 @@ _STATUSES = (
     ("3", "no daemon answers"),
     ("4", "there is no such agent, session or message"),
     ("5", "the turn failed"),
-    ("124", "what was waited for didn't happen in time"),
+    ("124", "the awaited state or end didn't come in time"),
 )
 _ENVIRONMENT = (
     ("SUBSTRAT_SOCKET", "the operator socket that substratctl connects to"),
@@ -42,8 +42,8 @@ def substratctl() -> str:
         *_head("substratctl", "1", "User Commands", "drives the daemon that runs agents in sandboxes"),
         ".SH SYNOPSIS", f".B {PROGRAM}", r"[\-\-json] COMMAND ...",
         ".SH DESCRIPTION",
-        _text("Talks to substratd(8): creates agents, sends them prompts, shows what they do, stops and resumes them. "
-              "Options may stand anywhere; what stands after -- is taken as it is."),
+        _text("Talks to substratd(8): creates agents, sends them prompts, shows their work, stops and resumes them. "
+              "Options may stand anywhere; words after -- are taken as they are."),
         ".SH COMMANDS",
     ]  # fmt: skip
     for verb in VERBS:

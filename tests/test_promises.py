@@ -20,7 +20,7 @@ def rows(name, title):
 
 ROWS = {
     "reliability.md": list(rows("reliability.md", "promise")),
-    "security.md": list(rows("security.md", "what an agent")),
+    "security.md": list(rows("security.md", "attempt of an agent")),
 }
 NAMED = sorted(
     {found for lines in ROWS.values() for line in lines for found in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", line)}

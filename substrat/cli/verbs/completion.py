@@ -17,9 +17,7 @@ COMMAND = Command(
     VERBS["completion"],
     words="bash|zsh|fish",
     most=1,
-    options=(
-        Option("--values", value="KIND", about="print what the scripts offer instead", choices=("models", "sessions")),
-    ),
+    options=(Option("--values", value="KIND", about="print the offered values instead", choices=("models", "sessions")),),
     notes=(
         'bash: eval "$(substratctl completion bash)"\n'
         'zsh:  eval "$(substratctl completion zsh)"\n'

@@ -22,8 +22,8 @@ COMMAND = Command(
     "events",
     VERBS["events"],
     options=(
-        Option("--follow", "-f", about="go on with what comes; without --since after the last 20 events"),
-        Option("--since", value="CURSOR", about="only what came after this cursor; -20: the last 20 events"),
+        Option("--follow", "-f", about="go on with new events; without --since after the last 20 events"),
+        Option("--since", value="CURSOR", about="only events after this cursor; -20: the last 20 events"),
         TAIL,
     ),
 )

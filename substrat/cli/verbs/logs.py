@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from substrat.cli.follow import Event
     from substrat.cli.output import Agent
 
-TAIL = Option("--tail", "-n", value="N", about="only the last N events; with -f what comes after them, too")
+TAIL = Option("--tail", "-n", value="N", about="only the last N events; with -f the following ones, too")
 COMMAND = Command(
     "logs",
     VERBS["logs"],
@@ -28,7 +28,7 @@ COMMAND = Command(
     most=None,
     options=(
         Option("--follow", "-f", about="go on until each agent is ended or removed"),
-        Option("--since", value="CURSOR", about="only what came after this cursor; -20: the last 20 events"),
+        Option("--since", value="CURSOR", about="only events after this cursor; -20: the last 20 events"),
         TAIL,
         Option("--raw", about="the agent's own lines byte for byte, control characters included"),
     ),

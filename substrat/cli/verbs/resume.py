@@ -22,7 +22,7 @@ COMMAND = Command(
     most=None,
     options=(
         many.ALL,
-        Option("--prompt", value="TEXT", about="what to do instead of going on where it stopped"),
+        Option("--prompt", value="TEXT", about="a prompt instead of going on where it stopped"),
         WAIT,
         TIMEOUT,
     ),

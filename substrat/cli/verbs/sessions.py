@@ -19,7 +19,7 @@ COMMAND = Command(
     VERBS["sessions"],
     options=(WORKSPACE,),
     notes=(
-        "`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat nobody holds. The first\n"
+        "`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat that is free. The first\n"
         "letters of a SESSION do, where no other begins with them."
     ),
 )

@@ -29,7 +29,7 @@ COMMAND = Command(
     options=(
         Option("--turn", value="N", about="only this turn; -1 is the newest"),
         Option("--markdown", about="as a Markdown document"),
-        Option("--whole", about="all of what tools gave, not only the beginning"),
+        Option("--whole", about="the whole output of tools, not only its beginning"),
     ),
     notes=f"{many.JSON_NOTE}\nWith --turn, an agent without such a turn counts as one that failed.",
 )
