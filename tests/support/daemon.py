@@ -1,5 +1,7 @@
 """A daemon of the test's own: real processes, real sandboxes, a home and directories that end with the test."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
@@ -10,11 +12,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.support import forked
 from tests.support.processes import descriptors, is_alive, link, processes
 from tests.support.waiting import PATIENCE, wait_until
 from tests.support.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Self
+
+    from _typeshed import StrPath
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -72,36 +81,36 @@ session = option("--resume") or str(uuid.uuid4())
 class Result:
     """What a command printed and returned."""
 
-    def __init__(self, code, out, err):
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
         self.code = code
         self.raw = out
         self.out = out.decode(errors="replace")
         self.err = err.decode(errors="replace")
 
     @property
-    def json(self):
+    def json(self) -> Any:
         return json.loads(self.out)
 
     @property
-    def lines(self):
+    def lines(self) -> list[Any]:
         return [json.loads(line) for line in self.out.splitlines()]
 
     @property
-    def error(self):
+    def error(self) -> str:
         """The one line on stderr of a command that failed."""
         lines = self.err.splitlines()
         assert len(lines) == 1, f"not one line: {self.err!r}"
         assert "Traceback" not in self.err
         return lines[0]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<exit {self.code}; out {self.out[-2000:]!r}; err {self.err[-2000:]!r}>"
 
 
 class DaemonFixture:
     """A place with a home, a state directory and workspaces, and the daemon in it."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         # Agents' socket paths have to fit into 107 bytes, which pytest's own directories are too deep for.
         self.runtime = Path(tempfile.mkdtemp(prefix="sys-", dir="/tmp"))
@@ -111,14 +120,14 @@ class DaemonFixture:
         self.home.mkdir(mode=0o700)
         self.socket = self.runtime / "daemon.sock"
         self.agent = PROGRAMS / "cursor-agent-standin"
-        self.daemon = None
-        self._started = []
-        self.prefix = ()
+        self.daemon: Any = None
+        self._started: list[Any] = []
+        self.prefix: tuple[StrPath, ...] = ()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.sandboxed()
         for process in self._started:
             if process.poll() is None:
@@ -130,7 +139,7 @@ class DaemonFixture:
         wait_until(self._nothing_left, "the end of all sandboxes")
         shutil.rmtree(self.runtime, ignore_errors=True)
 
-    def _nothing_left(self):
+    def _nothing_left(self) -> bool:
         left = self.sandboxed()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -139,7 +148,7 @@ class DaemonFixture:
 
     # Places
 
-    def workspace(self, name="work", *, git=False):
+    def workspace(self, name: str = "work", *, git: bool = False) -> Path:
         path = self.directory / name
         path.mkdir()
         if git:
@@ -149,7 +158,7 @@ class DaemonFixture:
             self.git(path, "commit", "-q", "-m", "first")
         return path
 
-    def git(self, path, *arguments):
+    def git(self, path: Path, *arguments: StrPath) -> str:
         identity = ("-c", "user.name=Test", "-c", "user.email=test@example.invalid")
         environment = {"HOME": str(self.home), "PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1"}
         done = subprocess.run(
@@ -157,7 +166,7 @@ class DaemonFixture:
         )
         return done.stdout
 
-    def program(self, source, name="agent"):
+    def program(self, source: str, name: str = "agent") -> Path:
         """Write an agent program in a directory of its own; a shebang of its own replaces the prelude."""
         directory = self.directory / f"program-{name}"
         directory.mkdir()
@@ -166,30 +175,39 @@ class DaemonFixture:
         path.chmod(0o755)
         return path
 
-    def agents_directory(self, agent):
+    def agents_directory(self, agent: dict[str, Any]) -> Path:
         return self.state / "agents" / agent["id"]
 
-    def chat(self, agent):
+    def chat(self, agent: dict[str, Any]) -> Path:
         digest = hashlib.md5(os.fsencode(os.path.realpath(agent["workspace"]))).hexdigest()
         return self.home / ".cursor" / "chats" / digest / agent["session_id"]
 
     # The daemon
 
-    def environment(self, **more):
+    def environment(self, **more: str) -> dict[str, str]:
         return {"HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", **more}
 
-    def launch(self, *, config=None, agent=None, environment=None, arguments=(), prefix=(), executed=False):
+    def launch(
+        self,
+        *,
+        config: str | None = None,
+        agent: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[StrPath] = (),
+        prefix: Sequence[StrPath] = (),
+        executed: bool = False,
+    ) -> Any:
         """Start a daemon without waiting for it; `executed` when the program itself matters, see `forked`."""
         if config is not None:
             self.config.write_text(config)
         self.agent = agent or self.agent
         more = {"SUBSTRAT_AGENT_BINARY": str(self.agent), **(environment or {})}
-        words = ["--state-dir", self.state, "--runtime-dir", self.runtime]
+        words: list[StrPath] = ["--state-dir", self.state, "--runtime-dir", self.runtime]
         if self.config.exists():
             words += ["--config", self.config]
         log = self.directory / f"daemon-{len(self._started)}.log"
         prefix = (*prefix, *self.prefix)
-        process = forked.start(
+        process: Any = forked.start(
             [*prefix, PROGRAMS / "substratd"], [*words, *arguments],
             environment=self.environment(**{name: value for name, value in more.items() if value}),
             log=log, directory=self.directory, executed=executed or bool(prefix),
@@ -198,15 +216,15 @@ class DaemonFixture:
         self._started.append(process)
         return process
 
-    def start(self, **how):
+    def start(self, **how: Any) -> Self:
         """Start a daemon and wait until it answers."""
         self.daemon = self.launch(**how)
         return self.ready()
 
-    def ready(self):
+    def ready(self) -> Self:
         """Wait until the daemon that was launched last answers."""
 
-        def answers():
+        def answers() -> bool:
             # A child of a killed daemon may hold its socket for an instant yet, until it executes its program.
             assert self.daemon.poll() is None, self.daemon.log.read_text()
             with contextlib.suppress(OSError), Wire(self.socket) as wire:
@@ -216,41 +234,43 @@ class DaemonFixture:
         wait_until(answers, "the daemon's answer")
         return self
 
-    def refused(self, **how):
+    def refused(self, **how: Any) -> tuple[int, str]:
         """Start a daemon that is expected to end at once; returns its exit status and what it said."""
         process = self.launch(**how)
         code = process.wait(PATIENCE)
         return code, process.log.read_text()
 
-    def kill(self):
+    def kill(self) -> None:
         self.daemon.kill()
         self.daemon.wait(PATIENCE)
 
-    def stop(self):
+    def stop(self) -> None:
         self.daemon.terminate()
         assert self.daemon.wait(PATIENCE) == 0, self.daemon.log.read_text()
 
     @property
-    def log(self):
+    def log(self) -> str:
         return self.daemon.log.read_text()
 
     # The client
 
-    def ctl(self, *arguments, stdin=b"", cwd=None, environment=None):
+    def ctl(
+        self, *arguments: StrPath, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> Result:
         done = subprocess.run(
-            [PROGRAMS / "substratctl", *map(os.fspath, arguments)],
+            [PROGRAMS / "substratctl", *arguments],
             env=self.environment(SUBSTRAT_SOCKET=str(self.socket)) if environment is None else environment,
             input=stdin, capture_output=True, cwd=cwd or self.directory, timeout=40, check=False,
         )  # fmt: skip
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def ok(self, *arguments, **how):
+    def ok(self, *arguments: StrPath, **how: Any) -> Any:
         """Run a command that must succeed, with `--json`; returns what it printed."""
         done = self.ctl(*arguments, "--json", **how)
         assert done.code == 0, done
         return done.json
 
-    def follow(self, *arguments):
+    def follow(self, *arguments: StrPath) -> subprocess.Popen[bytes]:
         """Start a command that goes on."""
         process = subprocess.Popen(
             [PROGRAMS / "substratctl", *arguments],
@@ -260,10 +280,17 @@ class DaemonFixture:
         self._started.append(process)
         return process
 
-    def wire(self, *, hello=True):
+    def wire(self, *, hello: bool = True) -> Wire:
         return Wire(self.socket, hello=hello)
 
-    def spawn(self, name, workspace, prompt=None, *options, environment=None):
+    def spawn(
+        self,
+        name: str,
+        workspace: Path,
+        prompt: str | None = None,
+        *options: StrPath,
+        environment: Mapping[str, str] | None = None,
+    ) -> Any:
         """Create an agent; with a prompt, wait for its turn."""
         words = ("spawn", name, "-w", workspace, *options)
         if prompt is None:
@@ -273,15 +300,15 @@ class DaemonFixture:
         assert done.code in {0, 5}, done
         return done.json
 
-    def show(self, name):
+    def show(self, name: str) -> Any:
         return self.ok("show", name)
 
-    def network(self, name):
+    def network(self, name: str) -> Any:
         """What `agent.network` tells of an agent."""
         with Wire(self.socket) as wire:
             return wire.call("agent.network", agent=name)
 
-    def wait(self, name, *until):
+    def wait(self, name: str, *until: str) -> Any:
         states = ("--until", ",".join(until)) if until else ()
         done = self.ctl("wait", name, *states, "--timeout", "20", "--json")
         assert done.code in {0, 5}, done
@@ -292,19 +319,19 @@ class DaemonFixture:
             found["turn"] = whole["turn"]
         return found
 
-    def events(self, name, kind=None):
+    def events(self, name: str, kind: str | None = None) -> list[Any]:
         done = self.ctl("logs", name, "--json")
         assert done.code == 0, done
         return [event for event in done.lines if kind in (None, event["kind"])]
 
-    def shell(self, name):
+    def shell(self, name: str) -> str:
         """What the shell commands of a stand-in's turns printed, joined."""
         calls = [event["raw"]["tool_call"] for event in self.events(name, "tool-call-completed")]
         results = [call["shellToolCall"]["result"] for call in calls if "shellToolCall" in call]
         texts = [next(iter(result.values())) for result in results]
         return "".join(text.get("stdout", "") + text.get("stderr", "") for text in texts)
 
-    def tool(self, name):
+    def tool(self, name: str) -> list[str]:
         """What the MCP tool calls of a stand-in's turns answered, one text a call, `!` before an error."""
         answers = []
         for event in self.events(name, "tool-call-completed"):
@@ -319,7 +346,7 @@ class DaemonFixture:
                 answers.append("!" + json.dumps(result))
         return answers
 
-    def held(self, name, workspace, *options, before=""):
+    def held(self, name: str, workspace: Path, *options: StrPath, before: str = "") -> Any:
         """Spawn an agent whose turn runs until the workspace has the file `go`; returns once it does."""
         mark = f"ready-{name}"
         script = f"{before}/shell touch {mark}; while [ ! -e go ]; do sleep 0.02; done\n/say freed"
@@ -329,7 +356,7 @@ class DaemonFixture:
 
     # Processes
 
-    def sandboxed(self):
+    def sandboxed(self) -> set[int]:
         """The processes of this house's sandboxes: who holds its files open, and who shares their pid namespaces."""
         own = link("/proc/self/ns/pid")
         mine = {process.pid for process in self._started}
@@ -344,7 +371,7 @@ class DaemonFixture:
         found |= {pid for pid in processes() if link(f"/proc/{pid}/ns/pid") in namespaces and is_alive(pid)}
         return found
 
-    def kill_sandboxed(self):
+    def kill_sandboxed(self) -> None:
         """Kill every process of this house's sandboxes, and wait until they are gone."""
         # The outermost first: a program whose child was killed would go on to its end meanwhile.
         for pid in sorted(self.sandboxed()):
@@ -352,7 +379,7 @@ class DaemonFixture:
                 os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not self.sandboxed(), "the end of the sandboxes")
 
-    def clear(self):
+    def clear(self) -> None:
         """Remove all agents and files, so that the next test finds the daemon as if it were new."""
         if self.daemon is None or self.daemon.poll() is not None:
             self.start()

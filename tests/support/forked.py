@@ -8,6 +8,8 @@ Run as a program it is the process that forks: it reads requests from its standa
 answers with the pid of each daemon and later with how that ended.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import ctypes
@@ -22,6 +24,13 @@ import socket
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from _typeshed import StrPath
 
 EXECUTED = os.environ.get("SUBSTRAT_TEST_DAEMONS") == "executed"
 PR_SET_NAME = 15
@@ -30,58 +39,64 @@ PR_SET_NAME = 15
 class Forked:
     """As much of a `subprocess.Popen` as tests use."""
 
-    stdin = stdout = stderr = None
+    stdin: None = None
+    stdout: None = None
+    stderr: None = None
 
-    def __init__(self, server, number, pid):
+    def __init__(self, server: ForkServer, number: int, pid: int) -> None:
         self._server = server
         self._number = number
         self.pid = pid
-        self.returncode = None
+        self.returncode: int | None = None
 
-    def poll(self):
+    def poll(self) -> int | None:
         if self.returncode is None:
             self.returncode = self._server.status(self._number, 0)
         return self.returncode
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
             self.returncode = self._server.status(self._number, timeout)
         if self.returncode is None:
-            raise subprocess.TimeoutExpired(["substratd"], timeout)
+            raise subprocess.TimeoutExpired(["substratd"], timeout or 0.0)
         return self.returncode
 
-    def send_signal(self, number):
+    def send_signal(self, number: int) -> None:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def terminate(self):
+    def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
 
-    def kill(self):
+    def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
 
 class ForkServer:
     """The process that forks, as tests see it. It ends with them, because its socket does."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
             environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
             command = [sys.executable, "-I", __file__]
-            self._process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=subprocess.DEVNULL, cwd="/")
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd="/"
+            )
         self._lines = self._socket.makefile("rb", buffering=0)  # else what `select` would tell is read already
         self._numbers = itertools.count()  # the kernel gives a pid out again
-        self._ended = {}
+        self._ended: dict[int, int] = {}
         atexit.register(self._end)
 
-    def _end(self):
+    def _end(self) -> None:
         self._lines.close()
         self._socket.close()
         self._process.wait()
 
-    def spawn(self, arguments, *, environment, log, directory):
+    def spawn(
+        self, arguments: Sequence[StrPath], *, environment: Mapping[str, str], log: Path, directory: StrPath
+    ) -> Forked:
         """Start a daemon that writes to a file that is there."""
         number = next(self._numbers)
         request = [number, [os.fspath(word) for word in arguments], environment, os.fspath(log), os.fspath(directory)]
@@ -91,7 +106,7 @@ class ForkServer:
             if kind == "started":
                 return Forked(self, number, pid)
 
-    def status(self, number, timeout):
+    def status(self, number: int, timeout: float | None) -> int | None:
         """How a daemon ended; None if it didn't in so many seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while number not in self._ended:
@@ -101,7 +116,7 @@ class ForkServer:
             self._read()
         return self._ended[number]
 
-    def _read(self):
+    def _read(self) -> tuple[str, int, int]:
         kind, number, value = json.loads(self._lines.readline())
         if kind == "ended":
             self._ended[number] = value
@@ -109,12 +124,20 @@ class ForkServer:
 
 
 @functools.cache
-def fork_server():
+def fork_server() -> ForkServer:
     """The fork server of this process, started when it is first needed."""
     return ForkServer()
 
 
-def start(program, arguments, *, environment, log, directory, executed=False):
+def start(
+    program: Sequence[StrPath],
+    arguments: Sequence[StrPath],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    directory: StrPath,
+    executed: bool = False,
+) -> Forked | subprocess.Popen[bytes]:
     """Start a daemon; its output goes to the end of a file."""
     if not (executed or EXECUTED):
         log.touch()
@@ -128,12 +151,12 @@ def start(program, arguments, *, environment, log, directory, executed=False):
 # What forks
 
 
-def wait_for_requests(control):
+def wait_for_requests(control: socket.socket) -> list[Any]:
     """Fork a daemon for each request; returns only in a daemon, with its request."""
     lines = control.makefile("rb", buffering=0)
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    daemons = {}  # by the descriptor that tells their end
+    daemons: dict[int, tuple[int, int]] = {}  # by the descriptor that tells their end
     while True:
         for descriptor, _ in poll.poll():
             if descriptor in daemons:
@@ -161,7 +184,7 @@ def wait_for_requests(control):
             control.sendall(json.dumps(["started", number, pid]).encode() + b"\n")
 
 
-def main():
+def main() -> None:
     from mcp_server import host  # noqa: F401 - the daemon needs it when the first agent's companion comes
     from substrat.daemon.main import main as daemon
 

@@ -1,10 +1,12 @@
 """Reads /proc for tests: which processes there are, what they hold open, whether they live."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 
 
-def link(path):
+def link(path: str) -> str:
     """Where a link of /proc leads; empty when it is gone or closed to us."""
     try:
         return os.readlink(path)
@@ -12,12 +14,12 @@ def link(path):
         return ""
 
 
-def processes():
+def processes() -> list[int]:
     """The pids of all processes that this one sees."""
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
-def descriptors(pid):
+def descriptors(pid: int) -> list[str]:
     """Where a process's descriptors lead."""
     try:
         return [link(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
@@ -25,7 +27,7 @@ def descriptors(pid):
         return []
 
 
-def is_alive(pid):
+def is_alive(pid: int) -> bool:
     """Whether a process is there and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"

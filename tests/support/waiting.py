@@ -1,12 +1,20 @@
 """The one way to wait in tests: for a condition, never for a time."""
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 PATIENCE = 20.0
 """Seconds after which a condition that isn't true fails its test; no test that passes comes near it."""
 
 
-def wait_until(condition, what="the condition", patience=PATIENCE):
+def wait_until(condition: Callable[[], T], what: str = "the condition", patience: float = PATIENCE) -> T:
     """Wait until a condition is true, and return its value.
 
     Args:
