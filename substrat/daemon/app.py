@@ -25,7 +25,7 @@ from substrat.daemon.agents.reminders import Reminders
 from substrat.daemon.agents.requests import AgentRequests
 from substrat.daemon.agents.timer import Timer
 from substrat.daemon.failpoints import Failpoints
-from substrat.daemon.kernel import process, sockets
+from substrat.daemon.kernel import limits, sandbox_process, sockets
 from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
@@ -91,7 +91,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         StateUnusable: the state can't be used.
     """
     places = settings.places
-    process.prepare_daemon()
+    limits.prepare_daemon()
     _prepare_directories(places)
     with (
         _locked(places.state),
@@ -176,7 +176,7 @@ def _say_ready(notifier: Notifier, registry: Registry, places: Layout) -> None:
     notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
     registry.points.after("daemon ready")
     log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
-    process.keep_what_is_there()
+    limits.freeze_heap()
 
 
 def _tidy_up(
@@ -320,7 +320,7 @@ def _set_aside_damaged_agents(store: Store, places: Layout, now: float) -> None:
         what = "agent set aside" if found.agent is not None else "row set aside"
         log.error(what, agent=found.agent, name=found.name, reason=found.reason, kept="table 'damaged'")
         for started in found.processes:
-            process.kill_recorded(started)  # no turn's task would look after it
+            sandbox_process.kill_recorded(started)  # no turn's task would look after it
     for sentence in quarantine.mend(store):
         log.error("records corrected", reason=sentence)
     without_records = damage.agents_without_records(places, store.known_agents())

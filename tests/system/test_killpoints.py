@@ -140,6 +140,7 @@ def test_processes_signals_and_renames_are_touched_only_where_points_are():
     # What archives, sweeps and sets aside is killed at each of its steps by tests of its own.
     assert {file for file, _ in found} <= {
         "process.py",
+        "sandbox_process.py",
         "layout.py",
         "workspace.py",
         "archive.py",

@@ -9,7 +9,8 @@ import os
 import resource
 from contextlib import suppress
 
-from substrat.errors import DescriptorsUsedUp
+from sandbox import seccomp
+from substrat.errors import DescriptorsUsedUp, SandboxFailed
 
 FIRST_PRIVATE = 3
 """The first descriptor that isn't standard input, output or error."""
@@ -61,6 +62,27 @@ def sealed(data: bytes) -> int:
         return os.open(f"/proc/self/fd/{made}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(made)
+
+
+def readable(data: bytes) -> int:
+    """Return a descriptor that gives out some bytes; the caller closes it."""
+    descriptor = os.memfd_create("substrat", os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def call_filter() -> int:
+    """Return a descriptor that gives out the system call filter of a sandbox; the caller closes it.
+
+    Raises:
+        SandboxFailed: there is none for this kind of machine.
+    """
+    try:
+        return readable(seccomp.program(os.uname().machine))
+    except seccomp.UnknownArchitecture as problem:
+        raise SandboxFailed(f"the system call filter can't be made: {problem}; run substratd on one of those") from None
 
 
 def is_reserved(descriptor: int) -> bool:

@@ -18,7 +18,7 @@ import trio
 from sandbox import launch
 from sandbox.spec import NetworkMode
 from substrat.core.netfilter.names import AllowList
-from substrat.daemon.kernel import descriptors, process, sockets
+from substrat.daemon.kernel import descriptors, process, sandbox_process, sockets
 from substrat.daemon.network.decisions import Decision
 from substrat.daemon.network.proxy import Proxy
 from substrat.daemon.network.transparent import Names, TransparentNetwork
@@ -175,7 +175,7 @@ class TurnNetwork:
 
     async def _reenter(self, started: Process, ports: tuple[int, ...]) -> list[socket.socket]:
         """Open the listeners again in a running sandbox; it is inside its network once bubblewrap has reported."""
-        await process.reported(self._turn_dir, self._watcher)
+        await sandbox_process.reported(self._turn_dir, self._watcher)
         if not process.is_running(started):
             return []
         return await self._enter(launch.reentry, ports, started)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandbox.bwrap import LOCK_FD
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
-from substrat.daemon.kernel import nofollow, process
+from substrat.daemon.kernel import nofollow, process, sandbox_process
 from substrat.daemon.network import transparent
 from substrat.daemon.sandboxes import copies, protected_paths
 from substrat.daemon.state.archive import SUFFIX, ArchiveDamaged, Archives
@@ -299,13 +299,13 @@ def _complaints(turn: Turn, files: TurnDir) -> Iterator[tuple[str, str]]:
 
 def _makes_sense(status: bytes, turn: Turn) -> bool:
     """Say whether a sandbox's status is to be believed, or doesn't matter yet; the last line of a killed one may be cut."""
-    _, code = process.read_status(status)
+    _, code = sandbox_process.read_status(status)
     if code is not None or not status:
         return True
     if turn.process is not None and process.is_running(turn.process):
         return True  # it will write its exit code there yet
     *complete, rest = status.split(b"\n")
-    return all(process.read_status(line) != (None, None) or line.startswith(b"{") for line in complete) and (
+    return all(sandbox_process.read_status(line) != (None, None) or line.startswith(b"{") for line in complete) and (
         not rest or rest.startswith(b"{")
     )
 
@@ -394,10 +394,10 @@ def kill_left(files: TurnDir) -> bool:
     """
     if not files.is_held():
         return False
-    started = process.find_unrecorded(files.read_status(), files.stdout)
+    started = sandbox_process.find_unrecorded(files.read_status(), files.stdout)
     if started is not None:
-        process.kill_recorded(started)  # one that has been stopped too, or has made no inner process yet
-    process.kill_holders(files.lock, LOCK_FD)
+        sandbox_process.kill_recorded(started)  # one that has been stopped too, or has made no inner process yet
+    sandbox_process.kill_holders(files.lock, LOCK_FD)
     until = time.monotonic() + _DYING_SECONDS
     while files.is_held() and time.monotonic() < until:
         time.sleep(_LOOK_AGAIN)

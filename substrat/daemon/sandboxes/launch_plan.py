@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.bwrap import FIRST_SOURCE_FD, NETWORK_FD
-from substrat.daemon.kernel import process
+from substrat.daemon.kernel.descriptors import call_filter, readable
 from substrat.daemon.state import reserve
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def descriptors(launch: LaunchPlan, standard: Sequence[int], place: TurnDir) -> 
     with ExitStack() as stack:
         opened = (
             closed_by(stack, append_to(place.status)),
-            closed_by(stack, process.readable(launch.options)),
+            closed_by(stack, readable(launch.options)),
             closed_by(stack, place.take_lock()),
-            closed_by(stack, process.call_filter()),
+            closed_by(stack, call_filter()),
         )
         reserve.allocate_beforehand(opened[0], _ROOM_FOR_STATUS)
         files = [*standard, *opened]

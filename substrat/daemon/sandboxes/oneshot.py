@@ -18,7 +18,7 @@ import trio
 
 from sandbox import bwrap, host
 from sandbox.spec import Devices, Mount, Processes, ReadOnly, Spec, Tmpfs
-from substrat.daemon.kernel import descriptors, process
+from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.sandboxes import sources
 from substrat.errors import SandboxFailed
 
@@ -77,7 +77,7 @@ async def run(
     spec = Spec(command, environment, mounts, workdir, limits=host.helper_limits(math.ceil(patience)))
     held = bwrap.held(spec)
     with ExitStack() as stack:
-        call_filter = process.call_filter()
+        call_filter = descriptors.call_filter()
         stack.callback(os.close, call_filter)
         opened = await trio.to_thread.run_sync(sources.open_all, held)
         stack.callback(sources.close_all, opened)
@@ -136,6 +136,6 @@ async def _kill(running: trio.Process) -> None:
         return  # it ended as its task was cancelled: Trio has reaped it, and its pid names nothing any more
     pidfd = os.pidfd_open(running.pid)
     try:
-        await process.kill_sandbox_of(running.pid, pidfd)
+        await sandbox_process.kill_sandbox_of(running.pid, pidfd)
     finally:
         os.close(pidfd)

@@ -32,7 +32,7 @@ from sandbox import protect, remount
 from substrat.core.agents.verdict import PROTECTION
 from substrat.core.workspaces.protection import ABSENT, UNKNOWN, CopiedFile, Copy, Verdict, decide
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.kernel import mountinfo, process
+from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.inotify import DROPPED, EntryWatcher
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.sandboxes import copies
@@ -361,7 +361,7 @@ class Protection:
         first = sandbox.holder.first_process()
         if first is None or sandbox.name in self._ended:
             return False
-        if not process.has_child(first):
+        if not procfs.children(first):
             self._unready.setdefault(sandbox.name, trio.current_time())
             self._is_waited_for.set()
             return False
@@ -575,7 +575,7 @@ def _unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
     A person's second command may put another file there just before the first one's is mounted: then that is what is
     mounted, and the agent may hold it open.
     """
-    lost = _lost(sandbox.guard, mountinfo.mount_points(first), first)
+    lost = _lost(sandbox.guard, frozenset(mount.point for mount in procfs.mounts(first)), first)
     return lost + [
         path for path, inode in sandbox.renewed.items() if path not in lost and _inode(path) not in {None, inode}
     ]

@@ -15,7 +15,7 @@ import trio
 
 from substrat import __version__
 from substrat.core.programs import lenient
-from substrat.daemon.kernel import process, sockets
+from substrat.daemon.kernel import limits, sockets
 from substrat.daemon.kernel.ratelimit import RateLimiter
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import MessageTooLarge, StateUnusable
@@ -150,7 +150,7 @@ class AgentServer:
         async with self._importing:
             if self._host is None:
                 self._host = await trio.to_thread.run_sync(_import_host)
-                process.keep_what_is_there()
+                limits.freeze_heap()
         return self._host
 
 

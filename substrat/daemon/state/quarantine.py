@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import Process
-from substrat.daemon.kernel.process import MAX_PID
+from substrat.daemon.kernel.procfs import MAX_PID
 from substrat.daemon.state.database import unusable
 from substrat.daemon.state.rows import (
     AGENTS,

@@ -26,7 +26,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import ItemKind, Outcome, Restore, SharedPath
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
-from substrat.daemon.kernel.process import MAX_PID
+from substrat.daemon.kernel.procfs import MAX_PID
 from substrat.errors import StateUnusable
 
 if TYPE_CHECKING:

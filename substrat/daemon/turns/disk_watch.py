@@ -13,7 +13,7 @@ from substrat.core.agents import disk_use
 from substrat.core.agents.disk_use import HomeTooBig, Limits, Use
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.agents.disk_gate import free_bytes
-from substrat.daemon.kernel import process
+from substrat.daemon.kernel import disk_io, procfs
 from substrat.errors import StorageFailed
 from substrat.paths import is_within
 
@@ -228,8 +228,8 @@ def _measure(subjects: list[_Subject], most: int, state: str) -> dict[str, _Meas
         own = home.size + measure((subject.output,), most).size
         written = 0
         if subject.started is not None:
-            written = process.written(subject.started, to_disk=counted)
-            held = process.unlinked(subject.started, device, _MOST_DESCRIPTORS)
+            written = disk_io.written(subject.started, to_disk=counted)
+            held = disk_io.unlinked(subject.started, device, _MOST_DESCRIPTORS)
             # A file that was removed in the workspace is no more the agent's own than the others there.
             of_home = [size for path, size in held if not any(is_within(path, given) for given in subject.given)]
             home = Home(home.size + sum(of_home), home.files + len(of_home), home.unmeasured)
@@ -247,12 +247,7 @@ def _on_one_disk(path: str, other: str) -> bool:
 
 
 def _file_system_of(path: str) -> str | None:
-    """Return the type of the file system that a directory is on, by its number in /proc/self/mountinfo (proc(5))."""
+    """Return the type of the file system that a directory is on, such as "ext4"."""
     device = os.stat(path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            mount, _, kind = line.partition(" - ")
-            if mount.split()[2] == number:
-                return kind.split()[0]
-    return None
+    return next((mount.kind for mount in procfs.mounts(os.getpid()) if mount.device == number), None)

@@ -24,7 +24,7 @@ from sandbox.bwrap import LOCK_FD, SETSID
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.netfilter import upstream
-from substrat.daemon.kernel import descriptors, process, sockets
+from substrat.daemon.kernel import descriptors, process, sandbox_process, sockets
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import launch_plan, protected_paths
 from substrat.daemon.sandboxes.protection import ProtectedSandbox
@@ -157,7 +157,7 @@ class ExecSessions:
             place = TurnDir(os.path.join(self._places.visits, visit))
             try:
                 if place.is_held():
-                    process.kill_holders(place.lock, LOCK_FD)
+                    sandbox_process.kill_holders(place.lock, LOCK_FD)
             except OSError as problem:
                 log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
             self._trash.discard(place.root)
@@ -315,7 +315,7 @@ class ExecSessions:
             self._registry.points.after("visit ended")
         if refused is not None:
             raise refused
-        code = process.read_status(sandbox.place.read_status())[1]
+        code = sandbox_process.read_status(sandbox.place.read_status())[1]
         if code is None:
             raise SandboxFailed(
                 "the sandbox couldn't be made, and what made it has said why: `substratctl doctor` looks for the cause"
@@ -332,8 +332,8 @@ class _Sandbox(NamedTuple):
 
     def first_process(self) -> int | None:
         """Return the pid of the sandbox's first process, None while there is none or when it has ended."""
-        inner = process.read_status(self.place.read_status())[0]
-        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        inner = sandbox_process.read_status(self.place.read_status())[0]
+        pidfd = sandbox_process.open_inner(self.outer, inner) if inner is not None else None
         if pidfd is None:
             return None
         os.close(pidfd)
@@ -341,44 +341,44 @@ class _Sandbox(NamedTuple):
 
     def kill(self) -> None:
         """Kill the sandbox's first process, and with it all others."""
-        inner = process.read_status(self.place.read_status())[0]
-        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        inner = sandbox_process.read_status(self.place.read_status())[0]
+        pidfd = sandbox_process.open_inner(self.outer, inner) if inner is not None else None
         if pidfd is not None:
             process.kill(pidfd)
             os.close(pidfd)
 
     def send(self, number: signal.Signals) -> bool:
         """Send a signal to the command; says whether there was one."""
-        inner = process.read_status(self.place.read_status())[0]
-        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        inner = sandbox_process.read_status(self.place.read_status())[0]
+        pidfd = sandbox_process.open_inner(self.outer, inner) if inner is not None else None
         if pidfd is None or inner is None:
             return False
         try:
-            return process.signal_program(inner, number)
+            return sandbox_process.signal_program(inner, number)
         finally:
             os.close(pidfd)
 
     async def release(self, watcher: Watcher) -> None:
         """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
-        inner = process.open_inner(self.outer, await process.reported(self.place, watcher))
+        inner = sandbox_process.open_inner(self.outer, await sandbox_process.reported(self.place, watcher))
         if inner is not None:
             try:
                 await trio.lowlevel.wait_readable(inner)
             finally:
                 os.close(inner)
-        await process.release(self.pidfd)
+        await sandbox_process.release(self.pidfd)
 
     async def end(self) -> None:
         """Kill what is still there, and come back when nothing is."""
         try:
             if process.is_running(self.outer):
-                await process.kill_sandbox_of(self.outer.pid, self.pidfd)
+                await sandbox_process.kill_sandbox_of(self.outer.pid, self.pidfd)
             await process.wait_exit(self.outer, self.pidfd)
         finally:
             os.close(self.pidfd)
         # The command may have ended before what it started did: the kernel kills that only now (--die-with-parent).
-        inner = process.read_status(self.place.read_status())[0]
-        pidfd = process.open_inner(self.outer, inner) if inner is not None else None
+        inner = sandbox_process.read_status(self.place.read_status())[0]
+        pidfd = sandbox_process.open_inner(self.outer, inner) if inner is not None else None
         if pidfd is not None:
             try:
                 process.kill(pidfd)
@@ -401,7 +401,7 @@ class _Held:
     async def hold(self) -> bool:
         """Stop all of it in memory; says whether that was possible."""
         while (first := self.first_process()) is not None:
-            if await trio.to_thread.run_sync(process.stop_all, first):
+            if await trio.to_thread.run_sync(sandbox_process.stop_all, first):
                 return True
             await trio.sleep(_HOLD_PAUSE)
         return False
@@ -409,7 +409,7 @@ class _Held:
     def release(self) -> None:
         """Let it go on."""
         if (first := self.first_process()) is not None:
-            process.continue_all(first)
+            sandbox_process.continue_all(first)
 
     def end(self, reason: str) -> None:
         """Kill it for a reason, which its caller is told."""

@@ -24,7 +24,7 @@ from substrat.core.programs.cursor import answers, command_line, failures
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.kernel import descriptors, process
+from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import copies, damage, protected_paths, sessions, workspace
@@ -384,7 +384,7 @@ class TurnRunner:
             log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
             await until_stored(partial(self._book.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True))
         if turn.process is not None and any(one.blind for one in found):
-            process.kill_recorded(turn.process)
+            sandbox_process.kill_recorded(turn.process)
         return found
 
     def _group_of(self, turn: Turn, started: Process | None) -> Group | None:
@@ -409,7 +409,7 @@ class TurnRunner:
         """
         while True:
             held = place.is_held()
-            found = process.find_unrecorded(place.read_status(), place.stdout)
+            found = sandbox_process.find_unrecorded(place.read_status(), place.stdout)
             if found is not None or not held:
                 return found
             await trio.sleep(_LOOK_AGAIN)
@@ -549,14 +549,14 @@ class TurnRunner:
     def _kill_remains(self, agent: Agent, turn: Turn) -> None:
         """Leave no process behind when a turn's task broke."""
         place = self._places.agent(agent.id).turn(turn.number)
-        started = process.find_unrecorded(place.read_status(), place.stdout)
-        inner, _ = process.read_status(place.read_status())
-        pidfd = process.open_inner(started, inner) if started is not None and inner is not None else None
+        started = sandbox_process.find_unrecorded(place.read_status(), place.stdout)
+        inner, _ = sandbox_process.read_status(place.read_status())
+        pidfd = sandbox_process.open_inner(started, inner) if started is not None and inner is not None else None
         if pidfd is not None:
             process.kill(pidfd)
             os.close(pidfd)
         if started is not None:
-            process.kill_recorded(started)  # it may be stopped, or have made no inner one yet
+            sandbox_process.kill_recorded(started)  # it may be stopped, or have made no inner one yet
 
 
 async def _patiently(read: Callable[[], bytes | None]) -> bytes | None:

@@ -19,7 +19,7 @@ from substrat.core.agents.verdict import SILENCE_LIMIT, TIME_LIMIT, TurnObservat
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import Line, Splitter
-from substrat.daemon.kernel import descriptors, process
+from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.kernel.tail import Cut, Tail
 from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.state import reserve
@@ -216,7 +216,7 @@ class RunningTurn:
         if self._group is not None and self._group.is_there:
             self._group.thaw()
         elif self._find_inner() is not None and self._inner is not None:
-            process.continue_all(self._inner)
+            sandbox_process.continue_all(self._inner)
 
     # A look at protected files (`protection.Holder`)
 
@@ -234,7 +234,7 @@ class RunningTurn:
                 stopped = self._group.freeze()
             else:
                 # An agent decides how many processes there are to look at.
-                stopped = await trio.to_thread.run_sync(process.stop_all, first)
+                stopped = await trio.to_thread.run_sync(sandbox_process.stop_all, first)
             if stopped:
                 return True
             await trio.sleep(_FREEZE_PAUSE)
@@ -376,7 +376,7 @@ class RunningTurn:
                 if descriptor is not None:
                     os.close(descriptor)
             self._inner_pidfd = None
-        _, exit_code = process.read_status(self._place.read_status())
+        _, exit_code = sandbox_process.read_status(self._place.read_status())
         stop = None if self._stop_reason == AFTER_RESULT else self._stop_reason
         ran_out = self._group.ran_out() if self._group is not None else RanOut()
         errors, anything = self._place.read_errors(), self._place.has_output()
@@ -401,17 +401,17 @@ class RunningTurn:
 
     async def _release_outer(self, pidfd: int) -> None:
         """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
-        await process.reported(self._place, self._watcher)
+        await sandbox_process.reported(self._place, self._watcher)
         if (inner := self._find_inner()) is not None:
             await trio.lowlevel.wait_readable(inner)
-        await process.release(pidfd)
+        await sandbox_process.release(pidfd)
 
     def _find_inner(self) -> int | None:
         """Return a pidfd of the sandbox's first process, or None while there is none to be found."""
         if self._inner_pidfd is None and self._process is not None:
-            self._inner, _ = process.read_status(self._place.read_status())
+            self._inner, _ = sandbox_process.read_status(self._place.read_status())
             if self._inner is not None:
-                self._inner_pidfd = process.open_inner(self._process, self._inner)
+                self._inner_pidfd = sandbox_process.open_inner(self._process, self._inner)
         return self._inner_pidfd
 
     async def _climb_the_ladder(self) -> None:
@@ -430,7 +430,7 @@ class RunningTurn:
         if inner is not None:
             process.kill(inner)
         elif self._process is not None:
-            process.kill_recorded(self._process)
+            sandbox_process.kill_recorded(self._process)
         self._points.after("sandbox killed")
 
     async def _signal_program(self, number: signal.Signals) -> None:
@@ -439,7 +439,7 @@ class RunningTurn:
             while (inner := self._find_inner()) is None or self._inner is None:
                 await change.wait()
         self._points.before(f"{number.name} sent")
-        if not process.signal_program(self._inner, number):
+        if not sandbox_process.signal_program(self._inner, number):
             process.kill(inner)
         self._points.after(f"{number.name} sent")
 
@@ -502,7 +502,7 @@ class RunningTurn:
             return False
         if self._group is not None and self._group.is_there:
             return self._group.freeze()
-        return process.stop_all(self._inner)
+        return sandbox_process.stop_all(self._inner)
 
     async def _keep_output(self) -> None:
         """Notice a turn that writes too much, to standard error too, whether its lines are read as fast or not."""

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.agents.records import Process
-from substrat.daemon.kernel import descriptors, process
+from substrat.daemon.kernel import descriptors, limits, process, procfs, sandbox_process
 
 PATIENCE = 20
 LOOK = """
@@ -113,7 +113,7 @@ async def test_any_descriptors_end_up_in_their_places(tmp_path, numbers):
     script = f"""
 import os, sys
 sys.path[:] = {sys.path!r}
-from substrat.daemon.kernel import descriptors, process
+from substrat.daemon.kernel import process
 paths = [{str(tmp_path)!r} + "/" + name for name in ("stdin", "stdout", "stderr", "status")]
 open(paths[0], "w").write("prompt")
 opened = [os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC) for p in paths]
@@ -147,7 +147,7 @@ def test_inherited_descriptors_are_made_private():
 
 @pytest.mark.parametrize("data", [b"", b"--option\0value\0", b"x" * 1_000_000])
 def test_bytes_to_read_from_a_descriptor(data):
-    descriptor = process.readable(data)
+    descriptor = descriptors.readable(data)
     assert not os.get_inheritable(descriptor)
     with open(descriptor, "rb") as file:
         assert file.read() == data
@@ -156,11 +156,11 @@ def test_bytes_to_read_from_a_descriptor(data):
 LIMITED = """
 import resource, sys
 sys.path[:] = {path!r}
-from substrat.daemon.kernel import process
+from substrat.daemon.kernel import limits
 from substrat.errors import LimitReached
 resource.setrlimit(resource.RLIMIT_AS, {limit})
 try:
-    process.prepare_daemon()
+    limits.prepare_daemon()
 except LimitReached as problem:
     print(problem.message)
 print(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE))
@@ -184,11 +184,11 @@ def test_there_may_be_many_descriptors():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
-        process.allow_many_descriptors()
+        limits.allow_many_descriptors()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         assert hard == before[1]
         assert soft >= min(4096, hard)
-        process.allow_many_descriptors()
+        limits.allow_many_descriptors()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -234,7 +234,7 @@ def stranger():
 async def test_the_end_of_an_adopted_process_is_seen(stranger):
     """Somebody else's child, as after a restart of the daemon."""
     parent, pid = stranger
-    started = Process(pid, process._start_time(pid), process.boot_id())
+    started = Process(pid, procfs.start_time(pid), procfs.boot_id())
     pidfd = process.open_pidfd(started)
     parent.stdin.close()
     with trio.fail_after(PATIENCE):
@@ -266,8 +266,8 @@ def test_a_name_full_of_parentheses(bench, tmp_path, name):
 
 
 def test_the_boot_is_known():
-    assert process.boot_id() == process.boot_id()
-    assert len(process.boot_id()) == 36
+    assert procfs.boot_id() == procfs.boot_id()
+    assert len(procfs.boot_id()) == 36
 
 
 # What bubblewrap reports
@@ -287,14 +287,14 @@ REPORTS = [
 
 @pytest.mark.parametrize(("text", "found"), REPORTS)
 def test_the_status_file(text, found):
-    assert process.read_status(text) == found
+    assert sandbox_process.read_status(text) == found
 
 
 @given(st.integers(1, 2**22), st.integers(0, 255), st.data())
 def test_a_status_file_cut_anywhere_never_lies(inner, code, data):
     whole = b'{ "child-pid": %d, "net-namespace": 4026531835 }\n{ "exit-code": %d }\n' % (inner, code)
     cut = data.draw(st.integers(0, len(whole)))
-    found = process.read_status(whole[:cut])
+    found = sandbox_process.read_status(whole[:cut])
     assert found[0] in {None, inner}
     assert found[1] in {None, code}
     assert found[0] == inner or cut <= whole.index(b"}")
@@ -305,12 +305,12 @@ def test_a_status_file_cut_anywhere_never_lies(inner, code, data):
     | st.lists(st.sampled_from([b"{", b'"child-pid"', b":", b"1", b"}", b"\n", b"\xff", b"-"])).map(b"".join)
 )
 def test_any_status_file_can_be_read(text):
-    process.read_status(text)
+    sandbox_process.read_status(text)
 
 
 @pytest.mark.parametrize("text", [b"[" * 5000, b'{"a":' * 5000, b'{"a":' + b"9" * 5000 + b"}"])
 def test_a_status_file_of_nonsense_names_nobody(text):
-    assert process.read_status(text) == (None, None)
+    assert sandbox_process.read_status(text) == (None, None)
 
 
 # A sandbox's two processes
@@ -318,7 +318,7 @@ def test_a_status_file_of_nonsense_names_nobody(text):
 
 def _is_sleep(inner):
     """Whether bubblewrap has executed the program already."""
-    child = process._first_child(inner)
+    child = procfs.first_child(inner)
     with contextlib.suppress(OSError), open(f"/proc/{child}/comm", encoding="ascii") as file:
         return file.read() == "sleep\n"
     return False
@@ -333,7 +333,7 @@ def inner_and_outer(bench):
         pytest.skip("there is no bubblewrap")
     outer = bench.start(*command)
     deadline = time.monotonic() + PATIENCE
-    while (inner := process.read_status(bench.files[3].read_bytes())[0]) is None or not _is_sleep(inner):
+    while (inner := sandbox_process.read_status(bench.files[3].read_bytes())[0]) is None or not _is_sleep(inner):
         assert time.monotonic() < deadline, bench.files[2].read_text()
         os.sched_yield()
     yield inner, outer
@@ -345,51 +345,51 @@ def inner_and_outer(bench):
 
 def test_the_inner_process_is_believed_when_it_leads_a_namespace(inner_and_outer):
     inner, outer = inner_and_outer
-    pidfd = process.open_inner(outer, inner)
+    pidfd = sandbox_process.open_inner(outer, inner)
     assert pidfd is not None
     os.close(pidfd)
-    for stranger in (os.getpid(), os.getppid(), outer.pid, process._first_child(inner), 2**22 - 1):
-        assert process.open_inner(outer, stranger) is None
-    assert process.open_inner(replace(outer, start_time=2**62), inner) is None
-    assert process.open_inner(replace(outer, boot_id="another"), inner) is None
+    for stranger in (os.getpid(), os.getppid(), outer.pid, procfs.first_child(inner), 2**22 - 1):
+        assert sandbox_process.open_inner(outer, stranger) is None
+    assert sandbox_process.open_inner(replace(outer, start_time=2**62), inner) is None
+    assert sandbox_process.open_inner(replace(outer, boot_id="another"), inner) is None
 
 
 async def test_killing_the_inner_process_ends_everything(inner_and_outer):
     inner, outer = inner_and_outer
-    program = process._first_child(inner)
-    pidfd, program_pidfd = process.open_inner(outer, inner), os.pidfd_open(program)
+    program = procfs.first_child(inner)
+    pidfd, program_pidfd = sandbox_process.open_inner(outer, inner), os.pidfd_open(program)
     process.kill(pidfd)
     with trio.fail_after(PATIENCE):
         await trio.lowlevel.wait_readable(program_pidfd)
     await ended(outer)
     for descriptor in (pidfd, program_pidfd):
         os.close(descriptor)
-    assert process.open_inner(outer, inner) is None
-    assert process.signal_program(inner, signal.SIGINT) is False
+    assert sandbox_process.open_inner(outer, inner) is None
+    assert sandbox_process.signal_program(inner, signal.SIGINT) is False
 
 
 async def test_the_program_is_signalled(inner_and_outer, bench):
     inner, outer = inner_and_outer
-    assert process.signal_program(inner, signal.SIGTERM) is True
+    assert sandbox_process.signal_program(inner, signal.SIGTERM) is True
     await ended(outer)
-    assert process.read_status(bench.files[3].read_bytes()) == (inner, 128 + signal.SIGTERM)
+    assert sandbox_process.read_status(bench.files[3].read_bytes()) == (inner, 128 + signal.SIGTERM)
 
 
 def test_a_sandbox_that_was_not_recorded_is_found_by_its_output(inner_and_outer, bench, tmp_path):
     _, outer = inner_and_outer
     status = bench.files[3].read_bytes()
-    assert process.find_unrecorded(status, str(bench.files[1])) == outer
-    assert process.find_unrecorded(status, str(tmp_path / "another")) is None
+    assert sandbox_process.find_unrecorded(status, str(bench.files[1])) == outer
+    assert sandbox_process.find_unrecorded(status, str(tmp_path / "another")) is None
     # bubblewrap had no time to report, or no room: a second sandbox beside the first would be the same session twice.
-    assert process.find_unrecorded(b"", str(bench.files[1])) == outer
-    assert process.find_unrecorded(b"", str(tmp_path / "another")) is None
+    assert sandbox_process.find_unrecorded(b"", str(bench.files[1])) == outer
+    assert sandbox_process.find_unrecorded(b"", str(tmp_path / "another")) is None
     mine = b'{ "child-pid": %d }' % os.getpid()
-    assert process.find_unrecorded(mine, str(bench.files[1])) is None
+    assert sandbox_process.find_unrecorded(mine, str(bench.files[1])) is None
 
 
 def test_a_process_that_has_ended_is_not_running_though_nobody_has_waited_for_it():
     child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
-    recorded = process.Process(child.pid, process._start_time(child.pid), process.boot_id())
+    recorded = Process(child.pid, procfs.start_time(child.pid), procfs.boot_id())
     assert process.is_running(recorded)
     assert not process.is_running(replace(recorded, boot_id="another"))
     child.stdin.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from substrat.core.agents.records import Process, Turn
-from substrat.daemon.kernel import process
+from substrat.daemon.kernel import procfs, sandbox_process
 from substrat.daemon.sandboxes import damage, generated
 from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.state import archive
@@ -80,7 +80,7 @@ def test_garbage_around_an_exit_code_is_no_harm(case):
 
 
 def test_the_status_of_a_sandbox_that_runs_stays_for_its_exit_code(case):
-    own = process.Process(os.getpid(), process._start_time(os.getpid()), process.boot_id())
+    own = Process(os.getpid(), procfs.start_time(os.getpid()), procfs.boot_id())
     Path(case.files.status).write_bytes(b"garbage\n")
     assert case.examine(own) == []
 
@@ -264,7 +264,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("line", NUMBERS)
 def test_numbers_that_cant_be_are_not_believed(line):
-    assert process.read_status(line) == (None, None)
+    assert sandbox_process.read_status(line) == (None, None)
 
 
 # A database

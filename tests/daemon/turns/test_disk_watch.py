@@ -10,7 +10,7 @@ import trio
 
 from substrat.core.agents.disk_use import LEAST
 from substrat.core.agents.records import Process
-from substrat.daemon.kernel import process
+from substrat.daemon.kernel import disk_io, procfs
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns.disk_watch import DiskWatch, measure
 
@@ -161,7 +161,7 @@ def holding(path, size, how="process"):
     )
     assert child.stdout.readline() == b"held\n"
     try:
-        yield Process(child.pid, process._start_time(child.pid), process.boot_id())
+        yield Process(child.pid, procfs.start_time(child.pid), procfs.boot_id())
     finally:
         child.communicate()
 
@@ -171,14 +171,14 @@ def test_a_file_that_was_removed_is_found_as_long_as_it_is_open(tmp_path, how):
     device = tmp_path.stat().st_dev
     path = str(tmp_path / "file")
     with holding(path, MIB, how) as started:
-        ((found, size),) = process.unlinked(started, device, 1000)
+        ((found, size),) = disk_io.unlinked(started, device, 1000)
         assert found == path
         assert MIB <= size < 2 * MIB
-        assert process.unlinked(started, device + 1, 1000) == []
-        assert process.unlinked(started, device, 0) == []
-    assert process.unlinked(started, device, 1000) == []
+        assert disk_io.unlinked(started, device + 1, 1000) == []
+        assert disk_io.unlinked(started, device, 0) == []
+    assert disk_io.unlinked(started, device, 1000) == []
     with holding(path, MIB, "named") as started:
-        assert process.unlinked(started, device, 1000) == []
+        assert disk_io.unlinked(started, device, 1000) == []
 
 
 async def test_what_a_turn_holds_without_a_name_counts_but_not_what_it_holds_of_its_workspace(tmp_path, new_house):

@@ -14,7 +14,7 @@ from sandbox import host
 from substrat.core.agents.records import Process
 from substrat.core.agents.verdict import TIME_LIMIT
 from substrat.daemon.failpoints import Failpoints
-from substrat.daemon.kernel import process
+from substrat.daemon.kernel import process, procfs, sandbox_process
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.state.layout import TurnDir
@@ -346,7 +346,7 @@ async def test_a_turn_that_ended_meanwhile_is_read_to_its_end(bench):
 
 async def test_a_turn_of_another_boot_or_process_is_over(bench):
     os.close(os.open(bench.place.stdout, os.O_CREAT, 0o600))
-    for started in (Process(os.getpid(), 1, process.boot_id()), Process(os.getpid(), 1, "another boot")):
+    for started in (Process(os.getpid(), 1, procfs.boot_id()), Process(os.getpid(), 1, "another boot")):
         seen = await bench.turn().adopt(started)
         assert (seen.result, seen.exit_code) == (None, None)
 
@@ -418,8 +418,8 @@ async def test_what_does_not_listen_is_killed_with_all_it_started(bench, real_bw
 
 def is_gone(bench):
     """Say whether a turn's sandbox is dead, though nobody may have reaped it yet."""
-    inner, _ = process.read_status(bench.place.read_status())
-    pidfd = process.open_inner(bench.books.spawned[0], inner)
+    inner, _ = sandbox_process.read_status(bench.place.read_status())
+    pidfd = sandbox_process.open_inner(bench.books.spawned[0], inner)
     if pidfd is None:
         return True
     with open(pidfd) as file:

@@ -1,0 +1,148 @@
+"""Reads /proc: the state, parents, children, start times, descriptors and mounts of processes (proc(5)).
+
+Each function answers for a process that may end at any moment: what is gone is None or empty, never an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_PID = 4 * 1024 * 1024
+"""The largest pid that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_GONE = (FileNotFoundError, ProcessLookupError)
+"""What the kernel answers for a process that has ended, before the file is opened or while it is read."""
+
+
+class Stat(NamedTuple):
+    """The fields of `/proc/PID/stat` that the daemon needs.
+
+    Args:
+        state: one letter, such as "S" for sleeping.
+        parent: the parent's pid.
+        start_time: ticks since the machine was booted.
+    """
+
+    state: str
+    parent: int
+    start_time: int
+
+
+class Mount(NamedTuple):
+    """A line of `/proc/PID/mountinfo`.
+
+    Args:
+        point: the mount point.
+        device: the number of the file system, such as "8:1".
+        kind: the type of the file system, such as "ext4".
+    """
+
+    point: str
+    device: str
+    kind: str
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the machine: pids and start times mean nothing in another (random(4))."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def stat(pid: int) -> Stat | None:
+    """Return a process's state, parent and start time; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            line = file.read()
+    except _GONE:
+        return None
+    # The name in field 2 may hold anything, also ")": the fields after it are counted from the last one.
+    fields = line[line.rindex(b")") + 2 :].split()
+    return Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a process was started, in ticks since the machine was booted; None when it is gone."""
+    found = stat(pid)
+    return found.start_time if found is not None else None
+
+
+def parent(pid: int) -> int | None:
+    """Return the pid of a process's parent; None when the process is gone."""
+    found = stat(pid)
+    return found.parent if found is not None else None
+
+
+def status(pid: int, name: str) -> list[str]:
+    """Return the words of one line of `/proc/PID/status`: for "NSpid" of a sandbox's process ["4711", "1"]."""
+    with suppress(*_GONE), open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith(f"{name}:"):
+                return line.split()[1:]
+    return []
+
+
+def tasks(pid: int) -> list[str]:
+    """Return the directory of each thread of a process, such as `/proc/4711/task/4712`."""
+    try:
+        return [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
+    except _GONE:
+        return []
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process; the orphans of a pid namespace are children of its first process."""
+    found: list[int] = []
+    for task in tasks(pid):
+        with suppress(*_GONE), open(f"{task}/children", encoding="ascii") as file:
+            found += map(int, file.read().split())
+    return found
+
+
+def first_child(pid: int) -> int | None:
+    """Return the child of a process that was started first; None when it has none."""
+    started = {child: time for child in children(pid) if (time := start_time(child)) is not None}
+    return min(started, key=lambda child: started[child], default=None)
+
+
+def tree(root: int) -> list[int]:
+    """Return a process and all its descendants, parents before their children."""
+    found = [root]
+    for pid in found:  # it grows while it is walked
+        found += children(pid)
+    return found
+
+
+def holders(path: str, descriptor: int) -> Iterator[int]:
+    """Find the processes of this user that have a file open under a certain descriptor, such as 1 for standard output."""
+    path = os.path.realpath(path)
+    for entry in os.listdir("/proc"):
+        with suppress(OSError):  # it has ended meanwhile, or is another user's
+            if entry.isdigit() and os.readlink(f"/proc/{entry}/fd/{descriptor}") == path:
+                yield int(entry)
+
+
+def io_counts(pid: int) -> dict[str, int]:
+    """Return the counts of `/proc/PID/io`, such as "write_bytes"; none when the process is gone or unreadable."""
+    with suppress(OSError), open(f"/proc/{pid}/io", encoding="ascii") as file:
+        return {name: int(number) for name, _, number in (line.partition(": ") for line in file)}
+    return {}
+
+
+def mounts(pid: int) -> list[Mount]:
+    """Return the mounts in a process's mount namespace; a process that has ended has none, a zombie neither."""
+    with suppress(OSError), open(f"/proc/{pid}/mountinfo", "rb") as file:
+        return [read_mount(os.fsdecode(line)) for line in file]
+    return []
+
+
+def read_mount(line: str) -> Mount:
+    r"""Read a line such as `36 35 8:1 / /mnt/a\040b rw,noatime master:1 - ext4 /dev/sda1 rw`."""
+    fields, _, after = line.partition(" - ")
+    _, _, device, _, point, *_ = fields.split(" ")
+    return Mount(_ESCAPED.sub(lambda escaped: chr(int(escaped[1], 8)), point), device, after.split(" ")[0])

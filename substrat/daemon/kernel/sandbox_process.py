@@ -1,0 +1,260 @@
+"""The two processes of bubblewrap that make up a sandbox: finding, signalling, stopping and killing them.
+
+The daemon starts the outer one, which writes the exit code down; the inner one is the first process of the sandbox's pid
+namespace. Killing the inner one kills the whole tree (pid_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import trio
+
+from substrat.core.agents.records import Process
+from substrat.daemon.kernel import procfs
+from substrat.daemon.kernel.process import kill, open_pidfd
+
+if TYPE_CHECKING:
+    from substrat.daemon.kernel.inotify import Watcher
+
+_MAX_EXIT_CODE = 255
+"""An exit code has 8 bits (wait(2))."""
+_STOP_LOOKS, _STOP_PAUSE_S = 50, 0.002
+"""How long a process may take to stop: 0.1 s is a hundred times what it takes, and short enough for the loop to wait."""
+_RELEASE_TRIES, _RELEASE_PAUSE_S = 100, 0.05
+"""5 s: bubblewrap writes an exit code in a millisecond, but a busy machine may leave it waiting for a processor."""
+_STOPPED = frozenset({"T", "t", "Z", "X"})
+_UNINTERRUPTIBLE = "D"
+_STOP_PENDING = 1 << (signal.SIGSTOP - 1)
+
+
+def read_status(text: bytes) -> tuple[int | None, int | None]:
+    """Read the reports of bubblewrap (`--json-status-fd`): the inner pid and the exit code, None for one not there yet.
+
+    For example `{"child-pid": 4711}`, and at the end `{"exit-code": 0}` on a line of its own.
+    """
+    inner: int | None = None
+    code: int | None = None
+    for line in text.splitlines():
+        with suppress(msgspec.MsgspecError):  # the last line of a killed bubblewrap may be half a line
+            status = msgspec.json.decode(line, type=dict[str, int])
+            # A damaged file may hold anything, also numbers that the kernel would choke on.
+            if 0 < (pid := status.get("child-pid", 0)) <= procfs.MAX_PID:
+                inner = pid
+            if 0 <= (exit_code := status.get("exit-code", -1)) <= _MAX_EXIT_CODE:
+                code = exit_code
+    return inner, code
+
+
+class StatusFile(Protocol):
+    """The file that bubblewrap reports to."""
+
+    @property
+    def root(self) -> str:
+        """The directory that it lies in."""
+
+    def read_status(self) -> bytes:
+        """Return the reports so far."""
+
+
+async def reported(place: StatusFile, watcher: Watcher) -> int:
+    """Wait until bubblewrap has reported a sandbox's inner process, and return its pid."""
+    with watcher.watching(place.root) as change:
+        while (inner := read_status(place.read_status())[0]) is None:
+            await change.wait()
+    return inner
+
+
+def open_inner(outer: Process, inner: int) -> int | None:
+    """Open a pidfd for a sandbox's first process, or return None if it is gone.
+
+    Args:
+        outer: the sandbox's outer process.
+        inner: the pid that bubblewrap reported.
+
+    The inner pid is believed only for a process that started after the outer one and leads another pid namespace than
+    ours; any other is a stranger that was given the number since.
+    """
+    if outer.boot_id != procfs.boot_id():
+        return None
+    try:
+        pidfd = os.pidfd_open(inner)
+    except ProcessLookupError:
+        return None
+    started = procfs.start_time(inner)
+    if started is None or started < outer.start_time or not _leads_pid_namespace(inner):
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+def _leads_pid_namespace(pid: int) -> bool:
+    numbers = procfs.status(pid, "NSpid")
+    return len(numbers) > 1 and numbers[-1] == "1"
+
+
+def find_unrecorded(status: bytes, stdout: str) -> Process | None:
+    """Find the sandbox of a turn whose process was started but not recorded, because the daemon died in between.
+
+    Args:
+        status: the reports of bubblewrap in the turn's directory.
+        stdout: the turn's stdout file: the sandbox has it as its standard output.
+    """
+    inner, code = read_status(status)
+    if inner is None:
+        # The daemon died so soon that bubblewrap hadn't reported yet, or there was no room for its report.
+        writers = set(procfs.holders(stdout, 1))
+        return _identified(next((pid for pid in writers if procfs.parent(pid) not in writers), None))
+    if code is not None:
+        return Process(inner, 0, "ended")  # no boot has that id, so it will be found gone and its output read
+    try:
+        if os.readlink(f"/proc/{inner}/fd/1") != os.path.realpath(stdout):
+            return None
+    except OSError:
+        return None
+    return _identified(procfs.parent(inner))
+
+
+def _identified(pid: int | None) -> Process | None:
+    started = procfs.start_time(pid) if pid is not None else None
+    return Process(pid, started, procfs.boot_id()) if pid is not None and started is not None else None
+
+
+def signal_program(inner: int, number: signal.Signals) -> bool:
+    """Send a signal to the agent program, the first child of the sandbox's first process.
+
+    Returns:
+        Whether there was a program to signal.
+    """
+    program = procfs.first_child(inner)
+    if program is None:
+        return False
+    try:
+        os.kill(program, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def stop_all(inner: int) -> bool:
+    """Stop every process of a sandbox in memory, as far as one pass goes (SIGSTOP can't be caught).
+
+    Args:
+        inner: the sandbox's first process.
+
+    Returns:
+        Whether all of them had been stopped before: then none can have made another meanwhile.
+    """
+    all_stopped = True
+    for pid in procfs.tree(inner):
+        if not _is_stopped(pid):
+            all_stopped = False
+            _signal(pid, signal.SIGSTOP)
+    return all_stopped
+
+
+def continue_all(inner: int) -> None:
+    """Let every process of a sandbox go on."""
+    for pid in reversed(procfs.tree(inner)):
+        _signal(pid, signal.SIGCONT)
+
+
+def has_child(pid: int) -> bool:
+    """Say whether a process has a child; a sandbox's first one has, once everything is mounted."""
+    return bool(procfs.children(pid))
+
+
+def kill_recorded(outer: Process) -> None:
+    """Kill a recorded sandbox whose inner process bubblewrap hasn't reported legibly; one that is gone is fine."""
+    pidfd = open_pidfd(outer)
+    if pidfd is None:
+        return
+    # The outer process alone wouldn't take the tree with it. Stopped, it has made its inner one or never will.
+    _signal(outer.pid, signal.SIGSTOP)
+    for _ in range(_STOP_LOOKS):
+        if _is_stopped(outer.pid):
+            break
+        time.sleep(_STOP_PAUSE_S)
+    inner = procfs.first_child(outer.pid)
+    inner_pidfd = open_inner(outer, inner) if inner is not None else None
+    for descriptor in (inner_pidfd, pidfd):
+        if descriptor is not None:
+            kill(descriptor)
+            os.close(descriptor)
+
+
+def kill_holders(path: str, descriptor: int) -> None:
+    """Kill every process that has a file open under a certain descriptor: a sandbox of which no record is left.
+
+    Args:
+        path: the file.
+        descriptor: its number in each of them.
+    """
+    for pid in procfs.holders(path, descriptor):
+        with suppress(OSError):  # it has ended meanwhile
+            os.kill(pid, signal.SIGKILL)
+
+
+async def kill_sandbox_of(outer: int, pidfd: int) -> None:
+    """Kill the sandbox of an outer process that is our own child and hasn't been waited for, and wait for its end.
+
+    The outer process is stopped first: then its inner one either is there or never will be. It ends by itself after the
+    inner one, which in turn ends after everything in the sandbox, so its end means that all is gone.
+
+    Args:
+        outer: the outer process.
+        pidfd: a pidfd of it that no other task waits for.
+    """
+    _signal(outer, signal.SIGSTOP)
+    for _ in range(_STOP_LOOKS):
+        if _is_stopped(outer):
+            break
+        await trio.sleep(_STOP_PAUSE_S)
+    inner = procfs.children(outer)
+    for pid in inner:
+        _signal(pid, signal.SIGKILL)
+    if not inner:
+        _signal(outer, signal.SIGKILL)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(release, pidfd)
+        await trio.lowlevel.wait_readable(pidfd)
+        nursery.cancel_scope.cancel()
+
+
+async def release(pidfd: int) -> None:
+    """Let an outer process end whose inner one has ended, also when another process stops it again and again (SIGSTOP).
+
+    It only has to write the exit code down. One that doesn't come to that is killed. Cancel this once it has ended.
+
+    Args:
+        pidfd: a pidfd of the outer process.
+    """
+    for _ in range(_RELEASE_TRIES):
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+        await trio.sleep(_RELEASE_PAUSE_S)
+    kill(pidfd)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped, gone, or will stop before it executes anything more.
+
+    The last is true of one that waits in the kernel and can't be interrupted, with the signal pending: the parent in a
+    vfork(2) waits so for its child, and would for ever when that is stopped.
+    """
+    found = procfs.stat(pid)
+    return found is None or found.state in _STOPPED or (found.state == _UNINTERRUPTIBLE and _stop_is_pending(pid))
+
+
+def _stop_is_pending(pid: int) -> bool:
+    return any(int(mask, 16) & _STOP_PENDING for mask in procfs.status(pid, "ShdPnd"))
