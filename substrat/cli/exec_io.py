@@ -21,6 +21,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from substrat import errors, paths
 from substrat.cli.connection import SILENCE_S
 from substrat.cli.stdio_pipes import CHUNK, StdioPipes
+from substrat.protocol.signals import FORWARDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from substrat.cli.connection import Connection
     from substrat.cli.stdio_pipes import Watched
 
-_FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 # Asked for a second time, these end a command that took no notice of the first.
 _INSISTENT = (signal.SIGHUP, signal.SIGTERM)
 
@@ -211,7 +211,7 @@ class _Loan:
             if number == signal.SIGWINCH:
                 if self._terminal is not None:
                     self._terminal.resize()
-            elif number in _FORWARDED:
+            elif number in FORWARDED:
                 self._forward(number)
 
     def _forward(self, number: int) -> None:
@@ -307,7 +307,7 @@ class _Listener:
 def _signals() -> Iterator[int]:
     """Collect signals; gives a descriptor on which their numbers can be read."""
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    before = {number: signal.signal(number, lambda *_: None) for number in (*_FORWARDED, signal.SIGWINCH)}
+    before = {number: signal.signal(number, lambda *_: None) for number in (*FORWARDED, signal.SIGWINCH)}
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield reading

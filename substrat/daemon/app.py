@@ -348,7 +348,7 @@ def _set_aside_lost_turns(registry: Registry, places: Layout, now: float) -> Non
             log.error("damaged", agent=agent.name, turn=lost.number, what=told)
             try:
                 with registry.change("lost turn told"):
-                    registry.journal.tell(DaemonEvent(agent.id, None, "state:damaged", told))
+                    registry.journal.record(DaemonEvent(agent.id, None, "state:damaged", told))
             except StorageFailed as problem:
                 log.error("lost turn not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
             else:

@@ -17,7 +17,7 @@ from substrat.core.programs.ndjson import Line
 from substrat.daemon.agents import accounting
 from substrat.daemon.kernel import sockets
 from substrat.daemon.servers import operator, rpc
-from substrat.daemon.state import events
+from substrat.daemon.state import event_lines
 from substrat.protocol import framing, methods
 from tests.protocol import document
 from tests.protocol.rules import rule
@@ -186,7 +186,7 @@ def test_the_version_is_the_codes():
         ("P-FRAME-7", int(rpc._GOODBYE_SECONDS)),
         ("P-REQ-4", framing.MAX_IN_FLIGHT),
         ("P-EVENT-4", operator._PAGE_BYTES // 1024**2),
-        ("P-EVENT-9", events._MAX_RAW),
+        ("P-EVENT-9", event_lines.MAX_RAW),
         ("P-EVENT-9", stream.MAX_TEXT),
         ("P-SUB-4", rpc._OUTBOX_BYTES // 1024**2),
         ("P-SUB-5", rpc._MAX_SUBSCRIPTIONS),
@@ -201,7 +201,7 @@ def test_limits_in_tables_are_those_of_the_code():
     assert f"from 1 to {operator._MAX_PAGE};" in document.methods()["events.read"]
     assert f"from 0 to {operator._LONGEST_WAIT:.0f};" in document.methods()["agent.wait"]
     assert f"from 0 to {operator._LONGEST_WAIT:.0f};" in document.methods()["agent.wait_message"]
-    assert f"at most the first {events._MAX_RAW} " in document.PROTOCOL
+    assert f"at most the first {event_lines.MAX_RAW} " in document.PROTOCOL
     assert f"cut after {accounting._MAX_RESULT} characters" in document.PROTOCOL
 
 

@@ -126,7 +126,7 @@ class Accounting:
         try:
             with self._registry.change("wait told"):
                 self._registry.put(replace(agent, retry_at=until))
-                self._journal.tell(DaemonEvent(agent.id, None, "turn:waiting", text))
+                self._journal.record(DaemonEvent(agent.id, None, "turn:waiting", text))
         except StorageFailed as problem:
             log.error("wait not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
 
@@ -290,7 +290,7 @@ class Accounting:
         with self._registry.change("turn accounted for", urgent=urgent):
             agent = self._registry.put_turn(self._with_stored_session(agent, turn), turn)
             if seen.result is not None and not turn.contacted:
-                self._journal.tell(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
+                self._journal.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             self._tell_end(agent, turn)
             if (seconds := self._retry_delay(agent, turn, verdict)) is not None:
                 self._try_again(agent, turn, seconds)
@@ -299,7 +299,7 @@ class Accounting:
             else:
                 agent = self._registry.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
                 if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
-                    self._journal.tell(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
+                    self._journal.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
                 self._report_to_asker(agent, turn)
         self._agents_of.pop(turn_id, None)
 
@@ -308,7 +308,7 @@ class Accounting:
         took = (turn.ended_at or turn.started_at) - turn.started_at
         said = f": {turn.error}" if turn.error else ""
         text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
-        self._journal.tell(DaemonEvent(agent.id, turn.id, "turn:ended", text))
+        self._journal.record(DaemonEvent(agent.id, turn.id, "turn:ended", text))
 
     def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
         """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
@@ -356,7 +356,7 @@ class Accounting:
         agent = replace(agent, waiting=agent.waiting + returned, attempts=agent.attempts + 1, retry_at=at)
         self._registry.step(agent, Event.TURN_RETRIED)
         said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
-        self._journal.tell(DaemonEvent(agent.id, turn.id, "turn:retry", said))
+        self._journal.record(DaemonEvent(agent.id, turn.id, "turn:retry", said))
 
     def _restore_delay(self, agent: Agent, turn: Turn) -> float | None:
         """Return after how many seconds an agent whose turn was lost goes on by itself, None if a person has to look."""
@@ -378,7 +378,7 @@ class Accounting:
         times = (*(time for time in agent.restored_at if time > now - window), now)
         agent = replace(agent, waiting=agent.waiting + returned, restored_at=times, retry_at=now + seconds)
         self._registry.step(agent, Event.TURN_RETRIED)
-        self._journal.tell(
+        self._journal.record(
             DaemonEvent(agent.id, turn.id, "agent:restored", f"the turn was lost: going on in {seconds:g} s")
         )
 
@@ -398,7 +398,7 @@ class Accounting:
             report = self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
             self._store.note_report(report, turn.id)
             self._registry.step(replace(asker, waiting=asker.waiting + 1), Event.MAIL)
-            self._journal.tell(DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}"))
+            self._journal.record(DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}"))
 
     def _note_session(self, agent: Agent, turn: str, session: str | None) -> Agent:
         """Store the session's id the moment it is seen, if it can be one and nobody else's."""
@@ -406,10 +406,10 @@ class Accounting:
         if session is None or session == known:
             return agent
         if not is_session_id(session):
-            self._journal.tell(DaemonEvent(agent.id, turn, "session:refused", f"{session[:80]!r} is no session id"))
+            self._journal.record(DaemonEvent(agent.id, turn, "session:refused", f"{session[:80]!r} is no session id"))
             return agent
         if any(other.session and other.session.id == session for other in self._registry.agents):
-            self._journal.tell(
+            self._journal.record(
                 DaemonEvent(agent.id, turn, "session:refused", f"session {session} belongs to another agent")
             )
             return agent
@@ -417,10 +417,10 @@ class Accounting:
             if self._registry.runner is not None:
                 self._registry.runner.check_resumable(replace(agent, session=Session(session)))
         except SubstratError as problem:
-            self._journal.tell(DaemonEvent(agent.id, turn, "session:refused", problem.message))
+            self._journal.record(DaemonEvent(agent.id, turn, "session:refused", problem.message))
             return agent
         if known is not None:
-            self._journal.tell(
+            self._journal.record(
                 DaemonEvent(agent.id, turn, "session:changed", f"resumed {known}, but the agent is in {session}")
             )
         return self._registry.put(replace(agent, session=Session(session)))
@@ -434,7 +434,7 @@ class Accounting:
         with self._registry.change(what, urgent=urgent):
             self._registry.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
             if told is not None:
-                self._journal.tell(DaemonEvent(agent.id, turn, *told))
+                self._journal.record(DaemonEvent(agent.id, turn, *told))
 
     def _agent_of(self, turn: str) -> Agent | None:
         """Return the agent of a turn that hasn't ended."""

@@ -74,7 +74,7 @@ class AllowLists:
         with self._registry.change("allow-list changed"):
             self._set(agent, wanted)
             for note in notes:
-                self._registry.journal.tell(DaemonEvent(agent.id, None, "workspace:shared", note))
+                self._registry.journal.record(DaemonEvent(agent.id, None, "workspace:shared", note))
         return self._registry.find(agent.id)
 
     def _check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class AllowLists:
         self._registry.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
         more = [f"+{text}" for text in wanted.texts if text not in before.texts]
         less = [f"-{text}" for text in before.texts if text not in wanted.texts]
-        self._registry.journal.tell(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
+        self._registry.journal.record(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
         self._registry.after(partial(self._networks.allow, agent.id, wanted.texts))
         for child in [other for other in self._registry.agents if other.parent == agent.id]:
             if child.policy.network is Network.FILTERED:

@@ -87,7 +87,7 @@ class DiskGate:
             return
         try:
             with self._registry.change("wait told"):
-                self._registry.journal.tell(DaemonEvent(agent.id, None, "turn:waiting", f"its turn waits: {self.reason}"))
+                self._registry.journal.record(DaemonEvent(agent.id, None, "turn:waiting", f"its turn waits: {self.reason}"))
         except StorageFailed:
             return  # it is told when there is room for that
         self._told.add(agent.id)

@@ -123,9 +123,9 @@ class Findings:
             if accepted:
                 paths = ", ".join(finding.path or "the workspace" for finding in accepted[:_TOLD])
                 more = f" and {len(accepted) - _TOLD} more" if len(accepted) > _TOLD else ""
-                self._registry.journal.tell(DaemonEvent(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
+                self._registry.journal.record(DaemonEvent(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
             if turn != agent.accepted_turn:
-                self._registry.journal.tell(
+                self._registry.journal.record(
                     DaemonEvent(agent.id, None, "agent:accepted", "a person has accepted its failure")
                 )
         return self._registry.find(agent.id)

@@ -45,7 +45,7 @@ class Inbox:
             item = Item(0, None, ItemKind.QUESTION, agent.id, agent.name, text, self._registry.now())
             number = self._store.add_item(item)
             turn = agent.turn.id if agent.turn is not None and agent.turn.outcome is None else None
-            self._registry.journal.tell(DaemonEvent(agent.id, turn, "question:asked", f"question {number}: {text}"))
+            self._registry.journal.record(DaemonEvent(agent.id, turn, "question:asked", f"question {number}: {text}"))
         return number
 
     def waiting(self, after: int, limit: int) -> list[Item]:
@@ -88,7 +88,7 @@ class Inbox:
             carrier = self._store.add_item(
                 Item(0, agent.id, ItemKind.MESSAGE, OPERATOR, OPERATOR, words, self._registry.now())
             )
-            self._registry.journal.tell(DaemonEvent(agent.id, None, "question:answered", f"question {number}: {text}"))
+            self._registry.journal.record(DaemonEvent(agent.id, None, "question:answered", f"question {number}: {text}"))
             # An answer is a decision that the agent shall work, like a prompt.
             woken = replace(agent, waiting=agent.waiting + 1, attempts=0, retry_at=None)
             self._registry.step(woken, Event.PROMPT)

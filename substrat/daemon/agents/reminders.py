@@ -108,4 +108,4 @@ class Reminders:
         text = f"You wanted to be reminded: {reminder.text}"
         self._store.add_item(Item(0, agent.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, now))
         self._registry.step(replace(agent, waiting=agent.waiting + 1), Event.MAIL)
-        self._registry.journal.tell(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}"))
+        self._registry.journal.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}"))

@@ -146,9 +146,11 @@ class AgentRequests:
         with self.registry.change("agent spawned"):
             self.registry.put(agent)
             by = f"agent {parent.name}" if parent else "the operator"
-            self._journal.tell(DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
+            self._journal.record(
+                DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}")
+            )
             for note in _notes(agent, shared):
-                self._journal.tell(DaemonEvent(agent.id, None, "workspace:shared", note))
+                self._journal.record(DaemonEvent(agent.id, None, "workspace:shared", note))
             if wish.prompt is not None:
                 self._add(agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
         return self.find(agent.id)
@@ -222,14 +224,16 @@ class AgentRequests:
                 item = self._store.add_item(
                     Item(0, None, ItemKind.MESSAGE, sender.id, sender.name, text, self.registry.now())
                 )
-                self._journal.tell(DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}"))
+                self._journal.record(
+                    DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}")
+                )
                 return item
             addressee = self.find(to)
             if addressee.id == sender.id:
                 raise Refused(f"{sender.name} can't send a message to itself")
             self.registry.check_mail(sender, addressee)
             item = self._add(addressee, ItemKind.MESSAGE, text, sender, Event.MAIL)
-            self._journal.tell(
+            self._journal.record(
                 DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to {addressee.name}: {text}"),
                 DaemonEvent(addressee.id, None, "message:received", f"from {sender.name}: {text}"),
             )
@@ -251,7 +255,7 @@ class AgentRequests:
         text = text[:_MAX_STATUS]
         with self.registry.change("status reported"):
             self.registry.put(replace(agent, status=text))
-            self._journal.tell(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text))
+            self._journal.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text))
 
     def suspend(self, name: str) -> Agent:
         """Ask for an agent to be suspended; `wait_settled` tells when its process is gone."""
@@ -275,7 +279,7 @@ class AgentRequests:
         with self.registry.change(what):
             after = self.registry.step(before, event)
             if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
-                self._journal.tell(DaemonEvent(after.id, None, kind, kind.partition(":")[2]))
+                self._journal.record(DaemonEvent(after.id, None, kind, kind.partition(":")[2]))
         return after
 
     def resume(self, name: str, prompt: str | None) -> tuple[Agent, int | None]:
@@ -294,7 +298,7 @@ class AgentRequests:
                 going = self.registry.step(agent, Event.RESUME)
                 item = self._add(going, ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
                 if agent.phase == Phase.FROZEN:
-                    self._journal.tell(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
+                    self._journal.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
         if self.registry.runner is not None:
@@ -307,7 +311,7 @@ class AgentRequests:
                 item = self._store.add_item(Item(0, agent.id, ItemKind.CONTINUATION, *who, unfinished, self.registry.now()))
                 agent = replace(agent, waiting=agent.waiting + 1)
             self.registry.step(by_a_person(agent), Event.RESUME)
-            self._journal.tell(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
+            self._journal.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
             if item is None:
                 # Nothing to go on with, but something may have been waiting all along.
                 item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)

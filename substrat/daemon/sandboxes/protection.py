@@ -561,12 +561,12 @@ class Protection:
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.stop is None:
                 self._registry.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
-            self._registry.journal.tell(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", reason))
+            self._registry.journal.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", reason))
 
     def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str) -> None:
         with self._registry.change("note taken"):
             if self._registry.get(sandbox.agent) is not None:
-                self._registry.journal.tell(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
+                self._registry.journal.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
 
 
 def _unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:

@@ -6,30 +6,26 @@ events are also kept in memory, encoded, so that any number of followers cost on
 
 from __future__ import annotations
 
-import base64
 import zlib
 from bisect import bisect_right
 from collections import deque
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import trio
 
-from substrat.core.agents.prompts import timestamp
 from substrat.core.programs import lenient
-from substrat.core.programs.cursor import stream
-from substrat.core.programs.ndjson import Line
 from substrat.daemon.state.archive import Archives
-from substrat.daemon.state.event_lines import MAX_RAW as _MAX_RAW
+from substrat.daemon.state.event_json import EncodedEvent, EventJson, encode, event_json, fitting, read_event, text_of
 from substrat.daemon.state.event_lines import LineReader
 from substrat.daemon.state.store import EventRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from substrat.core.programs.cursor import stream
+    from substrat.core.programs.ndjson import Line
     from substrat.daemon.state.store import Store
 
 _RECENT_EVENTS = 4096
@@ -48,22 +44,6 @@ _ACT_LENGTH = 200
 """Characters of what an agent does: it is one column of a list, and kept for each agent."""
 _THREAD_BYTES = SLICE_BYTES
 """A longer line is read and decoded in a thread: on the loop it would be a slice of several milliseconds by itself."""
-
-
-class Encoded(NamedTuple):
-    """An event ready to be sent: the JSON text of the event object, and where the agent's line is."""
-
-    cursor: int
-    agent: str
-    json: bytes
-    row: EventRow
-
-
-class Ready(NamedTuple):
-    """An event as a client is sent it."""
-
-    cursor: int
-    json: bytes
 
 
 class Act(NamedTuple):
@@ -95,7 +75,7 @@ class Journal:
         self._store = store
         self._stdout_of = stdout_of
         self._now = now
-        self._recent: deque[Encoded] = deque()
+        self._recent: deque[EncodedEvent] = deque()
         self._recent_bytes = 0
         self._forgotten = store.last_cursor()
         self._open = False
@@ -113,7 +93,7 @@ class Journal:
         """The newest event's cursor."""
         return self._recent[-1].cursor if self._recent else self._forgotten
 
-    def tell(self, *events: DaemonEvent) -> None:
+    def record(self, *events: DaemonEvent) -> None:
         """Store events of the daemon's own. Inside a transaction of the store they are part of it.
 
         To be called inside `transaction`, which announces them after its commit.
@@ -127,10 +107,10 @@ class Journal:
         for told in events:
             if told.kind == "agent:status":
                 self._acts[told.agent] = _act(told.text, now)
-        self._keep([_encode(row, None) for row in self._store.add_events(rows)])
+        self._keep([encode(row, None) for row in self._store.add_events(rows)])
 
     def append(self, agent: str, turn: str, lines: Sequence[tuple[Line, stream.Event]]) -> None:
-        """Store an agent's lines; to be called inside `transaction`, like `tell`."""
+        """Store an agent's lines; to be called inside `transaction`, like `record`."""
         now = self._now()
         rows = [
             EventRow(0, agent, turn, now, event.kind, _stored_text(event), line.offset, line.length, zlib.crc32(line.data))
@@ -142,7 +122,7 @@ class Journal:
             if event.kind in _ACTS:
                 self._acts[agent] = _act(event.text, now)
                 break
-        self._keep([_encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
+        self._keep([encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
 
     def heard_at(self, agent: str) -> float:
         """Return when an agent's program last wrote a line, in seconds since the epoch; 0.0 when it never did."""
@@ -158,7 +138,7 @@ class Journal:
                 self._acts[agent] = None
             else:
                 with self._reader() as reader:
-                    self._acts[agent] = _act(row.text if row.text is not None else _text_of(reader, row), row.time)
+                    self._acts[agent] = _act(row.text if row.text is not None else text_of(reader, row), row.time)
         return self._acts[agent]
 
     @contextmanager
@@ -200,7 +180,7 @@ class Journal:
         gone = frozenset(cursors)
         self._keep_only(lambda event: event.cursor not in gone)
 
-    def _keep_only(self, wanted: Callable[[Encoded], bool]) -> None:
+    def _keep_only(self, wanted: Callable[[EncodedEvent], bool]) -> None:
         self._edits += 1
         kept = [event for event in self._recent if wanted(event)]
         if kept:
@@ -210,7 +190,7 @@ class Journal:
             self._recent.clear()
         self._recent_bytes = sum(len(event.json) for event in kept)
 
-    def page(self, cursor: int, agent: str | None, limit: int = _PAGE) -> list[Encoded]:
+    def page(self, cursor: int, agent: str | None, limit: int = _PAGE) -> list[EncodedEvent]:
         """Return the next events after a cursor, from memory when it holds them all; only at the end there are none."""
         if cursor >= self._forgotten:
             start = bisect_right(self._recent, cursor, key=lambda event: event.cursor)
@@ -259,7 +239,7 @@ class Journal:
         rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
         ends = accumulate(row.length or 0 for row in rows)
         with self._reader() as reader:
-            return [_text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
+            return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
 
     def last_passage(self, agent: str, turn: str) -> str:
         """Return what an agent said last in a turn, empty when it said nothing."""
@@ -267,7 +247,7 @@ class Journal:
         if row is None:
             return ""
         with self._reader() as reader:
-            return _text_of(reader, row)
+            return text_of(reader, row)
 
     def line_of(self, row: EventRow) -> bytes | None:
         """Read one event's line from the turn's output, as `LineReader.line_of` does."""
@@ -279,7 +259,7 @@ class Journal:
 
     async def read(
         self, cursor: int, agent: str | None, limit: int = _PAGE, most: int = _PAGE_BYTES, *, lines: bool = False
-    ) -> list[Ready]:
+    ) -> list[EventJson]:
         """Return the next events after a cursor, ready to be sent; only at the end there are none.
 
         Those that memory doesn't hold are read and decoded in slices, between which every other task gets its turn. One
@@ -293,7 +273,7 @@ class Journal:
             lines: whether each event is given the agent's line (`with_line`).
         """
         if not lines and cursor >= self._forgotten:
-            return _fitting(self.page(cursor, agent, limit), most)
+            return fitting(self.page(cursor, agent, limit), most)
         async with self._reading:
             while True:
                 found, whole = await self._read_page(cursor, agent, limit, most, lines=lines)
@@ -302,19 +282,19 @@ class Journal:
 
     async def _read_page(
         self, cursor: int, agent: str | None, limit: int, most: int, *, lines: bool
-    ) -> tuple[list[Ready], bool]:
+    ) -> tuple[list[EventJson], bool]:
         """Return a page, and whether it was read to its end: events that were deleted meanwhile end it early."""
         recent = self.page(cursor, agent, limit) if cursor >= self._forgotten else None
         stored = self._store.events_after(cursor, agent, limit) if recent is None else []
-        rows: Sequence[EventRow | Encoded] = recent if recent is not None else stored
+        rows: Sequence[EventRow | EncodedEvent] = recent if recent is not None else stored
         edits, size, events, read = self._edits, 0, 0, 0
-        found: list[Ready] = []
+        found: list[EventJson] = []
         with LineReader(self._stdout_of, self._page_archives) as reader:
             for item in rows:
-                row = item.row if isinstance(item, Encoded) else item
+                row = item.row if isinstance(item, EncodedEvent) else item
                 if (row.length or 0) > _THREAD_BYTES:
                     reader.prepare(row)
-                    ready = await trio.to_thread.run_sync(_ready, reader, item, lines)
+                    ready = await trio.to_thread.run_sync(event_json, reader, item, lines)
                     events = read = 0
                 else:
                     if events >= SLICE_EVENTS or read >= SLICE_BYTES:
@@ -322,7 +302,7 @@ class Journal:
                         events = read = 0
                         if self._edits != edits:
                             return found, False
-                    ready = _ready(reader, item, lines)
+                    ready = event_json(reader, item, lines)
                     events += 1
                     read += row.length or 0
                 if self._edits != edits:
@@ -333,18 +313,18 @@ class Journal:
                     break
         return found, True
 
-    def _from_disk(self, rows: list[EventRow]) -> list[Encoded]:
-        encoded: list[Encoded] = []
+    def _from_disk(self, rows: list[EventRow]) -> list[EncodedEvent]:
+        encoded: list[EncodedEvent] = []
         size = 0
         with self._reader() as reader:
             for row in rows:
                 if size > _PAGE_BYTES:
                     break
-                encoded.append(_read_event(reader, row)[0])
+                encoded.append(read_event(reader, row)[0])
                 size += len(encoded[-1].json)
         return encoded
 
-    def _keep(self, events: list[Encoded]) -> None:
+    def _keep(self, events: list[EncodedEvent]) -> None:
         self._recent.extend(events)
         self._recent_bytes += sum(len(event.json) for event in events)
 
@@ -364,78 +344,6 @@ def _act(text: str | None, since: float) -> Act:
     return Act(line if len(line) <= _ACT_LENGTH else line[: _ACT_LENGTH - 1] + "…", since)
 
 
-def _fitting(events: list[Encoded], most: int) -> list[Ready]:
-    found, size = [], 0
-    for event in events:
-        found.append(Ready(event.cursor, event.json))
-        size += len(event.json)
-        if size > most:
-            break
-    return found
-
-
-def _ready(reader: LineReader, item: EventRow | Encoded, lines: bool) -> Ready:
-    event, line = (item, reader.line_of(item.row)) if isinstance(item, Encoded) else _read_event(reader, item)
-    return Ready(event.cursor, with_line(event, line) if lines else event.json)
-
-
-def _read_event(reader: LineReader, row: EventRow) -> tuple[Encoded, bytes | None]:
-    """Return an event and its line."""
-    line = reader.line_of(row)
-    if line is None:
-        return _encode(row, None), None
-    data = line.removesuffix(b"\n")
-    return _encode(row, stream.decode(Line(row.offset or 0, row.length or 0, data)), data), line
-
-
-def with_line(event: Encoded, line: bytes | None) -> bytes:
-    """Return an event's JSON with `line`, the agent's bytes in base64, and `line_size`, how many the line has.
-
-    Both count the newline, which the last line of a program that was killed hasn't got.
-    """
-    if line is None:
-        return event.json
-    size = max(len(line), event.row.length or 0)
-    extra = f',"line":"{base64.b64encode(line).decode()}","line_size":{size}}}'
-    return event.json[:-1] + extra.encode()
-
-
 def _stored_text(event: stream.Event) -> str | None:
     """Store the text only where the line alone doesn't give it: a completed call is told with its beginning."""
     return event.text if event.kind == "tool-call-completed" else None
-
-
-@lru_cache(maxsize=64)  # Lines that were stored together have one time, and writing it is a tenth of reading an event.
-def _moment(seconds: float) -> str:
-    """Write a time; a damaged row's that is none must not keep anybody from reading the others."""
-    try:
-        return timestamp(seconds)
-    except (ValueError, OverflowError, OSError):
-        return timestamp(0.0)
-
-
-def _encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Encoded:
-    text = row.text if row.text is not None or event is None else event.text
-    raw: object = None
-    if event is not None and event.body is not None and len(data) <= _MAX_RAW:
-        raw = msgspec.Raw(data) if event.verbatim else msgspec.Raw(event.written or stream.as_json(event.body))
-    elif event is None and row.offset is not None:
-        text = text or "[this line was removed from the turn's output]"
-    body = {
-        "cursor": row.cursor,
-        "agent": row.agent,
-        "turn": row.turn,
-        "time": _moment(row.time),
-        "kind": row.kind,
-        "text": text,
-        "raw": raw,
-    }
-    return Encoded(row.cursor, row.agent, msgspec.json.encode(body), row)
-
-
-def _text_of(reader: LineReader, row: EventRow) -> str:
-    """Return the text of an event of an agent program's, empty when its line is gone."""
-    data = reader.line_of(row)
-    if data is None:
-        return ""
-    return stream.decode(Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))).text or ""

@@ -34,6 +34,7 @@ from substrat.daemon.state.storing import disk_is_full
 from substrat.daemon.turns import agent_socket
 from substrat.errors import InvalidParams, Refused, SandboxFailed, StateUnusable, StorageFailed
 from substrat.paths import short_socket_path
+from substrat.protocol.signals import FORWARDED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
     from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.visits")
-
-PASSED_ON = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
-"""The signals a caller may send to its command."""
 
 _STANDARD = 3  # input, output, error
 _REACH_SECONDS = 10.0
@@ -255,7 +253,7 @@ class ExecSessions:
 
         def note(kind: str, text: str) -> None:
             with self._registry.change("note taken"):
-                self._registry.journal.tell(DaemonEvent(agent.id, None, kind, text))
+                self._registry.journal.record(DaemonEvent(agent.id, None, kind, text))
 
         # The list may have changed since the caller asked.
         allow = self._registry.find(agent.id).policy.allow
@@ -429,7 +427,7 @@ async def _heed(caller: trio.SocketStream, sandbox: _Sandbox, everything: trio.C
     try:
         while data := await caller.receive_some(64):
             for number in data:
-                if number in PASSED_ON and not sandbox.send(signal.Signals(number)):
+                if number in FORWARDED and not sandbox.send(signal.Signals(number)):
                     everything.cancel()
     except trio.BrokenResourceError:
         log.debug("a caller went away")

@@ -176,7 +176,7 @@ class Retention:
         text = f"turn {turn.number} was dropped: {reason}; its output had {turn.size} bytes on disk"
         with self._registry.change("turn dropped"):
             self._store.drop_turn(turn.agent, turn.turn)
-            self._journal.tell(DaemonEvent(turn.agent, turn.turn, "history:dropped", text))
+            self._journal.record(DaemonEvent(turn.agent, turn.turn, "history:dropped", text))
         self.trash.put(self._directory(turn.agent, turn.number))
         await self._clear(turn.agent, turn.turn)
         return True

@@ -16,7 +16,8 @@ from substrat.core.programs.ndjson import Splitter
 from substrat.daemon.state import event_lines
 from substrat.daemon.state import events as journal_module
 from substrat.daemon.state.archive import compress
-from substrat.daemon.state.events import DaemonEvent, Journal, with_line
+from substrat.daemon.state.event_json import with_line
+from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.errors import StorageFailed
 
 PATIENCE = 20
@@ -47,14 +48,14 @@ class Bench:
 
     def fail(self, problem, agent="a"):
         with self.journal.transaction():
-            self.journal.tell(DaemonEvent(agent, None, "told", "this never happened"))
+            self.journal.record(DaemonEvent(agent, None, "told", "this never happened"))
             with self.journal.transaction():
-                self.journal.tell(DaemonEvent(agent, None, "told", "this never either"))
+                self.journal.record(DaemonEvent(agent, None, "told", "this never either"))
             raise problem
 
-    def tell(self, *texts, agent="a"):
+    def record(self, *texts, agent="a"):
         with self.journal.transaction():
-            self.journal.tell(*(DaemonEvent(agent, None, "told", text) for text in texts))
+            self.journal.record(*(DaemonEvent(agent, None, "told", text) for text in texts))
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ OUTPUT = [
 def test_memory_and_disk_tell_the_same(bench):
     for data in OUTPUT:
         bench.write(data, end=data is OUTPUT[-1])
-    bench.tell("of the daemon's own")
+    bench.record("of the daemon's own")
     from_memory, from_disk = read_all(bench.journal), read_all(bench.again())
     assert [event.json for event in from_memory] == [event.json for event in from_disk]
     assert [event.row for event in from_memory] == [event.row for event in from_disk]
@@ -146,7 +147,7 @@ def test_any_output_reads_the_same_from_memory_and_disk(store, tmp_path_factory,
 def test_more_than_memory_holds_is_read_from_disk(bench, monkeypatch):
     monkeypatch.setattr(journal_module, "_RECENT_EVENTS", 10)
     for number in range(35):
-        bench.tell(f"number {number}")
+        bench.record(f"number {number}")
     texts = [event["text"] for event in shown(read_all(bench.journal, limit=4))]
     assert texts == [f"number {number}" for number in range(35)]
 
@@ -154,7 +155,7 @@ def test_more_than_memory_holds_is_read_from_disk(bench, monkeypatch):
 def test_memory_is_bounded_in_bytes(bench, monkeypatch):
     monkeypatch.setattr(journal_module, "_RECENT_BYTES", 5000)
     for number in range(20):
-        bench.tell(f"{number} " + "x" * 1000)
+        bench.record(f"{number} " + "x" * 1000)
     assert sum(len(event.json) for event in bench.journal._recent) <= 5000
     assert len(read_all(bench.journal)) == 20
 
@@ -217,8 +218,8 @@ def test_an_event_with_its_line(bench, data):
 
 
 def test_the_start_is_now_or_a_cursor_or_counted_from_the_end(bench):
-    bench.tell("one", "two", "three")
-    bench.tell("other", agent="b")
+    bench.record("one", "two", "three")
+    bench.record("other", agent="b")
     journal = bench.journal
     assert journal.start_of(None, None) == journal.last_cursor
     assert journal.start_of(0, None) == 0
@@ -229,7 +230,7 @@ def test_the_start_is_now_or_a_cursor_or_counted_from_the_end(bench):
 
 
 def test_a_cursor_of_the_future_gives_nothing(bench):
-    bench.tell("one")
+    bench.record("one")
     assert bench.journal.page(10**9, None) == []
     assert bench.again().page(10**9, None) == []
 
@@ -240,14 +241,14 @@ def test_a_cursor_of_the_future_gives_nothing(bench):
 @pytest.mark.parametrize("order", ["ab", "ba", "aba", "bab", "b", "a"])
 def test_a_forgotten_agents_events_are_gone(bench, order):
     for name in order:
-        bench.tell(f"of {name}", agent=name)
+        bench.record(f"of {name}", agent=name)
     last = bench.journal.last_cursor
     with bench.journal.transaction():
         bench.store.forget_agent("b")
     bench.journal.forget("b")
     left = [event.agent for event in read_all(bench.journal)]
     assert left == [event.agent for event in read_all(bench.again())] == [name for name in order if name == "a"]
-    bench.tell("new")
+    bench.record("new")
     assert [e["text"] for e in shown(read_all(bench.journal, last))] == ["new"]
 
 
@@ -263,7 +264,7 @@ def flag_of(bench):
 
 async def test_a_follower_is_woken_by_its_own_agent_and_by_nobody_elses(bench, flag_of):
     everybody, a, b = flag_of(), flag_of("a"), flag_of("b")
-    bench.tell("x")
+    bench.record("x")
     assert everybody.is_set()
     assert a.is_set()
     assert not b.is_set()
@@ -275,14 +276,14 @@ class Broken(Exception):
 
 @pytest.mark.parametrize("wrong", [Broken, StorageFailed])
 async def test_what_is_rolled_back_is_never_told(bench, flag_of, wrong):
-    bench.tell("before")
+    bench.record("before")
     flag = flag_of()
     with pytest.raises(wrong):
         bench.fail(wrong("x"))
     assert not flag.is_set()
     for journal in (bench.journal, bench.again()):
         assert [e["text"] for e in shown(read_all(journal))] == ["before"]
-    bench.tell("after")
+    bench.record("after")
     assert flag.is_set()
     for journal in (bench.journal, bench.again()):
         assert [e["text"] for e in shown(read_all(journal))] == ["before", "after"]
@@ -293,7 +294,7 @@ async def test_a_full_disk_tells_nobody(bench, flag_of):
     bench.store._db.execute(f"PRAGMA max_page_count={pages}")
     flag = flag_of()
     with pytest.raises(StorageFailed):
-        bench.tell("x" * 1_000_000)
+        bench.record("x" * 1_000_000)
     assert not flag.is_set()
     assert read_all(bench.journal) == []
 
@@ -301,8 +302,8 @@ async def test_a_full_disk_tells_nobody(bench, flag_of):
 async def test_followers_are_told_after_the_commit_and_once_all_is_there(bench, flag_of):
     flag = flag_of()
     with bench.journal.transaction():
-        bench.tell("one")
-        bench.tell("two")
+        bench.record("one")
+        bench.record("two")
         assert not flag.is_set()
     assert flag.is_set()
     assert len(read_all(bench.journal)) == 2
@@ -344,12 +345,12 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
             for act, name in acts:
                 match act:
                     case "tell":
-                        bench.tell("x", "y", agent=name)
+                        bench.record("x", "y", agent=name)
                     case "write":
                         bench.write(OUTPUT[1], agent=name)
                     case "nested":
                         with bench.journal.transaction():
-                            bench.tell("outer", agent=name)
+                            bench.record("outer", agent=name)
                             bench.write(OUTPUT[5], agent=name)
                     case "fail":
                         with pytest.raises(Broken):
@@ -357,7 +358,7 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
                     case "yield":
                         await trio.lowlevel.checkpoint()
             over.set()
-            bench.tell("the end", agent=agent or "a")
+            bench.record("the end", agent=agent or "a")
     assert [event.json for event in seen] == [event.json for event in read_all(bench.again(), start, agent)]
     assert b"never" not in b"".join(event.json for event in seen)
 
@@ -368,7 +369,7 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
 def test_a_damaged_row_keeps_nobody_from_the_others(bench, damage):
     bench.write(OUTPUT[0])
     bench.write(OUTPUT[1])
-    bench.tell("after")
+    bench.record("after")
     with bench.store.transaction():
         bench.store.connection.execute(f"UPDATE events SET {damage} WHERE cursor = 1")
     events = shown(read_all(bench.again()))
@@ -473,7 +474,7 @@ async def test_a_hundred_readers_take_turns_and_one_slice_is_read_between_two_tu
             most[0], decoded[0] = max(most[0], decoded[0]), 0
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(journal_module.stream, "decode", counting)
+    monkeypatch.setattr(stream, "decode", counting)
     found = []
 
     async def reader():
