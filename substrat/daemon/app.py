@@ -15,6 +15,7 @@ import trio
 from substrat import __version__
 from substrat import config as configuration
 from substrat.daemon.agents.accounting import Accounting
+from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.disk_gate import DiskGate
 from substrat.daemon.agents.findings import Findings
@@ -43,10 +44,13 @@ from substrat.daemon.state.database import StateDamaged, damaged_state
 from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.daemon.state.store import Store
 from substrat.daemon.state.storing import until_stored
+from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.disk_watch import DiskWatch
 from substrat.daemon.turns.exec import ExecSessions
 from substrat.daemon.turns.retention import Retention
 from substrat.daemon.turns.runner import TurnRunner
+from substrat.daemon.turns.running_turns import RunningTurns
+from substrat.daemon.turns.wakeup import Wakeup
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
@@ -101,27 +105,29 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         ExitStack() as undo,
     ):
         journal = Journal(store, _stdout_finder(store, places), now)
-        alarm, points = Timer(now), Failpoints(settings.environ)
-        registry = Registry(store, journal, settings.config, now, points, alarm.ring_at)
-        registry.gate = DiskGate(registry, places.state)
-        book = Accounting(registry)
-        supervisor = AgentRequests(registry, book)
+        timer, points = Timer(now), Failpoints(settings.environ)
+        sweep_wanted, turn_runs = Wakeup(), Wakeup()
+        trash = Trash(places.trash, sweep_wanted.set)
+        turns = RunningTurns(places, trash, points, turn_runs.set)
+        admission = Admission(DiskGate(places.state, now, timer.ring_at))
+        registry = Registry(store, journal, settings.config, now, points, timer.ring_at, turns, admission)
         reminders, questions = Reminders(registry), Inbox(registry)
         notifier = Notifier(settings.environ)
         user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
-            agent_server = AgentServer(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
-            sweeper = Retention(registry, places)
             groups, networks = find_cgroups(), Networks()
             preparer = SandboxPreparer(registry, places, user, settings.environ, groups)
             preparer.set_limits()
             findings = Findings(registry)
             protection = undo.enter_context(closing(Protection(registry, findings, places)))
-            disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, ".cursor", "chats"))
-            sessions = Sessions(registry, places, user, sweeper.trash, preparer.find_bubblewrap, preparer.covers.paths)
+            sessions = Sessions(registry, places, user, trash, preparer.find_bubblewrap, preparer.covers.paths)
+            book = Accounting(registry, sessions, preparer.leave_out)
+            supervisor = AgentRequests(registry, book, sessions)
+            agent_server = AgentServer(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
+            disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, ".cursor", "chats"), turn_runs)
             runner = TurnRunner(
-                registry, book, places, preparer, groups, networks, user, watcher, nursery, sweeper, protection, findings,
-                sessions, agent_server.serve, now, disk_watch.wake,
+                registry, book, places, preparer, groups, networks, user, watcher, nursery, sweep_wanted, protection,
+                findings, sessions, agent_server.serve, now, turns,
             )  # fmt: skip
             chats = Chats(user.home, preparer.find_bubblewrap, sessions.own_chats, preparer.covers.paths)
             visits = ExecSessions(
@@ -131,7 +137,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 networks,
                 places,
                 watcher,
-                sweeper.trash,
+                trash,
                 protection,
                 findings,
                 agent_server.serve,
@@ -146,17 +152,18 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             await nursery.start(_obey_signals, settings, registry, preparer, notifier, nursery.cancel_scope)
             _set_aside_lost_turns(registry, places, now())
             await preparer.find_all_git()
-            book.attach(runner)
+            registry.take_up()
+            await nursery.start(runner.run)
             _tidy_up(visits, preparer, registry, groups, nursery)
-            nursery.start_soon(sweeper.run)
+            nursery.start_soon(Retention(registry, places, trash, sweep_wanted).run)
             nursery.start_soon(disk_watch.run)
             reminders.tell_due()
 
             def ring() -> None:
                 reminders.tell_due()
-                book.admit()
+                registry.admit()
 
-            nursery.start_soon(alarm.run, ring)
+            nursery.start_soon(timer.run, ring)
             points.before("operator socket made")
             held = sockets.inherited(settings.environ)
             listener = held or sockets.listen(os.path.join(places.runtime, "daemon.sock"), 0o600)
@@ -220,8 +227,7 @@ def _reload(settings: Settings, registry: Registry, preparer: SandboxPreparer) -
         log.error("configuration not reloaded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
         return
     preparer.reconfigured()
-    if registry.admit is not None:
-        registry.admit()
+    registry.admit()
     log.info("configuration reloaded", path=settings.config_path)
 
 
@@ -347,8 +353,8 @@ def _set_aside_lost_turns(registry: Registry, places: Layout, now: float) -> Non
             told = damage.tell_lost(lost, target, was_running=was_running)
             log.error("damaged", agent=agent.name, turn=lost.number, what=told)
             try:
-                with registry.change("lost turn told"):
-                    registry.journal.record(DaemonEvent(agent.id, None, "state:damaged", told))
+                with registry.change("lost turn told") as change:
+                    change.record(DaemonEvent(agent.id, None, "state:damaged", told))
             except StorageFailed as problem:
                 log.error("lost turn not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
             else:

@@ -16,6 +16,8 @@ from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
 from substrat.daemon.agents.accounting import Accounting
+from substrat.daemon.agents.admission import Admission
+from substrat.daemon.agents.disk_gate import DiskGate
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.requests import AgentRequests, SpawnRequest
 from substrat.daemon.failpoints import Failpoints
@@ -96,7 +98,7 @@ class FakeRunner:
     def admit_at(self, when):
         self.admissions.append(when)
 
-    def session_stored(self, _agent):
+    def is_stored(self, _agent):
         return self.stored
 
     def check_resumable(self, _agent):
@@ -135,11 +137,12 @@ class FragileStore(Store):
 class House:
     """A daemon's agents without sockets and processes."""
 
-    def __init__(self, path, clock, **settings):
+    def __init__(self, path, clock, free=lambda _path: 1 << 60, **settings):
         self.path = path
         self.clock = clock
         self.store = FragileStore(path)
         self.config = config.parse(settings)
+        self.free = free
         self.runner = FakeRunner()
         self.open()
 
@@ -148,11 +151,15 @@ class House:
         set_aside(self.store, self.clock())
         mend(self.store)
         self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
-        self.registry = Registry(self.store, self.journal, self.config, self.clock, Failpoints({}), self.runner.admit_at)
-        self.book = Accounting(self.registry)
-        self.supervisor = AgentRequests(self.registry, self.book)
+        wake_at = self.runner.admit_at
+        self.admission = Admission(DiskGate("/state", self.clock, wake_at, self.free, lambda: None))
+        self.registry = Registry(
+            self.store, self.journal, self.config, self.clock, Failpoints({}), wake_at, self.runner, self.admission
+        )
+        self.book = Accounting(self.registry, self.runner, self.runner.leave_out)
+        self.supervisor = AgentRequests(self.registry, self.book, self.runner)
         if attached:
-            self.book.attach(self.runner)
+            self.registry.take_up()
 
     def restart(self, *, attached=True):
         """Begin anew with another runner."""
@@ -210,8 +217,8 @@ def new_house(tmp_path, clock):
     """Make a house with settings of the test's own."""
     houses = []
 
-    def make(**settings):
-        houses.append(House(str(tmp_path / f"house-{len(houses)}.db"), clock, **settings))
+    def make(*free, **settings):
+        houses.append(House(str(tmp_path / f"house-{len(houses)}.db"), clock, *free, **settings))
         return houses[-1]
 
     yield make

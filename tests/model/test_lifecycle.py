@@ -123,7 +123,7 @@ class Lifecycle(RuleBasedStateMachine):
         if len(self.world.beginnings) > before:
             # Somebody waits only because the disk was full; nothing else may ever happen, so the daemon must look again.
             assert len(self.house.runner.admissions) > admissions
-            self.house.book.admit()
+            self.house.registry.admit()
 
     def answer_of(self, request):
         try:
@@ -136,7 +136,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def later_there(self):
         self.house.clock.time += 1000
-        self.house.book.admit()
+        self.house.registry.admit()
 
     def pick(self, index):
         return sorted(self.world.agents)[index % len(self.world.agents)]

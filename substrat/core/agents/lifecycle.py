@@ -19,14 +19,17 @@ twice must not fail.
 `settle` is the one decision that needs a fact besides the phase: an agent whose turn is over is `idle` if nothing waits
 for it, else `queued`.
 
-Commands are names of what the supervisor has to do *after* it has committed the new phase.
+Commands are values that carry their data, for example `StopTurn("suspended")`. The registry carries them out after it has
+committed the new phase.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.agents.records import SUSPENDED
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
@@ -67,15 +70,39 @@ class Event(StrEnum):
     """It failed with something that passes, and its prompt waits to be tried again."""
 
 
-class Command(StrEnum):
-    """What the supervisor does once the new phase is committed."""
+@dataclass(frozen=True, slots=True)
+class StartTurn:
+    """Start the agent's new turn."""
 
-    START_TURN = "start turn"
-    STOP_TURN = "stop turn"
-    FREEZE_TURN = "freeze turn"
-    THAW_TURN = "thaw turn"
-    ADMIT = "admit"
+
+@dataclass(frozen=True, slots=True)
+class StopTurn:
+    """Stop the agent's turn.
+
+    Args:
+        reason: why, as it is stored in the turn, for example `suspended`.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeTurn:
+    """Freeze the agent's turn in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThawTurn:
+    """Let the agent's frozen turn go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
     """Look whether a waiting agent can start now."""
+
+
+LifecycleCommand = StartTurn | StopTurn | FreezeTurn | ThawTurn | Admit
+"""An effect that the registry carries out once the new phase is committed."""
 
 
 class Step(NamedTuple):
@@ -83,7 +110,7 @@ class Step(NamedTuple):
 
     phase: Phase | None
     """None: `settle` decides between idle and queued."""
-    commands: tuple[Command, ...] = ()
+    commands: tuple[LifecycleCommand, ...] = ()
 
 
 STATE_OF = {
@@ -104,14 +131,20 @@ RUNNING_PHASES = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.INTERRUPTING,
 LIVE_PHASES = RUNNING_PHASES | {Phase.FROZEN}
 """The phases in which there is a process, or is about to be one."""
 
-P, E, C = Phase, Event, Command
-_SETTLED = Step(None, (C.ADMIT,))
-_STOP = (C.STOP_TURN,)
+STOPPING_PHASES = frozenset({Phase.SUSPENDING, Phase.INTERRUPTING, Phase.ENDING})
+"""The phases in which a turn is being stopped."""
+
+P, E = Phase, Event
+_ADMIT = (Admit(),)
+_SETTLED = Step(None, _ADMIT)
+_SUSPEND = Step(P.SUSPENDING, (StopTurn(SUSPENDED),))
+_INTERRUPT = Step(P.INTERRUPTING, (StopTurn("interrupted"),))
+_END = Step(P.ENDING, (StopTurn("ended"),))
 
 TABLE: dict[Phase, dict[Event, Step]] = {
     P.IDLE: {
-        E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
-        E.MAIL: Step(P.QUEUED, (C.ADMIT,)),
+        E.PROMPT: Step(P.QUEUED, _ADMIT),
+        E.MAIL: Step(P.QUEUED, _ADMIT),
         E.SUSPEND: Step(P.SUSPENDED),
         E.FREEZE: Step(P.SUSPENDED),
         E.RESUME: Step(P.IDLE),
@@ -119,9 +152,9 @@ TABLE: dict[Phase, dict[Event, Step]] = {
     },
     P.QUEUED: {
         # It may be waiting for another try, which a person's decision puts an end to.
-        E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
+        E.PROMPT: Step(P.QUEUED, _ADMIT),
         E.MAIL: Step(P.QUEUED),
-        E.START: Step(P.RUNNING, (C.START_TURN,)),
+        E.START: Step(P.RUNNING, (StartTurn(),)),
         E.SUSPEND: Step(P.SUSPENDED),
         E.FREEZE: Step(P.SUSPENDED),
         E.RESUME: Step(P.QUEUED),
@@ -130,15 +163,15 @@ TABLE: dict[Phase, dict[Event, Step]] = {
     P.RUNNING: {
         E.PROMPT: Step(P.RUNNING),
         E.MAIL: Step(P.RUNNING),
-        E.SUSPEND: Step(P.SUSPENDING, _STOP),
-        E.FREEZE: Step(P.FROZEN, (C.FREEZE_TURN, C.ADMIT)),
+        E.SUSPEND: _SUSPEND,
+        E.FREEZE: Step(P.FROZEN, (FreezeTurn(), Admit())),
         E.RESUME: Step(P.RUNNING),
-        E.INTERRUPT: Step(P.INTERRUPTING, _STOP),
-        E.END: Step(P.ENDING, _STOP),
+        E.INTERRUPT: _INTERRUPT,
+        E.END: _END,
         E.TURN_SUCCEEDED: _SETTLED,
-        E.TURN_STOPPED: Step(P.FAILED, (C.ADMIT,)),
-        E.TURN_FAILED: Step(P.FAILED, (C.ADMIT,)),
-        E.TURN_RETRIED: Step(P.QUEUED, (C.ADMIT,)),
+        E.TURN_STOPPED: Step(P.FAILED, _ADMIT),
+        E.TURN_FAILED: Step(P.FAILED, _ADMIT),
+        E.TURN_RETRIED: Step(P.QUEUED, _ADMIT),
     },
     P.SUSPENDING: {
         E.PROMPT: Step(P.SUSPENDING),
@@ -146,9 +179,9 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.SUSPEND: Step(P.SUSPENDING),
         E.FREEZE: Step(P.SUSPENDING),
         E.END: Step(P.ENDING),
-        E.TURN_SUCCEEDED: Step(P.SUSPENDED, (C.ADMIT,)),
-        E.TURN_STOPPED: Step(P.SUSPENDED, (C.ADMIT,)),
-        E.TURN_FAILED: Step(P.SUSPENDED, (C.ADMIT,)),
+        E.TURN_SUCCEEDED: Step(P.SUSPENDED, _ADMIT),
+        E.TURN_STOPPED: Step(P.SUSPENDED, _ADMIT),
+        E.TURN_FAILED: Step(P.SUSPENDED, _ADMIT),
     },
     P.INTERRUPTING: {
         E.PROMPT: Step(P.INTERRUPTING),
@@ -163,9 +196,9 @@ TABLE: dict[Phase, dict[Event, Step]] = {
     },
     P.ENDING: {
         E.END: Step(P.ENDING),
-        E.TURN_SUCCEEDED: Step(P.ENDED, (C.ADMIT,)),
-        E.TURN_STOPPED: Step(P.ENDED, (C.ADMIT,)),
-        E.TURN_FAILED: Step(P.ENDED, (C.ADMIT,)),
+        E.TURN_SUCCEEDED: Step(P.ENDED, _ADMIT),
+        E.TURN_STOPPED: Step(P.ENDED, _ADMIT),
+        E.TURN_FAILED: Step(P.ENDED, _ADMIT),
     },
     P.SUSPENDED: {
         E.PROMPT: Step(P.SUSPENDED),
@@ -179,17 +212,17 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.PROMPT: Step(P.FROZEN),
         E.MAIL: Step(P.FROZEN),
         E.FREEZE: Step(P.FROZEN),
-        E.RESUME: Step(P.RUNNING, (C.THAW_TURN,)),
-        E.SUSPEND: Step(P.SUSPENDING, _STOP),
-        E.INTERRUPT: Step(P.INTERRUPTING, _STOP),
-        E.END: Step(P.ENDING, _STOP),
+        E.RESUME: Step(P.RUNNING, (ThawTurn(),)),
+        E.SUSPEND: _SUSPEND,
+        E.INTERRUPT: _INTERRUPT,
+        E.END: _END,
         # Only somebody else can have ended it; a result it had printed before still counts.
         E.TURN_SUCCEEDED: Step(P.SUSPENDED),
         E.TURN_STOPPED: Step(P.SUSPENDED),
         E.TURN_FAILED: Step(P.SUSPENDED),
     },
     P.FAILED: {
-        E.PROMPT: Step(P.QUEUED, (C.ADMIT,)),
+        E.PROMPT: Step(P.QUEUED, _ADMIT),
         E.MAIL: Step(P.FAILED),
         E.SUSPEND: Step(P.SUSPENDED),
         E.FREEZE: Step(P.SUSPENDED),
@@ -218,7 +251,9 @@ _REMEDIES = {
 }
 
 
-def step(phase: Phase, event: Event, *, waiting: bool, name: str = "the agent") -> tuple[Phase, tuple[Command, ...]]:
+def step(
+    phase: Phase, event: Event, *, waiting: bool, name: str = "the agent"
+) -> tuple[Phase, tuple[LifecycleCommand, ...]]:
     """Decide what an event does.
 
     Args:

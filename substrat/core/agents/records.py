@@ -301,3 +301,8 @@ class Agent:
     findings: tuple[Finding, ...] = ()
     environment: Variables = field(default=(), repr=False)
     ssh_agent: str | None = None
+
+
+def open_turn_id(agent: Agent) -> str | None:
+    """Return the id of an agent's turn if it hasn't ended."""
+    return agent.turn.id if agent.turn is not None and agent.turn.outcome is None else None

@@ -6,21 +6,18 @@ Methods run without an await, and each commits before it returns (`turn.TurnObse
 from __future__ import annotations
 
 import secrets
-import uuid
 from dataclasses import replace
-from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from substrat.core.agents import prompts, retry
-from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
+from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import (
     OPERATOR,
     SUSPENDED,
     SYSTEM,
     Agent,
-    Item,
     ItemKind,
     Outcome,
     Restore,
@@ -37,9 +34,12 @@ from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed, SubstratError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from substrat.core.agents.records import Process
     from substrat.core.agents.verdict import TurnObservation, Verdict
-    from substrat.daemon.agents.registry import Registry, Runner
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
 
 log = structlog.get_logger("substrat.turnbook")
 
@@ -57,89 +57,33 @@ _NOT_CONTACTED = (
 )
 
 
+class Chats(Protocol):
+    """Finds agents' chats on disk; `sandboxes.sessions` does."""
+
+    def is_stored(self, agent: Agent) -> bool:
+        """Say whether an agent's session is on disk for good."""
+
+    def check_resumable(self, agent: Agent) -> None:
+        """Raise if an agent's session can't be continued."""
+
+
 class Accounting:
     """Keeps the books of all turns.
 
     Args:
         registry: the agents.
+        chats: finds agents' chats.
+        leave_out: starts the agent program without an option from now on; returns whether that is news.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, chats: Chats, leave_out: Callable[[str], bool]) -> None:
         self._registry = registry
+        self._chats = chats
+        self._leave_out = leave_out
         self._store = registry.store
         self._journal = registry.journal
-        self._agents_of = {
-            agent.turn.id: agent.id for agent in registry.agents if agent.turn is not None and agent.turn.outcome is None
-        }
 
-    # Starting
-
-    def attach(self, runner: Runner) -> None:
-        """Take up work: hand turns that an earlier daemon left to the runner, and start those that wait."""
-        self._registry.runner = runner
-        self._registry.admit = self.admit
-        for agent in list(self._registry.agents):
-            if agent.phase in LIVE_PHASES and agent.turn is not None:
-                runner.start(agent, agent.turn)
-                if agent.turn.stop is not None:
-                    runner.stop(agent.turn.id, agent.turn.stop)
-        self.admit()
-
-    def admit(self) -> None:
-        """Start the turns of agents that wait, as many as may run at once, longest waiting first."""
-        runner = self._registry.runner
-        if runner is None:
-            return
-        now = self._registry.now()
-        room = self._registry.config.turns.max_running - self._registry.running
-        first = self._store.first_waiting()
-        queued = [agent for agent in self._registry.agents if agent.phase == Phase.QUEUED and agent.id in first]
-        gate = self._registry.gate
-        may_start = gate is None or gate.look(needed=bool(queued) and room > 0)
-        for agent in sorted(queued, key=lambda agent: first[agent.id]):
-            if agent.retry_at is not None and agent.retry_at > now:
-                self._registry.wake_at(agent.retry_at)
-            elif (until := self._registry.asleep_until(agent)) is not None:
-                self._put_off(agent, until)
-            elif gate is not None and not may_start:
-                gate.hold(agent)
-            elif room > 0:
-                room -= 1
-                try:
-                    self._start_turn(agent)
-                except StorageFailed as problem:
-                    # What was accepted stays queued, and is tried again: nobody tells when there is room.
-                    log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
-                    if gate is not None:
-                        gate.look_again()
-                    else:
-                        self._registry.wake_at(now + 1.0)
-                    return
-
-    def _put_off(self, agent: Agent, until: float) -> None:
-        """Let an agent wait that messages have woken too often."""
-        self._registry.wake_at(until)
-        text = (
-            f"its turn waits: messages alone have started its last {self._registry.config.limits.wakes} turns; it goes on "
-            f"at {prompts.timestamp(until)}, or when a person prompts it"
-        )
-        try:
-            with self._registry.change("wait told"):
-                self._registry.put(replace(agent, retry_at=until))
-                self._journal.record(DaemonEvent(agent.id, None, "turn:waiting", text))
-        except StorageFailed as problem:
-            log.error("wait not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
-
-    def _start_turn(self, agent: Agent) -> None:
-        items = _next_delivery(self._store.waiting_items(agent.id))
-        number = agent.turn.number + 1 if agent.turn is not None else 1
-        turn = Turn(str(uuid.uuid4()), agent.id, number, self._registry.now())
-        self._agents_of[turn.id] = agent.id
-        with self._registry.change("turn begun"):
-            self._store.save_turn(turn)
-            self._store.deliver(items, turn.id)
-            started = replace(agent, turn=turn, waiting=agent.waiting - len(items), retry_at=None)
-            self._registry.step(started, Event.START)
+    # Prompts
 
     def prompt_of(self, turn: Turn) -> str:
         """Return the prompt a turn is given for what it delivers."""
@@ -175,7 +119,7 @@ class Accounting:
 
     def result_seen(self, turn: str) -> stream.Result | None:
         """Return the result that an earlier daemon saw of a turn, read again from where the journal says it is."""
-        agent = self._agent_of(turn)
+        agent = self._registry.agent_of_turn(turn)
         row = self._store.result_event(turn) if agent is not None else None
         data = self._journal.line_of(row) if row is not None else None
         if row is None or data is None:
@@ -185,25 +129,25 @@ class Accounting:
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
         """Note a turn's process."""
-        agent = self._agent_of(turn)
+        agent = self._registry.agent_of_turn(turn)
         number = agent.turn.number if agent is not None and agent.turn is not None else 0
         told = ("turn:started", f"turn {number} started{_by(version)}")
         self._update(turn, "sandbox recorded", told, process=started)
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int, *, urgent: bool = False) -> None:
         """Note what an agent wrote, the session's id above all; `urgent` uses the room that is kept for a full disk."""
-        agent = self._agent_of(turn)
+        agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change("output recorded", urgent=urgent):
+        with self._registry.change("output recorded", urgent=urgent) as change:
             self._journal.append(agent.id, turn, lines)
             reported = agent.turn.reported
             for _, event in lines:
                 if event.kind == "system:init":
                     reported = True
-                    agent = self._note_session(agent, turn, stream.session_of(event))
+                    agent = self._note_session(change, agent, turn, stream.session_of(event))
             assert agent.turn is not None
-            self._registry.put_turn(agent, replace(agent.turn, offset=offset, reported=reported))
+            change.put_turn(agent, replace(agent.turn, offset=offset, reported=reported))
 
     def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
         """Note that an agent cut its own output; `urgent` uses the room that is kept for a full disk."""
@@ -229,16 +173,16 @@ class Accounting:
 
     def _stop(self, turn: str, reason: str, told: tuple[str, str] | None = None) -> None:
         """Stop a turn for a reason of the daemon's; one that a person had before stays what it is."""
-        runner, agent = self._registry.runner, self._agent_of(turn)
-        if runner is None or agent is None or agent.turn is None:
+        agent = self._registry.agent_of_turn(turn)
+        if agent is None or agent.turn is None:
             return
         if agent.turn.stop is None:
             self._update(turn, "limit reached", told, stop=reason)
-        runner.stop(turn, reason)
+        self._registry.effects.stop(turn, reason)
 
     def companion_called(self, turn: str) -> None:
         """Note that the agent program has called its companion in this turn."""
-        agent = self._agent_of(turn)
+        agent = self._registry.agent_of_turn(turn)
         if agent is not None and agent.turn is not None and not agent.turn.contacted:
             self._update(turn, "companion called", contacted=True)
 
@@ -252,7 +196,7 @@ class Accounting:
             holds_up_end: whether the turn's end waits for this note, which must not wait for room on the disk then once
                 the turn is being stopped; only for a few notes a turn, of which an agent can't cause more.
         """
-        agent = self._agent_of(turn)
+        agent = self._registry.agent_of_turn(turn)
         stopping = agent is not None and agent.turn is not None and agent.turn.stop is not None
         self._update(turn, "note taken", (kind, text), urgent=holds_up_end and stopping)
 
@@ -272,13 +216,13 @@ class Accounting:
         try:
             self._account(turn_id, verdict, seen, _MAX_RESULT, urgent=False)
         except StorageFailed:
-            agent = self._agent_of(turn_id)
+            agent = self._registry.agent_of_turn(turn_id)
             if agent is None or agent.turn is None or agent.turn.stop is None:
                 raise
             self._account(turn_id, verdict, seen, _MAX_URGENT_RESULT, urgent=True)
 
     def _account(self, turn_id: str, verdict: Verdict, seen: TurnObservation, longest: int, *, urgent: bool) -> None:
-        agent = self._agent_of(turn_id)
+        agent = self._registry.agent_of_turn(turn_id)
         if agent is None or agent.turn is None:
             return
         text = answers.result_text(seen.result.text, self._journal.said(agent.id, turn_id)) if seen.result else ""
@@ -287,38 +231,24 @@ class Accounting:
             ended_at=self._registry.now(), exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
             result=_cut(text, longest) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
-        with self._registry.change("turn accounted for", urgent=urgent):
-            agent = self._registry.put_turn(self._with_stored_session(agent, turn), turn)
+        with self._registry.change("turn accounted for", urgent=urgent) as change:
+            agent = change.put_turn(self._with_stored_session(agent, turn), turn)
             if seen.result is not None and not turn.contacted:
-                self._journal.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
-            self._tell_end(agent, turn)
+                change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
+            change.record(_end_event(agent, turn))
             if (seconds := self._retry_delay(agent, turn, verdict)) is not None:
-                self._try_again(agent, turn, seconds)
+                self._try_again(change, agent, turn, seconds)
             elif (seconds := self._restore_delay(agent, turn)) is not None:
-                self._restore(agent, turn, seconds)
+                self._restore(change, agent, turn, seconds)
             else:
-                agent = self._registry.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
+                agent = change.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
                 if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
-                    self._journal.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
-                self._report_to_asker(agent, turn)
-        self._agents_of.pop(turn_id, None)
-
-    def _tell_end(self, agent: Agent, turn: Turn) -> None:
-        assert turn.outcome is not None
-        took = (turn.ended_at or turn.started_at) - turn.started_at
-        said = f": {turn.error}" if turn.error else ""
-        text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
-        self._journal.record(DaemonEvent(agent.id, turn.id, "turn:ended", text))
+                    change.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
+                self._report_to_asker(change, agent, turn)
 
     def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
         """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
-        runner = self._registry.runner
-        if (
-            agent.session is None
-            or turn.outcome is not Outcome.SUCCESS
-            or runner is None
-            or not runner.session_stored(agent)
-        ):
+        if agent.session is None or turn.outcome is not Outcome.SUCCESS or not self._chats.is_stored(agent):
             return agent
         return replace(agent, session=replace(agent.session, stored=True))
 
@@ -346,17 +276,16 @@ class Accounting:
 
     def _does_without(self, option: str) -> bool:
         """Leave an option out from now on that the agent program doesn't know, if a turn can do without it."""
-        runner = self._registry.runner
-        return option in DISPENSABLE and runner is not None and runner.leave_out(option)
+        return option in DISPENSABLE and self._leave_out(option)
 
-    def _try_again(self, agent: Agent, turn: Turn, seconds: float) -> None:
-        """Put back what the turn was to deliver, and let it wait."""
+    def _try_again(self, change: Change, agent: Agent, turn: Turn, seconds: float) -> None:
+        """Put the items that the turn was to deliver back, and let the agent wait."""
         returned = self._store.take_back(turn.id)
         at = self._registry.now() + seconds
         agent = replace(agent, waiting=agent.waiting + returned, attempts=agent.attempts + 1, retry_at=at)
-        self._registry.step(agent, Event.TURN_RETRIED)
+        change.step(agent, Event.TURN_RETRIED)
         said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
-        self._journal.record(DaemonEvent(agent.id, turn.id, "turn:retry", said))
+        change.record(DaemonEvent(agent.id, turn.id, "turn:retry", said))
 
     def _restore_delay(self, agent: Agent, turn: Turn) -> float | None:
         """Return after how many seconds an agent whose turn was lost goes on by itself, None if a person has to look."""
@@ -365,24 +294,22 @@ class Accounting:
         turns = self._registry.config.turns
         return retry.restore_delay(agent.restored_at, self._registry.now(), turns.restores, turns.restore_window)
 
-    def _restore(self, agent: Agent, turn: Turn, seconds: float) -> None:
+    def _restore(self, change: Change, agent: Agent, turn: Turn, seconds: float) -> None:
         """Let an agent go on whose turn was lost: where it stopped, or from the beginning if it didn't come to that."""
         now = self._registry.now()
-        if turn.reported:
-            words = prompts.continuation(self.prompt_of(turn))
-            self._store.add_item(Item(0, agent.id, ItemKind.CONTINUATION, *self._asker(turn), words, now))
-            returned = 1
-        else:
-            returned = self._store.take_back(turn.id)
         window = self._registry.config.turns.restore_window
         times = (*(time for time in agent.restored_at if time > now - window), now)
-        agent = replace(agent, waiting=agent.waiting + returned, restored_at=times, retry_at=now + seconds)
-        self._registry.step(agent, Event.TURN_RETRIED)
-        self._journal.record(
-            DaemonEvent(agent.id, turn.id, "agent:restored", f"the turn was lost: going on in {seconds:g} s")
-        )
+        agent = replace(agent, restored_at=times, retry_at=now + seconds)
+        if turn.reported:
+            words = prompts.continuation(self.prompt_of(turn))
+            change.add_item(agent, ItemKind.CONTINUATION, words, self._asker(turn), Event.TURN_RETRIED)
+        else:
+            returned = self._store.take_back(turn.id)
+            change.step(replace(agent, waiting=agent.waiting + returned), Event.TURN_RETRIED)
+        text = f"the turn was lost: going on in {seconds:g} s"
+        change.record(DaemonEvent(agent.id, turn.id, "agent:restored", text))
 
-    def _report_to_asker(self, agent: Agent, turn: Turn) -> None:
+    def _report_to_asker(self, change: Change, agent: Agent, turn: Turn) -> None:
         """Tell an agent what became of the prompt it gave a child; a turn that was only suspended isn't over yet."""
         if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
             return
@@ -395,50 +322,45 @@ class Accounting:
             text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
             if len(text) > limits.message_bytes:
                 text = f"{text[: limits.message_bytes]}… [cut: {len(text)} characters]"
-            report = self._store.add_item(Item(0, asker.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, self._registry.now()))
+            report = change.add_item(asker, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL)
             self._store.note_report(report, turn.id)
-            self._registry.step(replace(asker, waiting=asker.waiting + 1), Event.MAIL)
-            self._journal.record(DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}"))
+            change.record(DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}"))
 
-    def _note_session(self, agent: Agent, turn: str, session: str | None) -> Agent:
-        """Store the session's id the moment it is seen, if it can be one and nobody else's."""
+    def _note_session(self, change: Change, agent: Agent, turn: str, session: str | None) -> Agent:
+        """Store the session's id the moment it is seen, if it can be one and is no other agent's."""
         known = agent.session.id if agent.session else None
         if session is None or session == known:
             return agent
-        if not is_session_id(session):
-            self._journal.record(DaemonEvent(agent.id, turn, "session:refused", f"{session[:80]!r} is no session id"))
-            return agent
-        if any(other.session and other.session.id == session for other in self._registry.agents):
-            self._journal.record(
-                DaemonEvent(agent.id, turn, "session:refused", f"session {session} belongs to another agent")
-            )
-            return agent
-        try:
-            if self._registry.runner is not None:
-                self._registry.runner.check_resumable(replace(agent, session=Session(session)))
-        except SubstratError as problem:
-            self._journal.record(DaemonEvent(agent.id, turn, "session:refused", problem.message))
+        if (obstacle := self._session_obstacle(agent, session)) is not None:
+            change.record(DaemonEvent(agent.id, turn, "session:refused", obstacle))
             return agent
         if known is not None:
-            self._journal.record(
-                DaemonEvent(agent.id, turn, "session:changed", f"resumed {known}, but the agent is in {session}")
-            )
-        return self._registry.put(replace(agent, session=Session(session)))
+            text = f"resumed {known}, but the agent is in {session}"
+            change.record(DaemonEvent(agent.id, turn, "session:changed", text))
+        return change.put(replace(agent, session=Session(session)))
+
+    def _session_obstacle(self, agent: Agent, session: str) -> str | None:
+        """Say why a session can't become an agent's, None if it can."""
+        if not is_session_id(session):
+            return f"{session[:80]!r} is no session id"
+        if any(other.session and other.session.id == session for other in self._registry.agents):
+            return f"session {session} belongs to another agent"
+        try:
+            self._chats.check_resumable(replace(agent, session=Session(session)))
+        except SubstratError as problem:
+            return problem.message
+        return None
 
     def _update(
         self, turn: str, what: str, told: tuple[str, str] | None = None, *, urgent: bool = False, **changes: object
     ) -> None:
-        agent = self._agent_of(turn)
+        agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change(what, urgent=urgent):
-            self._registry.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
+        with self._registry.change(what, urgent=urgent) as change:
+            change.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
             if told is not None:
-                self._journal.record(DaemonEvent(agent.id, turn, *told))
-
-    def _agent_of(self, turn: str) -> Agent | None:
-        """Return the agent of a turn that hasn't ended."""
-        return self._registry.get(self._agents_of.get(turn))
+                change.record(DaemonEvent(agent.id, turn, *told))
 
 
 _EVENT_OF = {
@@ -450,6 +372,14 @@ _EVENT_OF = {
 }
 
 
+def _end_event(agent: Agent, turn: Turn) -> DaemonEvent:
+    assert turn.outcome is not None
+    took = (turn.ended_at or turn.started_at) - turn.started_at
+    said = f": {turn.error}" if turn.error else ""
+    text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
+    return DaemonEvent(agent.id, turn.id, "turn:ended", text)
+
+
 def _by(version: str | None) -> str:
     return f" (cursor-agent {version})" if version else ""
 
@@ -457,10 +387,3 @@ def _by(version: str | None) -> str:
 def _cut(text: str | None, longest: int) -> str | None:
     """Bound what an agent object carries, in characters; the whole text is in the turn's output."""
     return text if text is None or len(text) <= longest else f"{text[:longest]}… [cut: {len(text)} characters]"
-
-
-def _next_delivery(waiting: list[Item]) -> list[Item]:
-    """Choose what the next turn delivers: a prompt alone, or messages up to the next prompt, as many as one takes."""
-    if waiting[0].kind is not ItemKind.MESSAGE:
-        return waiting[:1]
-    return prompts.fitting(list(takewhile(lambda item: item.kind is ItemKind.MESSAGE, waiting)))

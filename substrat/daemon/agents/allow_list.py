@@ -16,6 +16,7 @@ from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Policy
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.network.filtered import Networks
     from substrat.daemon.state.store import EventRow
@@ -71,10 +72,10 @@ class AllowLists:
                 f"{agent.name} can't have more than its parent {parent.name}: `substratctl allow {parent.name} …` first"
             )
         notes = self._check_shared(agent, policy)
-        with self._registry.change("allow-list changed"):
-            self._set(agent, wanted)
+        with self._registry.change("allow-list changed") as change:
+            self._set(change, agent, wanted)
             for note in notes:
-                self._registry.journal.record(DaemonEvent(agent.id, None, "workspace:shared", note))
+                change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
         return self._registry.find(agent.id)
 
     def _check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
@@ -96,16 +97,16 @@ class AllowLists:
                 raise PolicyDenied(refused)
         return tuple(overlap.notes(found for found in shared if found.is_mixed and found.other.name not in before))
 
-    def _set(self, agent: Agent, wanted: AllowList) -> None:
-        """Give an agent a list and hold its descendants to it, as part of the change under way."""
+    def _set(self, change: Change, agent: Agent, wanted: AllowList) -> None:
+        """Give an agent a list and hold its descendants to it."""
         before = AllowList.of(agent.policy.allow)
         if wanted == before:
             return
-        self._registry.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
+        change.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
         more = [f"+{text}" for text in wanted.texts if text not in before.texts]
         less = [f"-{text}" for text in before.texts if text not in wanted.texts]
-        self._registry.journal.record(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
-        self._registry.after(partial(self._networks.allow, agent.id, wanted.texts))
+        change.record(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
+        change.after(partial(self._networks.allow, agent.id, wanted.texts))
         for child in [other for other in self._registry.agents if other.parent == agent.id]:
             if child.policy.network is Network.FILTERED:
-                self._set(child, AllowList.of(child.policy.allow).within(wanted))
+                self._set(change, child, AllowList.of(child.policy.allow).within(wanted))

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from substrat.daemon.kernel import descriptors
-from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from substrat.core.agents.records import Agent
-    from substrat.daemon.agents.registry import Registry
 
 log = structlog.get_logger("substrat.gate")
 
@@ -34,40 +29,42 @@ class DiskGate:
     """Says whether turns may start.
 
     Args:
-        registry: the agents.
         state: the state directory.
+        now: the clock, in seconds since the epoch.
+        wake_at: wakes the daemon at a time, so that it admits agents again.
         free: how many bytes are free where a directory is.
         used_up: says why no more file descriptors may be used, None when they may.
     """
 
     def __init__(
         self,
-        registry: Registry,
         state: str,
+        now: Callable[[], float],
+        wake_at: Callable[[float], None],
         free: Callable[[str], int] = free_bytes,
         used_up: Callable[[], str | None] = descriptors.shortage,
     ) -> None:
-        self._registry = registry
         self._state = state
+        self._now = now
+        self._wake_at = wake_at
         self._free = free
         self._descriptors = used_up
-        self._told: set[str] = set()
         self._next_look = 0.0
         self.reason: str | None = None
         """Why turns that could start don't, as a sentence; None when none is held back."""
 
-    def look(self, *, needed: bool) -> bool:
+    def look(self, wanted: int, *, needed: bool) -> bool:
         """Find out whether turns may start now.
 
         Args:
-            needed: whether any would.
+            wanted: how many bytes must be free; 0: any number.
+            needed: whether any turn would start.
         """
-        reason = self._shortage() if needed else None
+        reason = self._shortage(wanted) if needed else None
         if reason is not None and self.reason is None:
             log.warning("no turn starts", reason=reason)
         elif reason is None and self.reason is not None:
             log.info("turns start again" if needed else "no turn waits any more")
-            self._told.clear()
         self.reason = reason
         if reason is not None:
             self.look_again()
@@ -75,27 +72,15 @@ class DiskGate:
 
     def look_again(self) -> None:
         """See to it that agents are admitted again in a while, once however often this is asked."""
-        now = self._registry.now()
+        now = self._now()
         # A look that is about to be taken may be the one under way: a timer can go off a little early, or the clock be set.
         if not now + PAUSE / 2 <= self._next_look <= now + PAUSE:
             self._next_look = now + PAUSE
-            self._registry.wake_at(self._next_look)
+            self._wake_at(self._next_look)
 
-    def hold(self, agent: Agent) -> None:
-        """Tell an agent's followers why it waits, once until turns start again."""
-        if agent.id in self._told or self.reason is None:
-            return
-        try:
-            with self._registry.change("wait told"):
-                self._registry.journal.record(DaemonEvent(agent.id, None, "turn:waiting", f"its turn waits: {self.reason}"))
-        except StorageFailed:
-            return  # it is told when there is room for that
-        self._told.add(agent.id)
-
-    def _shortage(self) -> str | None:
+    def _shortage(self, wanted: int) -> str | None:
         if (used_up := self._descriptors()) is not None:
             return used_up
-        wanted = self._registry.config.disk.free
         if not wanted:
             return None
         try:

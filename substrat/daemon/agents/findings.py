@@ -77,12 +77,12 @@ class Findings:
         if not new:
             return []
         now = self._registry.now()
-        with self._registry.change("finding recorded"):
+        with self._registry.change("finding recorded") as change:
             stored = [
                 self._store.add_finding(Finding(0, agent.id, turn, now, one.path, one.text, one.aside, one.difference))
                 for one in new
             ]
-            self._registry.put(replace(agent, findings=(*agent.findings, *stored)))
+            change.put(replace(agent, findings=(*agent.findings, *stored)))
         return stored
 
     def reminder(self, agent: Agent) -> str | None:
@@ -117,15 +117,13 @@ class Findings:
         accepted = [finding for finding in agent.findings if finding.number in chosen]
         left = tuple(finding for finding in agent.findings if finding.number not in chosen)
         turn = agent.turn.id if failed and not numbers and agent.turn is not None else agent.accepted_turn
-        with self._registry.change("findings accepted"):
+        with self._registry.change("findings accepted") as change:
             self._store.accept_findings(chosen, self._registry.now())
-            self._registry.put(replace(agent, findings=left, accepted_turn=turn))
+            change.put(replace(agent, findings=left, accepted_turn=turn))
             if accepted:
                 paths = ", ".join(finding.path or "the workspace" for finding in accepted[:_TOLD])
                 more = f" and {len(accepted) - _TOLD} more" if len(accepted) > _TOLD else ""
-                self._registry.journal.record(DaemonEvent(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
+                change.record(DaemonEvent(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
             if turn != agent.accepted_turn:
-                self._registry.journal.record(
-                    DaemonEvent(agent.id, None, "agent:accepted", "a person has accepted its failure")
-                )
+                change.record(DaemonEvent(agent.id, None, "agent:accepted", "a person has accepted its failure"))
         return self._registry.find(agent.id)

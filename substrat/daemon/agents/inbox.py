@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event
-from substrat.core.agents.records import OPERATOR, Item, ItemKind
+from substrat.core.agents.records import OPERATOR, ItemKind, open_turn_id
+from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.store import SETTLED
 from substrat.errors import LimitReached, NotFound, Refused
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Agent
+    from substrat.core.agents.records import Agent, Item
     from substrat.daemon.agents.registry import Registry
 
 
@@ -40,12 +41,10 @@ class Inbox:
         limits = self._registry.config.limits
         if len(text.encode("utf-8", "replace")) > limits.message_bytes:
             raise LimitReached(f"a question may have {limits.message_bytes} bytes: write the rest to a file")
-        self._registry.check_mail(agent, None)
-        with self._registry.change("question asked"):
-            item = Item(0, None, ItemKind.QUESTION, agent.id, agent.name, text, self._registry.now())
-            number = self._store.add_item(item)
-            turn = agent.turn.id if agent.turn is not None and agent.turn.outcome is None else None
-            self._registry.journal.record(DaemonEvent(agent.id, turn, "question:asked", f"question {number}: {text}"))
+        mail.check(self._registry, agent, None)
+        with self._registry.change("question asked") as change:
+            number = change.add_operator_item(ItemKind.QUESTION, text, agent)
+            change.record(DaemonEvent(agent.id, open_turn_id(agent), "question:asked", f"question {number}: {text}"))
         return number
 
     def waiting(self, after: int, limit: int) -> list[Item]:
@@ -82,17 +81,14 @@ class Inbox:
             raise NotFound(
                 f"the agent {item.sender_name}, who wrote {number}, is gone: `substratctl inbox --dismiss {number}`"
             )
-        with self._registry.change("question answered"):
+        with self._registry.change("question answered") as change:
             self._store.deliver([item], SETTLED)
-            words = prompts.answer(item, text)
-            carrier = self._store.add_item(
-                Item(0, agent.id, ItemKind.MESSAGE, OPERATOR, OPERATOR, words, self._registry.now())
-            )
-            self._registry.journal.record(DaemonEvent(agent.id, None, "question:answered", f"question {number}: {text}"))
+            change.record(DaemonEvent(agent.id, None, "question:answered", f"question {number}: {text}"))
             # An answer is a decision that the agent shall work, like a prompt.
-            woken = replace(agent, waiting=agent.waiting + 1, attempts=0, retry_at=None)
-            self._registry.step(woken, Event.PROMPT)
-        return self._registry.find(agent.id), carrier
+            woken = replace(agent, attempts=0, retry_at=None)
+            words = prompts.answer(item, text)
+            sent = change.add_item(woken, ItemKind.MESSAGE, words, (OPERATOR, OPERATOR), Event.PROMPT)
+        return self._registry.find(agent.id), sent
 
     def dismiss(self, number: int) -> None:
         """Take an item off the inbox without an answer.

@@ -8,6 +8,7 @@ from substrat.core.agents import attention
 from substrat.core.agents.attention import Facts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import timestamp
+from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ class Overview:
         registry = self._registry
         questions = registry.store.open_questions([agent.id for agent in agents])
         now, stuck_after = registry.now(), registry.config.turns.stuck_after
-        held = registry.gate.reason if registry.gate is not None else None
+        held = registry.admission.obstacle
         found: list[dict[str, object]] = []
         for agent in agents:
             facts = Facts(
@@ -73,7 +74,7 @@ class Overview:
     def _queue_reason(self, agent: Agent, now: float) -> str | None:
         if agent.phase != Phase.QUEUED:
             return None
-        if (until := self._registry.asleep_until(agent)) is not None:
+        if (until := mail.asleep_until(self._registry, agent)) is not None:
             return f"messages alone have started its last turns, so it waits until {timestamp(until)} or for your prompt"
         if agent.retry_at is not None and agent.retry_at > now:
             return f"its last turn failed with something that passes, so it is tried again at {timestamp(agent.retry_at)}"

@@ -1,73 +1,38 @@
-"""The agents in memory and the one way to change them: decide, commit, act; what changes mean is decided elsewhere.
+"""Holds the agents in memory and changes them: decide, commit, then act.
 
-A change runs without an await: it asks `core`, commits one transaction, replaces the records in memory, and only then
-does what has to be done (start a task, stop a turn, wake whoever waits). If the commit fails nothing has changed.
+A change runs without an await. It asks `core`, commits one transaction, replaces the records in memory, and only then
+has its effects: a turn starts or is stopped, waiters wake. If the commit fails, nothing has changed. An example:
+
+    with registry.change("status reported") as change:
+        change.put(replace(agent, status="running the tests"))
+        change.record(DaemonEvent(agent.id, None, "agent:status", "running the tests"))
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
-from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Command, Event, Phase, step
-from substrat.core.agents.records import OPERATOR, SUSPENDED, Agent, Item, ItemKind, Turn, abridged
+from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
+from substrat.core.agents.records import abridged, open_turn_id
 from substrat.core.workspaces.overlap import Claim
+from substrat.daemon.agents.change import Change
 from substrat.daemon.failpoints import URGENT
-from substrat.errors import LimitReached, NotFound
+from substrat.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from substrat.config import Config
-    from substrat.daemon.agents.disk_gate import DiskGate
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.admission import Admission
+    from substrat.daemon.agents.change import Effects
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.state.events import Journal
     from substrat.daemon.state.store import Store
-
-STOP_REASONS = {Phase.SUSPENDING: SUSPENDED, Phase.INTERRUPTING: "interrupted", Phase.ENDING: "ended"}
-"""Why a turn is being stopped, by its agent's phase."""
-
-
-class Runner(Protocol):
-    """What is needed of whoever runs turns; `runner.py` does it with processes."""
-
-    def start(self, agent: Agent, turn: Turn) -> None:
-        """Start a task for a turn; it may already have a process."""
-
-    def stop(self, turn_id: str, reason: str) -> None:
-        """Ask for a running turn to be stopped."""
-
-    def freeze(self, turn_id: str) -> None:
-        """Stop a running turn in memory."""
-
-    def thaw(self, turn_id: str) -> None:
-        """Let a frozen turn go on."""
-
-    def session_stored(self, agent: Agent) -> bool:
-        """Say whether an agent's session is on disk."""
-
-    def check_resumable(self, agent: Agent) -> None:
-        """Raise if the agent's session can't be continued."""
-
-    def leave_out(self, option: str) -> bool:
-        """Start the agent program without an option from now on; return whether that is news."""
-
-    def forget(self, agent: Agent) -> None:
-        """Delete an agent's files."""
-
-
-class _Change:
-    """What a change under way will have changed once it is committed."""
-
-    def __init__(self) -> None:
-        self.agents: dict[str, Agent] = {}
-        self.removed: set[str] = set()
-        self.after: list[Callable[[], None]] = []
-        self.admit = False
 
 
 class Registry:
@@ -78,8 +43,10 @@ class Registry:
         journal: the events.
         config: the configuration in force; assign a new one to reconfigure.
         now: the clock, in seconds since the epoch.
-        points: where the daemon may be told to die.
-        wake_at: rings the daemon's alarm at a time.
+        points: the failpoints.
+        wake_at: wakes the daemon at a time.
+        effects: carries out the effects of committed changes on turns.
+        admission: starts the turns of agents that wait, after changes that may let one start.
     """
 
     def __init__(
@@ -90,6 +57,8 @@ class Registry:
         now: Callable[[], float],
         points: Failpoints,
         wake_at: Callable[[float], None],
+        effects: Effects,
+        admission: Admission,
     ) -> None:
         self.store = store
         self.journal = journal
@@ -97,12 +66,13 @@ class Registry:
         self.now = now
         self.points = points
         self.wake_at = wake_at
-        self.runner: Runner | None = None
-        self.admit: Callable[[], None] | None = None
-        self.gate: DiskGate | None = None
+        self.effects = effects
+        self.admission = admission
         self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
-        self._change: _Change | None = None
+        open_turns = {agent.id: open_turn_id(agent) for agent in self._agents.values()}
+        self._agents_of_turns = {turn: agent_id for agent_id, turn in open_turns.items() if turn is not None}
+        self._change: Change | None = None
         self._changed: dict[str, trio.Event] = {}
         self._git: dict[str, tuple[str, ...]] = {}
 
@@ -110,7 +80,7 @@ class Registry:
 
     @property
     def agents(self) -> Collection[Agent]:
-        """Every agent, oldest first; what its turn's result and usage are, only the store knows."""
+        """Every agent, oldest first, without its turn's result and usage, which only the store holds."""
         return self._agents.values()
 
     @property
@@ -176,6 +146,10 @@ class Registry:
                 return self._change.agents[agent_id]
         return self._agents.get(agent_id)
 
+    def agent_of_turn(self, turn_id: str) -> Agent | None:
+        """Return the agent of a turn that hasn't ended, as the change under way has left it, or None."""
+        return self.get(self._agents_of_turns.get(turn_id))
+
     def has_name(self, name: str) -> bool:
         """Say whether an agent has a name."""
         return self._id_of(name) is not None
@@ -196,147 +170,57 @@ class Registry:
     # Changing
 
     @contextmanager
-    def change(self, what: str, *, urgent: bool = False) -> Iterator[None]:
-        """One change; inside another one it is part of that one.
+    def change(self, name: str, *, urgent: bool = False) -> Iterator[Change]:
+        """Make one change; inside another one it is part of that one.
 
         Args:
-            what: its name, one of `points.CHANGES`; those in `points.URGENT` are urgent in any case.
-            urgent: whether it may use the room that is kept for a full disk, because a turn can't be stopped without it.
+            name: one of `failpoints.CHANGES` or `WITHIN_A_TOOL`; those in `failpoints.URGENT` are urgent in any case.
+            urgent: whether it may use the room that is reserved for a full disk, because a turn can't be stopped without.
 
         Raises:
             StorageFailed: it couldn't be committed; nothing has changed.
         """
         if self._change is not None:
-            yield
+            yield self._change
             return
-        change = self._change = _Change()
+        change = self._change = Change(self)
         try:
-            with self.journal.transaction(urgent=urgent or what in URGENT):
-                yield
-                self.points.committing(what)
+            with self.journal.transaction(urgent=urgent or name in URGENT):
+                yield change
+                self.points.committing(name)
         finally:
             self._change = None
-        self.points.committed(what)
+        self.points.committed(name)
         self._apply(change)
-        for action in change.after:
+        for action in change.actions:
             action()
-        if change.admit and self.admit is not None:
+        if change.admits:
             self.admit()
 
-    def _apply(self, change: _Change) -> None:
+    def _apply(self, change: Change) -> None:
         for agent in change.agents.values():
-            self._agents[agent.id] = replace(agent, turn=abridged(agent.turn)) if agent.turn is not None else agent
+            turn = agent.turn
+            self._agents[agent.id] = replace(agent, turn=abridged(turn)) if turn is not None else agent
             self._ids[agent.name] = agent.id
+            if turn is not None and turn.outcome is None:
+                self._agents_of_turns[turn.id] = agent.id
+            elif turn is not None:
+                self._agents_of_turns.pop(turn.id, None)
         for agent_id in change.removed:
             del self._ids[self._agents.pop(agent_id).name]
         for agent_id in (*change.agents, *change.removed):
             self._changed.pop(agent_id, trio.Event()).set()
 
-    def put(self, agent: Agent) -> Agent:
-        """Store an agent's new record as part of the change under way."""
-        assert self._change is not None
-        self.store.save_agent(agent)
-        self._change.agents[agent.id] = agent
-        return agent
+    def admit(self) -> None:
+        """Start the turns of agents that wait, as many as may run."""
+        self.admission.admit(self)
 
-    def put_turn(self, agent: Agent, turn: Turn) -> Agent:
-        """Store an agent's newest turn as part of the change under way."""
-        self.store.save_turn(turn)
-        return self.put(replace(agent, turn=turn))
-
-    def remove(self, agent: Agent) -> None:
-        """Delete an agent as part of the change under way."""
-        assert self._change is not None
-        self.store.forget_agent(agent.id)
-        for child in [other for other in self._agents.values() if other.parent == agent.id]:
-            self.put(replace(child, parent=None))
-        self._change.removed.add(agent.id)
-        self._change.agents.pop(agent.id, None)
-        self.after(lambda: self.journal.forget(agent.id))
-
-    def after(self, action: Callable[[], None]) -> None:
-        """Do something once the change under way is committed."""
-        assert self._change is not None
-        self._change.after.append(action)
-
-    def step(self, agent: Agent, event: Event) -> Agent:
-        """Take a lifecycle step as part of the change under way, and do what it commands after the commit.
-
-        Raises:
-            Refused: the agent's phase doesn't allow the event.
-        """
-        assert self._change is not None
-        phase, commands = step(agent.phase, event, waiting=agent.waiting > 0, name=agent.name)
-        since = agent.since if phase == agent.phase else self.now()
-        agent = self.put(replace(agent, phase=phase, since=since))
-        turn, runner = agent.turn, self.runner
-        for command in commands:
-            match command:
-                case Command.ADMIT:
-                    self._change.admit = True
-                case Command.STOP_TURN if turn is not None and runner is not None:
-                    reason = STOP_REASONS[phase]
-                    agent = self.put_turn(agent, replace(_thawed(turn, self.now()), stop=reason))
-                    self.after(partial(runner.stop, turn.id, reason))
-                case Command.START_TURN if turn is not None and runner is not None:
-                    self.after(partial(runner.start, agent, turn))
-                case Command.FREEZE_TURN if turn is not None and runner is not None:
-                    agent = self.put_turn(agent, replace(turn, frozen_at=self.now()))
-                    self.after(partial(runner.freeze, turn.id))
-                case Command.THAW_TURN if turn is not None and runner is not None:
-                    agent = self.put_turn(agent, _thawed(turn, self.now()))
-                    self.after(partial(runner.thaw, turn.id))
-        return agent
-
-    def check_mail(self, sender: Agent, addressee: Agent | None) -> None:
-        """Find out whether an agent may write to another, or to the operator (None).
-
-        Raises:
-            LimitReached: too much of what it wrote waits there already, or the addressee was woken too often.
-        """
-        limits = self.config.limits
-        whom, where = (addressee.name, addressee.id) if addressee is not None else ("the operator", None)
-        if (count := self.store.waiting_from(sender.id, where)) >= limits.waiting_from_one:
-            raise LimitReached(f"{count} messages of {sender.name} wait for {whom} already: write again when they are read")
-        if addressee is None and self.store.waiting_from(None, None) >= limits.waiting_items:
-            raise LimitReached(f"{limits.waiting_items} questions and messages wait for the operator already")
-        if addressee is not None and (until := self.asleep_until(addressee)) is not None:
-            raise LimitReached(
-                f"messages alone have started the last {limits.wakes} turns of {addressee.name}: it takes none for "
-                f"{max(1.0, until - self.now()):.0f} s, unless the operator prompts it"
-            )
-
-    def asleep_until(self, agent: Agent) -> float | None:
-        """Return until when messages start no turn of an agent, in seconds since the epoch; None: they may now."""
-        limits = self.config.limits
-        if not limits.wakes or agent.turn is None or agent.turn.number < limits.wakes:
-            return None
-        first = self.store.woken_by_mail(agent.id, limits.wakes, OPERATOR)
-        if first is None or first + limits.wake_window <= self.now():
-            return None
-        return None if self.store.waits_from_a_person(agent.id, OPERATOR) else first + limits.wake_window
-
-    def add_item(self, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
-        """Put something into an agent's inbox and let its lifecycle know, as part of the change under way.
-
-        Args:
-            agent: the addressee.
-            kind: what it is.
-            text: its words.
-            sender: the agent it is from, or None for the operator.
-            event: how the lifecycle takes it.
-
-        Returns:
-            The item's number.
-        """
-        who = (sender.id, sender.name) if sender else (OPERATOR, OPERATOR)
-        number = self.store.add_item(Item(0, agent.id, kind, *who, text, self.now()))
-        self.step(replace(agent, waiting=agent.waiting + 1), event)
-        return number
-
-
-def _thawed(turn: Turn, now: float) -> Turn:
-    """Return a turn that isn't frozen any more, with the time it was counted."""
-    if turn.frozen_at is None:
-        return turn
-    return replace(turn, paused=turn.paused + now - turn.frozen_at, frozen_at=None, thawed_at=now)
+    def take_up(self) -> None:
+        """Take up the turns that an earlier daemon left, then admit agents from now on."""
+        for agent in list(self.agents):
+            if agent.phase in LIVE_PHASES and agent.turn is not None:
+                self.effects.start(agent, agent.turn)
+                if agent.turn.stop is not None:
+                    self.effects.stop(agent.turn.id, agent.turn.stop)
+        self.admission.open()
+        self.admit()

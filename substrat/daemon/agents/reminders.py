@@ -5,19 +5,20 @@ A reminder is not a timer of the agent's: all agents together have one alarm (`a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, Item, ItemKind
+from substrat.core.agents.records import SYSTEM, ItemKind
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, StorageFailed
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Reminder
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
 log = structlog.get_logger("substrat.reminders")
@@ -63,9 +64,9 @@ class Reminders:
         if len(self._store.reminders(agent.id)) >= MOST:
             raise LimitReached(f"{agent.name} has {MOST} reminders already: cancel some")
         due = self._registry.now() + seconds
-        with self._registry.change("reminder added"):
+        with self._registry.change("reminder added") as change:
             number = self._store.add_reminder(agent.id, due, text)
-            self._registry.after(lambda: self._registry.wake_at(due))
+            change.after(partial(self._registry.wake_at, due))
         return number, due
 
     def of(self, agent: Agent) -> list[Reminder]:
@@ -98,14 +99,14 @@ class Reminders:
 
     def _tell_all(self, now: float) -> None:
         for reminder in self._store.reminders(due=now):
-            with self._registry.change("reminder due"):
+            with self._registry.change("reminder due") as change:
                 self._store.forget_reminder(reminder.id)
                 agent = self._registry.get(reminder.agent)
                 if agent is not None and agent.phase not in {Phase.ENDING, Phase.ENDED}:
-                    self._tell(agent, reminder, now)
+                    _deliver(change, agent, reminder)
 
-    def _tell(self, agent: Agent, reminder: Reminder, now: float) -> None:
-        text = f"You wanted to be reminded: {reminder.text}"
-        self._store.add_item(Item(0, agent.id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, now))
-        self._registry.step(replace(agent, waiting=agent.waiting + 1), Event.MAIL)
-        self._registry.journal.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}"))
+
+def _deliver(change: Change, agent: Agent, reminder: Reminder) -> None:
+    text = f"You wanted to be reminded: {reminder.text}"
+    change.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL)
+    change.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}"))

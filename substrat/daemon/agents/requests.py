@@ -11,7 +11,7 @@ import trio
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
-from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, Event, Phase
+from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Event, Phase
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
     OPERATOR,
@@ -23,13 +23,14 @@ from substrat.core.agents.records import (
     Restore,
     Session,
     SharedPath,
+    open_turn_id,
 )
 from substrat.core.agents.usage import family
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.programs.cursor.command_line import is_session_id
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim, Overlap
-from substrat.daemon.agents.registry import STOP_REASONS
+from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.store import READ_IN_TOOL
 from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
     from substrat.config import Config
     from substrat.core.agents.environment import Variables
-    from substrat.daemon.agents.accounting import Accounting
+    from substrat.daemon.agents.accounting import Accounting, Chats
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
 T = TypeVar("T")
@@ -80,13 +82,14 @@ class AgentRequests:
     Args:
         registry: the agents.
         book: what their turns have done.
+        chats: finds agents' chats.
     """
 
-    def __init__(self, registry: Registry, book: Accounting) -> None:
+    def __init__(self, registry: Registry, book: Accounting, chats: Chats) -> None:
         self.registry = registry
         self._book = book
+        self._chats = chats
         self._store = registry.store
-        self._journal = registry.journal
 
     @property
     def _config(self) -> Config:
@@ -143,16 +146,14 @@ class AgentRequests:
             restore=wish.restore or (parent.restore if parent else self._config.agent.restore),
             environment=variables, ssh_agent=wish.ssh_agent,
         )  # fmt: skip
-        with self.registry.change("agent spawned"):
-            self.registry.put(agent)
+        with self.registry.change("agent spawned") as change:
+            change.put(agent)
             by = f"agent {parent.name}" if parent else "the operator"
-            self._journal.record(
-                DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}")
-            )
+            change.record(DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
             for note in _notes(agent, shared):
-                self._journal.record(DaemonEvent(agent.id, None, "workspace:shared", note))
+                change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
             if wish.prompt is not None:
-                self._add(agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
+                self._add(change, agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
         return self.find(agent.id)
 
     def _check_shared(self, claim: Claim) -> tuple[Overlap, ...]:
@@ -202,8 +203,8 @@ class AgentRequests:
         Returns:
             The agent and the inbox item's number.
         """
-        with self.registry.change("prompt queued"):
-            item = self._add(self.find(name), ItemKind.PROMPT, prompt, None, Event.PROMPT)
+        with self.registry.change("prompt queued") as change:
+            item = self._add(change, self.find(name), ItemKind.PROMPT, prompt, None, Event.PROMPT)
         return self.find(name), item
 
     def message(self, sender: Agent, to: str, text: str) -> int:
@@ -218,22 +219,18 @@ class AgentRequests:
         """
         if len(text.encode("utf-8", "replace")) > self._config.limits.message_bytes:
             raise LimitReached(f"a message may have {self._config.limits.message_bytes} bytes: write it to a file instead")
-        with self.registry.change("message to the operator" if to == OPERATOR else "message sent"):
+        with self.registry.change("message to the operator" if to == OPERATOR else "message sent") as change:
             if to == OPERATOR:
-                self.registry.check_mail(sender, None)
-                item = self._store.add_item(
-                    Item(0, None, ItemKind.MESSAGE, sender.id, sender.name, text, self.registry.now())
-                )
-                self._journal.record(
-                    DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}")
-                )
+                mail.check(self.registry, sender, None)
+                item = change.add_operator_item(ItemKind.MESSAGE, text, sender)
+                change.record(DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}"))
                 return item
             addressee = self.find(to)
             if addressee.id == sender.id:
                 raise Refused(f"{sender.name} can't send a message to itself")
-            self.registry.check_mail(sender, addressee)
-            item = self._add(addressee, ItemKind.MESSAGE, text, sender, Event.MAIL)
-            self._journal.record(
+            mail.check(self.registry, sender, addressee)
+            item = self._add(change, addressee, ItemKind.MESSAGE, text, sender, Event.MAIL)
+            change.record(
                 DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to {addressee.name}: {text}"),
                 DaemonEvent(addressee.id, None, "message:received", f"from {sender.name}: {text}"),
             )
@@ -244,18 +241,18 @@ class AgentRequests:
         agent = self.find(name)
         items = fitting([item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE])
         if items:
-            with self.registry.change("inbox read"):
+            with self.registry.change("inbox read") as change:
                 self._store.deliver(items, READ_IN_TOOL)
-                self.registry.put(replace(agent, waiting=agent.waiting - len(items)))
+                change.put(replace(agent, waiting=agent.waiting - len(items)))
         return items
 
     def report_status(self, name: str, text: str) -> None:
         """Note what an agent says it is doing."""
         agent = self.find(name)
         text = text[:_MAX_STATUS]
-        with self.registry.change("status reported"):
-            self.registry.put(replace(agent, status=text))
-            self._journal.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text))
+        with self.registry.change("status reported") as change:
+            change.put(replace(agent, status=text))
+            change.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text))
 
     def suspend(self, name: str) -> Agent:
         """Ask for an agent to be suspended; `wait_settled` tells when its process is gone."""
@@ -276,10 +273,10 @@ class AgentRequests:
 
     def _request(self, name: str, event: Event, what: str, kinds: dict[Phase, str]) -> Agent:
         before = self.find(name)
-        with self.registry.change(what):
-            after = self.registry.step(before, event)
+        with self.registry.change(what) as change:
+            after = change.step(before, event)
             if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
-                self._journal.record(DaemonEvent(after.id, None, kind, kind.partition(":")[2]))
+                change.record(DaemonEvent(after.id, None, kind, kind.partition(":")[2]))
         return after
 
     def resume(self, name: str, prompt: str | None) -> tuple[Agent, int | None]:
@@ -294,24 +291,23 @@ class AgentRequests:
         """
         agent = self.find(name)
         if agent.phase not in {Phase.SUSPENDED, Phase.FAILED}:
-            with self.registry.change("agent resumed"):
-                going = self.registry.step(agent, Event.RESUME)
-                item = self._add(going, ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
+            with self.registry.change("agent resumed") as change:
+                going = change.step(agent, Event.RESUME)
+                item = self._add(change, going, ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
                 if agent.phase == Phase.FROZEN:
-                    self._journal.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
+                    change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
-        if self.registry.runner is not None:
-            self.registry.runner.check_resumable(agent)
+        self._chats.check_resumable(agent)
         unfinished = prompt or self._book.unfinished(agent)
-        with self.registry.change("agent resumed"):
-            item = None
+        with self.registry.change("agent resumed") as change:
+            item, resumed = None, by_a_person(agent)
             if unfinished is not None:
-                who = self._book.asker_of(agent)
-                item = self._store.add_item(Item(0, agent.id, ItemKind.CONTINUATION, *who, unfinished, self.registry.now()))
-                agent = replace(agent, waiting=agent.waiting + 1)
-            self.registry.step(by_a_person(agent), Event.RESUME)
-            self._journal.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
+                asker = self._book.asker_of(agent)
+                item = change.add_item(resumed, ItemKind.CONTINUATION, unfinished, asker, Event.RESUME)
+            else:
+                change.step(resumed, Event.RESUME)
+            change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
             if item is None:
                 # Nothing to go on with, but something may have been waiting all along.
                 item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)
@@ -332,16 +328,15 @@ class AgentRequests:
         if agent.phase in LIVE_PHASES:
             how = "frozen" if agent.phase == Phase.FROZEN else "running"
             raise Refused(f"{agent.name} is {how}: `substratctl end {agent.name}` first")
-        with self.registry.change("agent removed"):
-            self.registry.remove(agent)
-            if (runner := self.registry.runner) is not None:
-                self.registry.after(lambda: runner.forget(agent))
+        with self.registry.change("agent removed") as change:
+            change.remove(agent)
 
-    def _add(self, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
+    def _add(self, change: Change, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
         """Put something into an agent's inbox and let its lifecycle know."""
         if agent.waiting >= self._config.limits.waiting_items:
             raise LimitReached(f"{agent.name} has {agent.waiting} messages waiting: let it work first")
-        return self.registry.add_item(by_a_person(agent) if event is Event.PROMPT else agent, kind, text, sender, event)
+        by = (sender.id, sender.name) if sender is not None else (OPERATOR, OPERATOR)
+        return change.add_item(by_a_person(agent) if event is Event.PROMPT else agent, kind, text, by, event)
 
     def _check_room(self, parent: Agent | None) -> None:
         limits = self._config.limits
@@ -398,7 +393,7 @@ class AgentRequests:
     async def wait_settled(self, name: str) -> Agent:
         """Wait until no turn of an agent is being stopped."""
         agent_id = self.find(name).id
-        while (agent := self.find(agent_id)).phase in STOP_REASONS:
+        while (agent := self.find(agent_id)).phase in STOPPING_PHASES:
             await self.registry.next_change(agent_id)
         return agent
 
@@ -431,11 +426,6 @@ def _notes(agent: Agent, shared: Iterable[Overlap]) -> tuple[str, ...]:
     """Return what is told of shared directories; that a child works where its parent does is known."""
     is_told = [found for found in shared if found.is_mixed or not found.is_same or agent.parent is None]
     return tuple(overlap.notes(is_told))
-
-
-def open_turn_id(agent: Agent) -> str | None:
-    """Return the id of an agent's turn if it hasn't ended."""
-    return agent.turn.id if agent.turn is not None and agent.turn.outcome is None else None
 
 
 def by_a_person(agent: Agent) -> Agent:

@@ -553,14 +553,14 @@ class Protection:
 
     def _note(self, sandbox: ProtectedSandbox, reason: str, found: list[Found]) -> None:
         wanted = found or [Found(sandbox.workspace, f"its protection was off: {reason}")]
-        with self._registry.change("protected files reached"):
+        with self._registry.change("protected files reached") as change:
             self._findings.record(sandbox.agent, sandbox.turn, wanted)
             agent = self._registry.get(sandbox.agent)
             if agent is None:
                 return
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.stop is None:
-                self._registry.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
+                change.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
             self._registry.journal.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", reason))
 
     def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str) -> None:

@@ -29,9 +29,10 @@ import trio
 import substrat.chatcopier
 from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.chatcopier import REFUSED
+from substrat.core.programs.cursor import command_line
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import damage, oneshot, program, workspace
-from substrat.errors import SandboxFailed, SubstratError, WorkspaceUnusable
+from substrat.errors import Refused, SandboxFailed, SessionMissing, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -175,6 +176,33 @@ class Sessions:
                 if workspace.is_chat(own):
                     found[agent.session.id] = own
         return found
+
+    def is_stored(self, agent: Agent) -> bool:
+        """Say whether an agent's session is among the user's chats, and the agent's."""
+        chat = shared_chat(self._user, self._places.agent(agent.id), agent)
+        return chat is not None and workspace.is_chat(chat)
+
+    def check_resumable(self, agent: Agent) -> None:
+        """Find out whether an agent's session can be continued: cursor-agent would silently start an empty one.
+
+        Raises:
+            SessionMissing: a chat that was there is gone.
+            Refused: the chat is one of the user's and not the agent's.
+        """
+        if agent.session is None:
+            return
+        place, session = self._places.agent(agent.id), agent.session.id
+        if is_anothers(self._user, place, agent):
+            raise Refused(
+                f"the session {session} is among your chats and isn't {agent.name}'s: remove the agent, and let "
+                f"another one adopt it"
+            )
+        if not check_there(self._user, place, agent):
+            folder = os.path.join("~/.cursor/chats", command_line.chats_folder(agent.workspace), session)
+            raise SessionMissing(
+                f"the session {session} of {agent.name} is gone: {folder}/store.db doesn't exist; "
+                f"put it back, or spawn another agent"
+            )
 
     async def settle(self, agent: Agent) -> str | None:
         """Move an agent's chat to the user's chats, if it is there to be moved; no turn of the agent may be running.

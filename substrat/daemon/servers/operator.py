@@ -570,7 +570,7 @@ class OperatorServer:
             "agents": len(self._registry.agents),
             "running": self._registry.running,
             "network": self._registry.config.sandbox.network.value,
-            "waiting_for": self._registry.gate.reason if self._registry.gate is not None else None,
+            "waiting_for": self._registry.admission.obstacle,
             "cgroups": sorted(self._groups.controllers) if self._groups.are_there else None,
             "damaged": self._registry.store.damaged_agents(),
             "reserve": reserve.held
@@ -583,7 +583,7 @@ class OperatorServer:
 
     async def _shutdown(self, _connection: Connection, params: Params) -> object:
         if params.get("suspend"):
-            self._registry.admit = None  # nothing starts any more
+            self._registry.admission.close()
             for agent in [agent for agent in self._registry.agents if agent.phase in _AWAKE]:
                 self._requests.suspend(agent.id)
             for agent in [agent for agent in self._registry.agents if agent.phase in RUNNING_PHASES]:

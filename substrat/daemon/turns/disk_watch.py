@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.state.layout import Layout
+    from substrat.daemon.turns.wakeup import Wakeup
 
 log = structlog.get_logger("substrat.disk_watch")
 
@@ -92,6 +93,7 @@ class DiskWatch:
         book: stops turns.
         places: the daemon's directories.
         user_chats: the user's own directory of chats, which sandboxes write to.
+        turn_runs: set when a turn begins to run or goes on.
         free: how many bytes are free where a directory is.
         interval: seconds between two looks.
     """
@@ -102,6 +104,7 @@ class DiskWatch:
         book: Accounting,
         places: Layout,
         user_chats: str,
+        turn_runs: Wakeup,
         free: Callable[[str], int] = free_bytes,
         interval: float = INTERVAL,
     ) -> None:
@@ -111,12 +114,8 @@ class DiskWatch:
         self._user_chats = user_chats
         self._free = free
         self._interval = interval
-        self._turn_runs = trio.Event()
+        self._turn_runs = turn_runs
         self._before: dict[str, _Measured] = {}
-
-    def wake(self) -> None:
-        """Begin to look, because a turn runs."""
-        self._turn_runs.set()
 
     async def run(self) -> None:
         """Look every few seconds while any turn runs, until cancelled."""
@@ -129,7 +128,7 @@ class DiskWatch:
                 log.warning("the disk wasn't looked at", reason=str(problem))
             if not any(agent.phase == Phase.RUNNING for agent in self._registry.agents):
                 # One that starts from here on wakes it again: there is no await in between.
-                self._turn_runs = trio.Event()
+                self._turn_runs.clear()
                 self._before.clear()
             await trio.sleep(max(self._interval, _REST_PER_LOOK * (trio.current_time() - began)))
 

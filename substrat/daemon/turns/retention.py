@@ -17,7 +17,7 @@ from substrat.core.agents import retention
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.state import archive
 from substrat.daemon.state.events import DaemonEvent
-from substrat.daemon.state.trash import Trash, list_directory
+from substrat.daemon.state.trash import list_directory
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.state.layout import Layout
+    from substrat.daemon.state.trash import Trash
+    from substrat.daemon.turns.wakeup import Wakeup
 
 T = TypeVar("T")
 
@@ -61,31 +63,28 @@ class Retention:
     Args:
         registry: the agents.
         places: the daemon's directories.
+        trash: deletes directories.
+        wanted: asks for a sweep soon.
     """
 
-    def __init__(self, registry: Registry, places: Layout) -> None:
+    def __init__(self, registry: Registry, places: Layout, trash: Trash, wanted: Wakeup) -> None:
         self._registry = registry
         self._store = registry.store
         self._journal = registry.journal
         self._places = places
-        self._wanted = trio.Event()
-        self.trash = Trash(places.trash, self.wake)
-
-    def wake(self) -> None:
-        """Ask for a sweep soon; asking several times is asking once."""
-        self._wanted.set()
+        self._trash = trash
+        self._wanted = wanted
 
     async def run(self) -> None:
         """Sweep now, when asked, and every ten minutes, until cancelled."""
         while True:
-            self._wanted = trio.Event()
+            self._wanted.clear()
             began = trio.current_time()
             try:
                 swept = await self.sweep()
                 if any(swept):
                     log.info("swept", **swept._asdict())
-                if self._registry.admit is not None:
-                    self._registry.admit()
+                self._registry.admit()
             except (StorageFailed, OSError) as problem:
                 log.warning("sweep cut short", reason=str(problem))
             except Exception:
@@ -102,7 +101,7 @@ class Retention:
             StorageFailed: the books can't be kept; nothing more was done.
         """
         await self._discard_removed_agents()
-        deleted = await trio.to_thread.run_sync(self.trash.empty, abandon_on_cancel=True)
+        deleted = await trio.to_thread.run_sync(self._trash.empty, abandon_on_cancel=True)
         compressed = dropped = freed = 0
         hopeless: set[str] = set()
         sizes = await _in_thread(_look, self._places.agents)
@@ -121,7 +120,7 @@ class Retention:
                     sizes[turn.agent][turn.number] = _Found(after, packed=True)
                     compressed += 1
                     freed += turn.size - after
-        deleted += await trio.to_thread.run_sync(self.trash.empty, abandon_on_cancel=True)
+        deleted += await trio.to_thread.run_sync(self._trash.empty, abandon_on_cancel=True)
         return Swept(compressed, dropped, deleted, freed)
 
     # What there is
@@ -145,7 +144,7 @@ class Retention:
                         await self._clear(agent_id, row.turn)
                     continue
                 if row.dropped:
-                    self.trash.put(self._directory(agent_id, row.number))
+                    self._trash.put(self._directory(agent_id, row.number))
                     continue
                 size, packed = found[row.number]
                 current = row.number == last and agent.phase != Phase.ENDED
@@ -177,7 +176,7 @@ class Retention:
         with self._registry.change("turn dropped"):
             self._store.drop_turn(turn.agent, turn.turn)
             self._journal.record(DaemonEvent(turn.agent, turn.turn, "history:dropped", text))
-        self.trash.put(self._directory(turn.agent, turn.number))
+        self._trash.put(self._directory(turn.agent, turn.number))
         await self._clear(turn.agent, turn.turn)
         return True
 
@@ -196,7 +195,7 @@ class Retention:
 
     async def _discard_removed_agents(self) -> None:
         for agent in self._store.removed_agents():
-            self.trash.put(self._places.agent(agent).root)
+            self._trash.put(self._places.agent(agent).root)
             if not os.path.lexists(self._places.agent(agent).root):
                 with self._registry.change("files forgotten"):
                     self._store.forget_removed(agent)

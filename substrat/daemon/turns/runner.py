@@ -20,14 +20,14 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.netfilter import upstream
-from substrat.core.programs.cursor import answers, command_line, failures
+from substrat.core.programs.cursor import answers, failures
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.network.filtered import TurnNetwork, telling
-from substrat.daemon.sandboxes import copies, damage, protected_paths, sessions, workspace
+from substrat.daemon.sandboxes import copies, damage, protected_paths
 from substrat.daemon.sandboxes.prepare import writable
 from substrat.daemon.sandboxes.protection import ProtectedSandbox
 from substrat.daemon.state.storing import disk_is_full, until_stored
@@ -36,9 +36,7 @@ from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import (
     DescriptorsUsedUp,
     PolicyDenied,
-    Refused,
     SandboxFailed,
-    SessionMissing,
     StateUnusable,
     StorageFailed,
     SubstratError,
@@ -65,7 +63,8 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.sessions import Sessions
     from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
-    from substrat.daemon.turns.retention import Retention
+    from substrat.daemon.turns.running_turns import RunningTurns
+    from substrat.daemon.turns.wakeup import Wakeup
 
 log = structlog.get_logger("substrat.runner")
 
@@ -90,13 +89,13 @@ class TurnRunner:
         user: who agents are.
         watcher: inotify.
         nursery: where the turns' tasks live.
-        sweeper: what deletes files.
+        sweep_wanted: asks for a sweep soon.
         protection: what keeps protected paths read-only while turns run.
         findings: what a person has to look at.
         chats: what moves their chats.
         serve_door: serves an agent's socket until cancelled.
         now: the clock, in seconds since the epoch.
-        turn_runs: called whenever a turn has begun to run, or goes on after it was frozen.
+        turns: the turns that run or are to be started.
     """
 
     def __init__(
@@ -110,13 +109,13 @@ class TurnRunner:
         user: User,
         watcher: Watcher,
         nursery: trio.Nursery,
-        sweeper: Retention,
+        sweep_wanted: Wakeup,
         protection: Protection,
         findings: Findings,
         chats: Sessions,
         serve_door: Callable[..., Awaitable[None]],
         now: Callable[[], float],
-        turn_runs: Callable[[], None],
+        turns: RunningTurns,
     ) -> None:
         self._registry = registry
         self._book = book
@@ -127,21 +126,29 @@ class TurnRunner:
         self._user = user
         self._watcher = watcher
         self._nursery = nursery
-        self._sweeper = sweeper
+        self._sweep_wanted = sweep_wanted
         self._protection = protection
         self._findings = findings
         self._sessions = chats
         self._serve_door = serve_door
         self._now = now
-        self._turn_runs = turn_runs
-        self._running: dict[str, RunningTurn] = {}
-        self._stopping: dict[str, str] = {}
+        self._turns = turns
         self._recorded = {agent.turn.id for agent in registry.agents if agent.turn is not None}
 
-    # Runner
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start the turns that are to be started, until cancelled."""
+        while True:
+            self._start_all()
+            task_status.started()
+            await self._turns.next_to_start()
+            task_status = trio.TASK_STATUS_IGNORED
 
-    def start(self, agent: Agent, turn: Turn) -> None:
-        """Start a turn's task; whatever is the matter with an earlier daemon's files is this turn's alone."""
+    def _start_all(self) -> None:
+        for agent, turn in self._turns.take_to_start():
+            self._start(agent, turn)
+
+    def _start(self, agent: Agent, turn: Turn) -> None:
+        """Start a turn's task; an oddity in an earlier daemon's files concerns this turn alone."""
         try:
             shared = self._shared_before(agent, turn)
         except Exception:
@@ -161,82 +168,32 @@ class TurnRunner:
         self._registry.note_git(agent.workspace, left.shared)
         return (*left.shared, *writable(agent))
 
-    def stop(self, turn_id: str, reason: str) -> None:
-        """Ask for a turn to be stopped, also one whose task hasn't come to its launch yet."""
-        if turn_id in self._running:
-            self._running[turn_id].stop(reason)
-        else:
-            self._stopping[turn_id] = reason
-
-    def freeze(self, turn_id: str) -> None:
-        """Stop a running turn in memory; one whose task hasn't come to its launch yet is frozen then."""
-        if turn_id in self._running:
-            self._running[turn_id].freeze()
-
-    def thaw(self, turn_id: str) -> None:
-        """Let a frozen turn go on."""
-        if turn_id in self._running:
-            self._running[turn_id].thaw()
-            self._turn_runs()
+    # Questions about running turns
 
     async def frozen(self, agent: Agent) -> bool:
         """Wait until all of an agent's turn is stopped; returns whether it came to that."""
-        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        running = self._turns.of(agent)
         with trio.move_on_after(_FREEZE_PATIENCE):
-            while running is not None and self._registry.find(agent.id).phase == Phase.FROZEN:
+            if running is not None and self._registry.find(agent.id).phase == Phase.FROZEN:
                 await running.frozen.wait()
                 return True
         return False
 
     def has_begun(self, agent: Agent) -> bool:
         """Say whether the sandbox of an agent's turn has reported its first process."""
-        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        running = self._turns.of(agent)
         return running is not None and running.has_begun
 
     def first_process(self, agent: Agent) -> int | None:
         """Return the pid of the first process in the sandbox of an agent's running turn, None while there is none."""
-        running = self._running.get(agent.turn.id) if agent.turn is not None else None
+        running = self._turns.of(agent)
         return running.first_process() if running is not None else None
 
     def use(self, agent: Agent) -> Use | None:
         """Return what the sandbox of an agent's running turn has, None where that isn't counted."""
-        group = self._groups.group(agent.turn.id) if agent.turn is not None and agent.turn.id in self._running else None
+        running = self._turns.of(agent)
+        group = self._groups.group(running.turn) if running is not None else None
         return group.use() if group is not None and group.is_there else None
-
-    def session_stored(self, agent: Agent) -> bool:
-        """Say whether an agent's session is among the user's chats, and the agent's."""
-        chat = sessions.shared_chat(self._user, self._places.agent(agent.id), agent)
-        return chat is not None and workspace.is_chat(chat)
-
-    def check_resumable(self, agent: Agent) -> None:
-        """Raise `SessionMissing` if a chat that was there is gone: cursor-agent would start an empty one silently.
-
-        Raises:
-            Refused: the chat is one of the user's and not the agent's.
-        """
-        if sessions.is_anothers(self._user, self._places.agent(agent.id), agent):
-            assert agent.session is not None
-            raise Refused(
-                f"the session {agent.session.id} is among your chats and isn't {agent.name}'s: remove the agent, and let "
-                f"another one adopt it"
-            )
-        if agent.session is not None and not sessions.check_there(self._user, self._places.agent(agent.id), agent):
-            folder = os.path.join("~/.cursor/chats", command_line.chats_folder(agent.workspace), agent.session.id)
-            raise SessionMissing(
-                f"the session {agent.session.id} of {agent.name} is gone: {folder}/store.db doesn't exist; "
-                f"put it back, or spawn another agent"
-            )
-
-    def leave_out(self, option: str) -> bool:
-        """Start the agent program without an option from now on; return whether that is news."""
-        return self._preparer.leave_out(option)
-
-    def forget(self, agent: Agent) -> None:
-        """Delete an agent's files; a sweep does what is cut short here."""
-        self._registry.points.before("files removed")
-        self._places.agent(agent.id).remove_door()
-        self._sweeper.trash.discard(self._places.agent(agent.id).root)
-        self._registry.points.after("files removed")
 
     # A turn's task
 
@@ -252,7 +209,9 @@ class TurnRunner:
             await until_stored(lambda: self._book.turn_over(turn.id, verdict, seen))
             if (group := self._groups.group(turn.id)) is not None:
                 group.remove()
-            self._sweeper.wake()
+            self._sweep_wanted.set()
+            # The agent's next turn keeps the placeholders that this one leaves.
+            self._start_all()
             self._preparer.stand_ins.release(turn.id)
             await until_stored(self._preparer.stand_ins.remove_unneeded)
         except Exception:
@@ -328,10 +287,7 @@ class TurnRunner:
             group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
         )  # fmt: skip
         network = self._network_of(agent, turn, turn_place)
-        self._running[turn.id] = running
-        self._turn_runs()
-        if turn.id in self._stopping:
-            running.stop(self._stopping.pop(turn.id))
+        self._turns.add(running)
         try:
             with self._networks.serving(agent.id, network):
                 async with trio.open_nursery() as nursery:
@@ -344,7 +300,7 @@ class TurnRunner:
                         outcome = await self._launch_or_adopt(running, started, agent, turn, turn_place, network)
                     nursery.cancel_scope.cancel()
         finally:
-            del self._running[turn.id]
+            self._turns.remove(turn.id)
         if isinstance(outcome, SubstratError):
             raise outcome
         told = "; ".join(found.sentence for found in damages if found.matters)
@@ -472,7 +428,7 @@ class TurnRunner:
         if agent.session is not None and not agent.session.stored:
             # What couldn't be moved before, or was an older version's; if it still can't be, the turn's end tells that.
             await self._sessions.settle(agent)
-        self.check_resumable(agent)
+        self._sessions.check_resumable(agent)
         self._check_rules(agent)
         known = self._registry.git_of(agent.workspace)
         furnished = await self._preparer.prepare(agent, self._places.agent(agent.id), turn.id)

@@ -8,7 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.agents import lifecycle
-from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, STATE_OF, TABLE, Command, Event, Phase, settle, step
+from substrat.core.agents.lifecycle import (
+    LIVE_PHASES,
+    RUNNING_PHASES,
+    STATE_OF,
+    TABLE,
+    Admit,
+    Event,
+    FreezeTurn,
+    Phase,
+    StartTurn,
+    StopTurn,
+    ThawTurn,
+    settle,
+    step,
+)
 from substrat.errors import Refused
 from substrat.protocol.methods import AGENT_STATES
 
@@ -44,7 +58,7 @@ def test_the_grid_is_whole():
 def test_a_legal_step(phase, event, target, waiting):
     after, commands = step(phase, event, waiting=waiting)
     assert after == (settle(waiting=waiting) if target == "?" else target)
-    assert all(isinstance(command, Command) for command in commands)
+    assert all(isinstance(command, lifecycle.LifecycleCommand) for command in commands)
 
 
 @pytest.mark.parametrize("waiting", [False, True])
@@ -116,22 +130,24 @@ def test_everything_is_reachable_from_the_beginning():
 def test_what_became_of_a_turn_is_never_refused_and_frees_its_slot(phase, event):
     after, commands = step(phase, event, waiting=False)
     assert after not in RUNNING_PHASES
-    assert Command.ADMIT in commands
+    assert Admit() in commands
 
 
 @pytest.mark.parametrize(("phase", "event", "target"), LEGAL)
 def test_a_turn_is_stopped_once_and_started_once(phase, event, target):
     _, commands = step(phase, event, waiting=True)
     being_stopped = target.endswith("ing") and target != "running"
-    assert (Command.STOP_TURN in commands) == (phase in {Phase.RUNNING, Phase.FROZEN} and being_stopped)
-    assert (Command.FREEZE_TURN in commands) == (phase is Phase.RUNNING and target == "frozen")
-    assert (Command.THAW_TURN in commands) == (phase is Phase.FROZEN and target == "running")
-    assert (Command.START_TURN in commands) == (event is Event.START)
+    stops = [command.reason for command in commands if isinstance(command, StopTurn)]
+    reasons = {"suspending": "suspended", "interrupting": "interrupted", "ending": "ended"}
+    assert stops == ([reasons[target]] if phase in {Phase.RUNNING, Phase.FROZEN} and being_stopped else [])
+    assert (FreezeTurn() in commands) == (phase is Phase.RUNNING and target == "frozen")
+    assert (ThawTurn() in commands) == (phase is Phase.FROZEN and target == "running")
+    assert (StartTurn() in commands) == (event is Event.START)
 
 
 @pytest.mark.parametrize("phase", [Phase.IDLE, Phase.FAILED])
 def test_a_prompt_makes_an_agent_that_does_nothing_a_candidate(phase):
-    assert step(phase, Event.PROMPT, waiting=True) == (Phase.QUEUED, (Command.ADMIT,))
+    assert step(phase, Event.PROMPT, waiting=True) == (Phase.QUEUED, (Admit(),))
 
 
 REQUESTS = (Event.SUSPEND, Event.FREEZE, Event.RESUME, Event.INTERRUPT, Event.END)
@@ -232,10 +248,10 @@ def test_turns_start_and_end_alternately(walk):
             phase, commands = step(phase, event, waiting=True)
         except Refused:
             continue
-        if Command.START_TURN in commands:
+        if StartTurn() in commands:
             assert not running
             running, stops = True, 0
-        stops += Command.STOP_TURN in commands
+        stops += any(isinstance(command, StopTurn) for command in commands)
         assert stops <= 1
         if event.startswith("turn"):
             assert running

@@ -6,7 +6,7 @@ from substrat.core.agents.records import Outcome
 from substrat.core.agents.retry import DELAYS
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict
 from substrat.core.programs.cursor.failures import DISK_FULL, DISK_FULL_IN_TURN
-from substrat.daemon.agents.disk_gate import PAUSE, DiskGate, free_bytes
+from substrat.daemon.agents.disk_gate import PAUSE, free_bytes
 
 MIB = 1024 * 1024
 
@@ -30,9 +30,7 @@ def disk():
 
 @pytest.fixture
 def gated(new_house, disk):
-    house = new_house(disk={"free": 100 * MIB})
-    house.registry.gate = DiskGate(house.registry, "/state", disk)
-    return house
+    return new_house(disk, disk={"free": 100 * MIB})
 
 
 def test_a_turn_waits_with_a_reason_that_is_told_once(gated, disk):
@@ -41,35 +39,35 @@ def test_a_turn_waits_with_a_reason_that_is_told_once(gated, disk):
     gated.spawn("eve", "another")
     assert gated.state("bob") == gated.state("eve") == "queued"
     for _ in range(3):
-        gated.book.admit()
+        gated.registry.admit()
     ((_, told),) = gated.told("bob", "turn:waiting")
     for word in ("99 MiB", "/state", "disk.free", "100 MiB"):
         assert word in told
-        assert word in gated.registry.gate.reason
+        assert word in gated.admission.obstacle
     assert len(gated.told("eve", "turn:waiting")) == 1
     assert gated.runner.started == []
 
 
 def test_it_is_looked_again_after_a_while_once(gated, disk):
     gated.spawn("bob", "the task")
-    gated.book.admit()
-    gated.book.admit()
+    gated.registry.admit()
+    gated.registry.admit()
     (when,) = gated.runner.admissions
     assert 0 < when - gated.clock.time <= PAUSE
     gated.clock.time = when - 0.25  # a little early
-    gated.book.admit()
+    gated.registry.admit()
     assert len(gated.runner.admissions) == 2
     gated.clock.time -= 3600  # somebody sets the clock
-    gated.book.admit()
+    gated.registry.admit()
     assert len(gated.runner.admissions) == 3
 
 
 def test_what_was_accepted_starts_when_there_is_room_and_the_next_wait_is_told_again(gated, disk):
     gated.spawn("bob", "the task")
     disk.free = 100 * MIB
-    gated.book.admit()
+    gated.registry.admit()
     assert gated.state("bob") == "running"
-    assert gated.registry.gate.reason is None
+    assert gated.admission.obstacle is None
     disk.free = 0
     gated.supervisor.send("bob", "more")
     gated.finish("bob")
@@ -90,17 +88,16 @@ def test_running_turns_go_on(gated, disk):
 
 def test_when_nobody_waits_there_is_no_reason(gated):
     gated.spawn("bob", "the task")
-    assert gated.registry.gate.reason is not None
+    assert gated.admission.obstacle is not None
     gated.supervisor.suspend("bob")
-    gated.book.admit()
-    assert gated.registry.gate.reason is None
+    gated.registry.admit()
+    assert gated.admission.obstacle is None
 
 
 def test_the_disk_is_looked_at_only_when_somebody_waits_and_it_is_wanted(new_house, disk, gated):
-    gated.book.admit()
+    gated.registry.admit()
     assert disk.looks == 0
-    house = new_house(disk={"free": 0})
-    house.registry.gate = DiskGate(house.registry, "/state", disk)
+    house = new_house(disk, disk={"free": 0})
     house.spawn("bob", "the task")
     assert house.state("bob") == "running"
     assert disk.looks == 0
@@ -109,15 +106,16 @@ def test_the_disk_is_looked_at_only_when_somebody_waits_and_it_is_wanted(new_hou
 def test_what_can_not_even_be_told_is_told_later(gated, disk):
     disk.free = 100 * MIB
     gated.spawn("bob")
-    gated.registry.admit = None
+    gated.admission.close()
     gated.supervisor.send("bob", "the task")
     disk.free = 0
+    gated.admission.open()
     gated.store.failing = True
-    gated.book.admit()
+    gated.registry.admit()
     assert gated.told("bob", "turn:waiting") == []
     gated.store.failing = False
-    gated.book.admit()
-    gated.book.admit()
+    gated.registry.admit()
+    gated.registry.admit()
     assert len(gated.told("bob", "turn:waiting")) == 1
 
 
@@ -126,14 +124,15 @@ def test_a_turn_that_can_not_be_committed_is_tried_again_by_itself(gated, disk):
     gated.spawn("bob")
     gated.supervisor.suspend("bob")
     gated.supervisor.send("bob", "the task")
-    gated.registry.admit = None
+    gated.admission.close()
     gated.supervisor.resume("bob", None)
+    gated.admission.open()
     gated.store.failing = True
-    gated.book.admit()
+    gated.registry.admit()
     gated.store.failing = False
     assert gated.state("bob") == "queued"
     assert len(gated.runner.admissions) == 1
-    gated.book.admit()
+    gated.registry.admit()
     assert gated.state("bob") == "running"
 
 
@@ -146,19 +145,19 @@ def test_a_turn_whose_files_can_not_be_made_is_tried_until_they_can(house):
         wait = DELAYS[min(attempt, len(DELAYS) - 1)]
         assert house.agent("bob").retry_at - house.clock.time == pytest.approx(wait, abs=2)
         house.clock.time += wait + 1
-        house.book.admit()
+        house.registry.admit()
     house.finish("bob")
     assert house.state("bob") == "idle"
     assert house.store.turn(house.turn("bob").id).result == "done"
 
 
-def test_a_directory_that_can_not_be_looked_at_holds_turns_back(gated):
+def test_a_directory_that_can_not_be_looked_at_holds_turns_back(new_house):
     def broken(_path):
         raise OSError(5, "Input/output error")
 
-    gated.registry.gate = DiskGate(gated.registry, "/state", broken)
+    gated = new_house(broken, disk={"free": 100 * MIB})
     gated.spawn("bob", "the task")
-    assert "Input/output error" in gated.registry.gate.reason
+    assert "Input/output error" in gated.admission.obstacle
 
 
 def test_free_bytes_are_the_kernels(tmp_path):
@@ -190,5 +189,5 @@ def test_a_turn_that_only_began_before_the_disk_was_full_is_tried_for_as_long_as
         house.book.turn_over(house.turn("bob").id, failed, NOTHING_SEEN)
         assert house.state("bob") == "queued", attempt
         house.clock.time += 1000
-        house.book.admit()
+        house.registry.admit()
     assert house.turn("bob").number == 2 * len(DELAYS) + 1

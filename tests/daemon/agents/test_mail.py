@@ -4,6 +4,7 @@ import pytest
 
 from substrat.core.agents import prompts
 from substrat.core.agents.records import Item, ItemKind
+from substrat.daemon.agents import mail
 from substrat.daemon.agents.reminders import Reminders
 from substrat.errors import LimitReached
 
@@ -13,7 +14,7 @@ def write(house, sender, to, text):
 
 
 def asleep(house, name):
-    return house.registry.asleep_until(house.agent(name))
+    return mail.asleep_until(house.registry, house.agent(name))
 
 
 def test_one_agent_fills_no_inbox(new_house):
@@ -112,13 +113,13 @@ def test_what_cannot_be_refused_is_put_off_and_told(pair):
     assert pair.state("bob") == "queued"
     (told,) = [text for _, text in pair.told("bob", "turn:waiting")]
     assert "messages alone have started its last 3 turns" in told
-    pair.book.admit()
+    pair.registry.admit()
     remind(pair, "bob")
     assert len(pair.told("bob", "turn:waiting")) == 1
     pair.restart()
     assert pair.state("bob") == "queued"
     pair.clock.time += 100
-    pair.book.admit()
+    pair.registry.admit()
     assert pair.state("bob") == "running"
     assert "of something" in pair.prompt("bob")
 

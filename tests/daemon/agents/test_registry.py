@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.agents.records import OPERATOR, Outcome, Process
 from substrat.core.agents.verdict import TIME_LIMIT
-from substrat.daemon.agents.disk_gate import DiskGate
 from substrat.errors import StorageFailed, SubstratError
 
 LOST = "RetriableError: [unavailable] PING timed out"
@@ -67,7 +66,7 @@ def test_without_a_runner_nothing_starts(new_house):
     house.restart(attached=False)
     house.spawn("bob", "work")
     assert house.state("bob") == "queued"
-    house.book.attach(house.runner)
+    house.registry.take_up()
     assert house.state("bob") == "running"
 
 
@@ -132,11 +131,11 @@ def fragile(house, when, *, failing):
 def test_a_turn_that_could_not_be_started_starts_with_the_next_change(new_house):
     house = new_house()
     house.spawn("bob")
-    house.registry.admit = lambda: None
+    house.admission.close()
     house.supervisor.send("bob", "work")
-    house.registry.admit = house.book.admit
+    house.admission.open()
     house.store.failing = True
-    house.book.admit()
+    house.registry.admit()
     assert house.state("bob") == "queued"
     assert house.runner.started == []
     house.store.failing = False
@@ -147,12 +146,11 @@ def test_a_turn_that_could_not_be_started_starts_with_the_next_change(new_house)
 def test_a_turn_that_could_not_be_started_is_tried_again_by_itself(new_house):
     house = new_house()
     house.spawn("bob")
-    house.registry.admit = lambda: None
+    house.admission.close()
     house.supervisor.send("bob", "work")
-    house.registry.admit = house.book.admit
-    house.registry.gate = DiskGate(house.registry, "/", lambda _path: 1 << 40)
+    house.admission.open()
     house.store.failing = True
-    house.book.admit()
+    house.registry.admit()
     house.store.failing = False
     (when,) = house.runner.admissions
     assert when > house.clock.time
@@ -209,7 +207,7 @@ def perform(house, act):
             house.restart()
         case "later":
             house.clock.time += 1000
-            house.book.admit()
+            house.registry.admit()
         case "full disk":
             house.store.failing = not house.store.failing
         case _ if house.agent(who[0]).phase in RUNNING_PHASES:
@@ -261,7 +259,7 @@ def test_whatever_happens_memory_and_disk_agree_and_nobody_is_forgotten(new_hous
         with contextlib.suppress(SubstratError):
             perform(house, act)
         if act == ("full disk",) and not house.store.failing:
-            house.book.admit()
+            house.registry.admit()
         check_house(house)
     house.store.failing = False
     before = {agent.id: agent for agent in house.registry.agents}

@@ -345,10 +345,10 @@ def test_what_passes_by_itself_is_tried_again_later(house):
     (when,) = house.runner.admissions
     assert house.clock.time < when < house.clock.time + 10
     assert house.agent("bob").waiting == 1
-    house.book.admit()
+    house.registry.admit()
     assert house.state("bob") == "queued"
     house.clock.time = when
-    house.book.admit()
+    house.registry.admit()
     assert house.state("bob") == "running"
     assert house.prompt("bob") == "the task"
     house.finish("bob")
@@ -362,7 +362,7 @@ def test_it_is_not_tried_for_ever(house):
         if house.state("bob") == "failed":
             break
         house.clock.time = house.agent("bob").retry_at
-        house.book.admit()
+        house.registry.admit()
     assert house.state("bob") == "failed"
     assert "connection" in house.turn("bob").error
 

@@ -22,7 +22,9 @@ from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.rows import MAX_NUMBER
 from substrat.daemon.state.schema import MIGRATIONS
+from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import Retention
+from substrat.daemon.turns.wakeup import Wakeup
 
 NOT_UTF8 = object()
 VALUES = {
@@ -154,7 +156,8 @@ class Asked:
         places = Layout(str(directory / "state"), str(directory / "run"))
         runner = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
         self.questions, self.reminders = Inbox(registry), Reminders(registry)
-        self.sweeper = Retention(registry, places)
+        wanted = Wakeup()
+        self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted)
         networks = SimpleNamespace(changed=lambda *_: None)
         self.door = OperatorServer(
             self.house.supervisor, runner, None, SimpleNamespace(are_there=False), places, None, None, self.questions,
@@ -193,7 +196,7 @@ class Asked:
         """Do what a daemon does by itself, and accept new work."""
         self.house.clock.time += 10.0
         self.reminders.tell_due()
-        self.house.book.admit()
+        self.house.registry.admit()
         await self.sweeper.sweep()
         for name in ("good", "child"):
             _, number = self.house.supervisor.send(name, "more")

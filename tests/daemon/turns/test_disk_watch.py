@@ -13,6 +13,7 @@ from substrat.core.agents.records import Process
 from substrat.daemon.kernel import disk_io, procfs
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns.disk_watch import DiskWatch, measure
+from substrat.daemon.turns.wakeup import Wakeup
 
 MIB = 1024 * 1024
 PATIENCE = 30
@@ -26,7 +27,10 @@ class Yard:
         self.places = Layout(str(tmp_path / "state"), str(tmp_path / "runtime"))
         os.makedirs(self.places.state)
         self.free = 1 << 40
-        self.watch = DiskWatch(self.house.registry, self.house.book, self.places, "/nowhere", lambda _path: self.free)
+        self.turn_runs = Wakeup()
+        self.watch = DiskWatch(
+            self.house.registry, self.house.book, self.places, "/nowhere", self.turn_runs, lambda _path: self.free
+        )
 
     def spawn(self, name, **wish):
         self.house.spawn(name, "the task", **wish)
@@ -118,7 +122,7 @@ async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, autojump_clo
         await trio.sleep(60)
         assert looks == []
         yard.house.spawn("anna", "the task")
-        yard.watch.wake()
+        yard.turn_runs.set()
         await trio.sleep(60)
         seen = len(looks)
         assert seen > 2

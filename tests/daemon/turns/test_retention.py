@@ -11,7 +11,9 @@ import trio.testing
 from substrat.daemon.state import archive
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.layout import Layout
+from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import INTERVAL, Retention
+from substrat.daemon.turns.wakeup import Wakeup
 from substrat.errors import StorageFailed
 
 PATIENCE = 20
@@ -27,7 +29,9 @@ class Yard:
         self.open()
 
     def open(self):
-        self.sweeper = Retention(self.house.registry, self.places)
+        self.wanted = Wakeup()
+        self.trash = Trash(self.places.trash, self.wanted.set)
+        self.sweeper = Retention(self.house.registry, self.places, self.trash, self.wanted)
 
     def restart(self):
         self.house.restart()
@@ -225,7 +229,7 @@ async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, afte
     def die(*_arguments):
         raise Died
 
-    cut = {"drop_turn": (yard.sweeper.trash, "put"), "put": (yard.sweeper, "_clear"), "delete_events": None}[after]
+    cut = {"drop_turn": (yard.trash, "put"), "put": (yard.sweeper, "_clear"), "delete_events": None}[after]
     if cut:
         monkeypatch.setattr(*cut, die)
     else:
@@ -259,7 +263,7 @@ async def test_a_removed_agents_files_are_gone_at_once_and_deleted_later(new_yar
     yard.turn("anna")
     root = yard.places.agent(yard.house.agent("anna").id).root
     yard.house.supervisor.remove("anna")
-    yard.sweeper.trash.discard(root)
+    yard.trash.discard(root)
     assert not os.path.exists(root)
     assert len(os.listdir(yard.places.trash)) == 1
     await yard.sweep()
@@ -304,7 +308,7 @@ async def test_it_sweeps_at_the_start_when_asked_and_now_and_then(new_yard, auto
         await trio.sleep(1)
         assert len(sweeps) == 1
         for _ in range(100):
-            yard.sweeper.wake()
+            yard.wanted.set()
         await trio.sleep(10)
         assert len(sweeps) == 2
         await trio.sleep(INTERVAL + 10)

@@ -1,0 +1,42 @@
+"""Limits on agents' messages: how many may wait for one addressee, and how often messages alone may start its turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from substrat.core.agents.records import OPERATOR
+from substrat.errors import LimitReached
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+
+
+def check(registry: Registry, sender: Agent, addressee: Agent | None) -> None:
+    """Find out whether an agent may write to another, or to the operator (None).
+
+    Raises:
+        LimitReached: too many of its messages wait there already, or the addressee was woken too often.
+    """
+    limits, store = registry.config.limits, registry.store
+    whom, where = (addressee.name, addressee.id) if addressee is not None else ("the operator", None)
+    if (count := store.waiting_from(sender.id, where)) >= limits.waiting_from_one:
+        raise LimitReached(f"{count} messages of {sender.name} wait for {whom} already: write again when they are read")
+    if addressee is None and store.waiting_from(None, None) >= limits.waiting_items:
+        raise LimitReached(f"{limits.waiting_items} questions and messages wait for the operator already")
+    if addressee is not None and (until := asleep_until(registry, addressee)) is not None:
+        raise LimitReached(
+            f"messages alone have started the last {limits.wakes} turns of {addressee.name}: it takes none for "
+            f"{max(1.0, until - registry.now()):.0f} s, unless the operator prompts it"
+        )
+
+
+def asleep_until(registry: Registry, agent: Agent) -> float | None:
+    """Return until when messages start no turn of an agent, in seconds since the epoch; None: they may now."""
+    limits, store = registry.config.limits, registry.store
+    if not limits.wakes or agent.turn is None or agent.turn.number < limits.wakes:
+        return None
+    first = store.woken_by_mail(agent.id, limits.wakes, OPERATOR)
+    if first is None or first + limits.wake_window <= registry.now():
+        return None
+    return None if store.waits_from_a_person(agent.id, OPERATOR) else first + limits.wake_window

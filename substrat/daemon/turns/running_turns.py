@@ -1,0 +1,99 @@
+"""Carries out the effects of committed changes on running turns, and holds the turns that wait for their tasks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from substrat.daemon.turns.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from substrat.core.agents.records import Agent, Turn
+    from substrat.daemon.failpoints import Failpoints
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.state.trash import Trash
+    from substrat.daemon.turns.running import RunningTurn
+
+
+class RunningTurns:
+    """The turns of one daemon that run or are about to (`change.Effects`).
+
+    Effects that a killed daemon owes are made good by the next one: it takes up every turn that hasn't ended.
+
+    Args:
+        layout: the daemon's directories.
+        trash: deletes directories.
+        points: the failpoints.
+        turn_runs: called whenever a turn has begun to run, or goes on after it was frozen.
+    """
+
+    def __init__(self, layout: Layout, trash: Trash, points: Failpoints, turn_runs: Callable[[], None]) -> None:
+        self._layout = layout
+        self._trash = trash
+        self._points = points
+        self._turn_runs = turn_runs
+        self._to_start: deque[tuple[Agent, Turn]] = deque()
+        self._arrived = Wakeup()
+        self._running: dict[str, RunningTurn] = {}
+        self._stop_reasons: dict[str, str] = {}
+
+    # Effects
+
+    def start(self, agent: Agent, turn: Turn) -> None:
+        """Hand a turn, which may already have a process, to the runner."""
+        self._to_start.append((agent, turn))
+        self._arrived.set()
+
+    def stop(self, turn_id: str, reason: str) -> None:
+        """Stop a turn, also one whose task hasn't come to its launch yet."""
+        if turn_id in self._running:
+            self._running[turn_id].stop(reason)
+        else:
+            self._stop_reasons[turn_id] = reason
+
+    def freeze(self, turn_id: str) -> None:
+        """Freeze a running turn in memory; one whose task hasn't come to its launch yet is frozen then."""
+        if turn_id in self._running:
+            self._running[turn_id].freeze()
+
+    def thaw(self, turn_id: str) -> None:
+        """Let a frozen turn go on."""
+        if turn_id in self._running:
+            self._running[turn_id].thaw()
+            self._turn_runs()
+
+    def forget(self, agent: Agent) -> None:
+        """Delete an agent's files; a sweep finishes a deletion that was cut short."""
+        self._points.before("files removed")
+        self._layout.agent(agent.id).remove_door()
+        self._trash.discard(self._layout.agent(agent.id).root)
+        self._points.after("files removed")
+
+    # The runner's side
+
+    async def next_to_start(self) -> None:
+        """Wait until a turn is to be started."""
+        await self._arrived.wait()
+
+    def take_to_start(self) -> Iterator[tuple[Agent, Turn]]:
+        """Hand out the turns that are to be started."""
+        self._arrived.clear()
+        while self._to_start:
+            yield self._to_start.popleft()
+
+    def of(self, agent: Agent) -> RunningTurn | None:
+        """Return an agent's running turn, None while it has none."""
+        return self._running.get(agent.turn.id) if agent.turn is not None else None
+
+    def add(self, running: RunningTurn) -> None:
+        """Let effects reach a turn from now on, and stop it if that was asked for already."""
+        self._running[running.turn] = running
+        self._turn_runs()
+        if (reason := self._stop_reasons.pop(running.turn, None)) is not None:
+            running.stop(reason)
+
+    def remove(self, turn_id: str) -> None:
+        """Forget a turn whose task has ended."""
+        del self._running[turn_id]
