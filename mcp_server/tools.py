@@ -135,6 +135,9 @@ def name_of(tool: type[Tool]) -> str:
     return str(tool.__struct_config__.tag)
 
 
+_BY_NAME: dict[str, type[Tool]] = {name_of(tool): tool for tool in TOOLS}
+
+
 def description_of(tool: type[Tool]) -> str:
     """Return what a tool says about itself."""
     return " ".join((tool.__doc__ or "").split())
@@ -173,10 +176,10 @@ def parse(name: str, arguments: dict[str, Any] | None) -> Tool:
     Raises:
         BadArguments: there is no such tool, or it doesn't take these arguments.
     """
-    if name not in {name_of(tool) for tool in TOOLS}:
-        raise BadArguments(f"there is no tool {name!r}; there are: {', '.join(map(name_of, TOOLS))}")
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        raise BadArguments(f"there is no tool {name!r}; there are: {', '.join(_BY_NAME)}")
     try:
-        tool: Tool = msgspec.convert({**(arguments or {}), "_tool": name}, Tool)
+        return msgspec.convert({**(arguments or {}), "_tool": name}, kind)
     except msgspec.ValidationError as problem:
         raise BadArguments(f"{name}: {problem}") from None
-    return tool

@@ -30,7 +30,7 @@ CHANGES = (
     "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "mount point noted",
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
     "protected files reached", LOST, *SWEPT,
-    *(f"tool called: {name_of(tool)}" for tool in TOOLS),
+    *(f"tool called: {name_of(tool)}" for tool in TOOLS if not tool.hints.reads_only),
 )  # fmt: skip
 """What is committed."""
 URGENT = frozenset({

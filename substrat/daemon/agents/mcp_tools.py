@@ -6,6 +6,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import structlog
 
 from mcp_server import tools
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.tools")
 
-_ONLY_READ = (tools.Whoami, tools.ListAgents)
-"""Tools whose answers aren't kept for a repeated call: they have no effect, and an answer may be long."""
+_ONLY_READ = frozenset(tools.name_of(tool) for tool in tools.TOOLS if tool.hints.reads_only)
+"""Tools that commit nothing, and whose answers aren't kept for a repeated call: they have no effect, and may be long."""
 
 
 class ToolCalls:
@@ -47,6 +48,8 @@ class ToolCalls:
     ) -> tuple[str, bool]:
         """Perform one call: its effect and its answer are committed together, a repeated one gets the same answer.
 
+        A tool that only reads is answered anew each time.
+
         Args:
             agent: the caller's id, from the socket.
             turn: the caller's turn; None: a command of the operator's calls; it ends with the daemon and repeats no call.
@@ -58,15 +61,19 @@ class ToolCalls:
             The answer's text, and whether it is an error.
         """
         store = self._requests.registry.store
-        repeatable = (agent, turn, identity) if turn is not None and identity is not None else None
+        repeatable = None
+        if turn is not None and identity is not None and name not in _ONLY_READ:
+            repeatable = agent, turn, identity
         try:
             if repeatable is not None and (known := store.answered_call(*repeatable)) is not None:
                 text, is_error = json.loads(known)
                 return text, is_error
             call = tools.parse(name, arguments)
+            if name in _ONLY_READ:
+                return self._do(self._caller(agent), call), False
             with self._requests.registry.change(f"tool called: {name}"):
                 text = self._do(self._caller(agent), call)
-                if repeatable is not None and not isinstance(call, _ONLY_READ):
+                if repeatable is not None:
                     store.add_call(*repeatable, json.dumps([text, False]))
         except (SubstratError, tools.BadArguments) as problem:
             return str(problem), True
@@ -164,4 +171,4 @@ class ToolCalls:
 
 
 def _json(**members: object) -> str:
-    return json.dumps(members, ensure_ascii=False, indent=1)
+    return msgspec.json.format(msgspec.json.encode(members), indent=1).decode()

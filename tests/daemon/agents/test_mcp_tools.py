@@ -138,6 +138,18 @@ def test_calls_without_an_identity_are_all_new(call, house):
     assert len(house.store.waiting_items(None)) == 2
 
 
+def test_what_only_reads_is_answered_on_a_full_disk(call, house):
+    class Full:
+        def keep(self):
+            return False
+
+    house.store.reserve, reserve = Full(), house.store.reserve
+    assert json.loads(good(call("bob", "whoami", {}, "relay:1")))["name"] == "bob"
+    good(call("bob", "list_agents", {}, "relay:2"))
+    bad(call("bob", "report_status", {"text": "x"}, "relay:3"))
+    house.store.reserve = reserve
+
+
 def test_inbox_and_answer_are_stored_together(call, house):
     good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
     house.store.failing = True
