@@ -1,53 +1,22 @@
-"""Speaks MCP with one companion through the official SDK; what the tools do is passed in. The only importer of `mcp`.
-
-Importing it takes most of a second, so the daemon does that late and in a thread.
-"""
+"""Serves one companion's connection: takes its lines, sends the answers; what the tools do is passed in."""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-import anyio
-import mcp_types as types
-import pydantic_core
 import trio
-from mcp.server.lowlevel import Server
-from mcp.shared.message import SessionMessage
 
-from mcp_server import relay, tools
+from mcp_server import conversation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from types import ModuleType
 
-    from anyio.abc import ObjectSendStream
-    from mcp.server.context import ServerRequestContext
 
-INSTRUCTIONS = (
-    "Substrat connects you to the other agents on this machine. Every call returns at once; replies and results "
-    "arrive as your next turn."
-)
-
-MAX_IN_FLIGHT = 64
-"""How many requests of one connection are worked on at once; more wait unread."""
-MAX_BATCH = 64
-"""How many messages a batch may have, since the daemon holds its answers until all are there."""
-
-TOOLS = [
-    types.Tool(
-        name=tools.name_of(tool),
-        title=tool.title,
-        description=tools.description_of(tool),
-        input_schema=tools.schema_of(tool),
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.hints.reads_only,
-            destructive_hint=tool.hints.destroys,
-            idempotent_hint=tool.hints.repeats_harmlessly,
-            open_world_hint=tool.hints.reaches_out,
-        ),
-    )
-    for tool in tools.TOOLS
-]
+async def import_newer() -> ModuleType:
+    """Import `mcp_server.newer`, which takes most of a second, in a thread."""
+    return await trio.to_thread.run_sync(importlib.import_module, "mcp_server.newer")
 
 
 async def serve(
@@ -56,8 +25,11 @@ async def serve(
     send: Callable[[bytes], Awaitable[None]],
     call: Callable[[str, dict[str, Any] | None, str], tuple[str, bool]],
     pace: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    newer: Callable[[], Awaitable[ModuleType]] = import_newer,
 ) -> None:
     """Serve one connection until its lines end.
+
+    One message is worked on at a time, and the next is read when its answer is sent: who reads no answers gets no further.
 
     Args:
         version: what to call ourselves.
@@ -66,158 +38,18 @@ async def serve(
         call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
             whether it is an error. It must not raise.
         pace: waits until a batch's next message may be worked on.
+        newer: imports `mcp_server.newer`, for a client that needs it.
     """
-
-    async def list_tools(
-        _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=TOOLS)
-
-    async def call_tool(
-        context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        text, is_error = call(params.name, params.arguments, conversation.id_of(context.request_id))
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
-
-    server: Server[Any] = Server(
-        "substrat", version=version, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
-    )
-    server.middleware.clear()  # tracing that nobody here reads
-    to_companion, from_server = anyio.create_memory_object_stream[SessionMessage](1)
-    to_server, from_companion = anyio.create_memory_object_stream[SessionMessage | Exception](1)
-    conversation = _Conversation(send, to_server, pace)
-
-    async def read() -> None:
-        async with to_server:
-            async for line in lines:
-                await conversation.take_line(line)
-
-    async def write() -> None:
-        async with from_server:
-            async for message in from_server:
-                await conversation.take_answer(message.message)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(read)
-        group.start_soon(write)
-        await server.run(from_companion, to_companion, server.create_initialization_options())
-        group.cancel_scope.cancel()
-
-
-class _Conversation:
-    """Sees to it that each request of a connection is answered exactly once, with its own id.
-
-    The SDK leaves lines that it can't read unanswered, knows no batches, and mixes up requests under way with the same id;
-    so it is given well-formed requests only, numbered by us.
-
-    Args:
-        send: sends a line to the client.
-        to_server: where the SDK takes messages from.
-        pace: waits until a batch's next message may be worked on.
-    """
-
-    def __init__(
-        self,
-        send: Callable[[bytes], Awaitable[None]],
-        to_server: ObjectSendStream[SessionMessage | Exception],
-        pace: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._send = send
-        self._to_server = to_server
-        self._pace = pace
-        self._sending = anyio.Lock()
-        self._room = anyio.Semaphore(MAX_IN_FLIGHT)
-        self._asked: dict[int, tuple[relay.Message, relay.Reply]] = {}
-        self._last = 0
-
-    def id_of(self, number: object) -> str:
-        """Return the client's id of a request that we have numbered, as text."""
-        assert isinstance(number, int)
-        return str(self._asked[number][0].body["id"])
-
-    async def take_line(self, line: bytes) -> None:
-        """Answer what is wrong in a line, and pass on its messages."""
-        messages, reply = relay.read(line)
-        if len(messages) > MAX_BATCH:
-            words = f"a batch may have {MAX_BATCH} messages, and this one has {len(messages)}: send it in parts"
-            await self._put(relay.error(b"null", relay.INVALID_REQUEST, words) + b"\n")
-            return
-        for message in messages:
-            if message is not messages[0]:
-                await self._pace()
-            refusal = message.refusal or _refusal_of(message)
-            if message.key is None:
-                if refusal is None:
-                    await self._notify(message)
-            elif refusal is not None:
-                await self._put(reply.put(message, relay.error(message.key, *refusal)))
-            else:
-                await self._ask(message, reply)
-
-    async def _notify(self, message: relay.Message) -> None:
-        method, params = message.body.get("method"), message.body.get("params")
-        # Answers have no method: the daemon asks clients nothing. Tools answer at once, so a cancellation comes too late;
-        # MCP lets us ignore it, while the SDK would leave the request unanswered.
-        if method is None or method == "notifications/cancelled" or isinstance(params, list):
-            return
-        notification = {"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}
-        await self._to_server.send(SessionMessage(types.JSONRPCNotification.model_validate(notification)))
-
-    async def _ask(self, message: relay.Message, reply: relay.Reply) -> None:
-        await self._room.acquire()
-        self._last += 1
-        self._asked[self._last] = message, reply
-        request = {"jsonrpc": "2.0", "id": self._last, "method": message.body["method"]}
-        if message.body.get("params") is not None:
-            request["params"] = message.body["params"]
-        await self._to_server.send(SessionMessage(types.JSONRPCRequest.model_validate(request)))
-
-    async def take_answer(self, answer: types.JSONRPCMessage) -> None:
-        """Send on what the SDK says: an answer under the client's own id, other messages as they are."""
-        if not isinstance(answer, types.JSONRPCResponse | types.JSONRPCError):
-            await self._put(answer.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-            return
-        assert isinstance(answer.id, int)
-        message, reply = self._asked.pop(answer.id)
-        self._room.release()
-        assert message.key is not None
-        if isinstance(answer, types.JSONRPCError):
-            name, value = b"error", answer.error.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        else:
-            name, value = b"result", pydantic_core.to_json(answer.result)
-        text = b'{"jsonrpc":"2.0","id":%b,"%b":%b}' % (message.key, name, value)
-        await self._put(reply.put(message, text))
-
-    async def _put(self, line: bytes) -> None:
-        if line:
-            async with self._sending:
-                await self._send(line)
-
-
-def _refusal_of(message: relay.Message) -> tuple[int, str] | None:
-    """Say what keeps a message from being worked on: an error's code and a sentence."""
-    body = message.body
-    if "method" not in body:
-        return None
-    if not relay.is_well_formed(body):
-        words = 'a request needs "jsonrpc": "2.0", a method that is a string, and an object if it has params'
-        return relay.INVALID_REQUEST, words
-    if isinstance(body.get("params"), list):
-        return types.INVALID_PARAMS, "params must be an object: MCP's methods take their parameters by name"
-    if b"\\u" in message.text and not _is_unicode([body["method"], body.get("params")]):
-        return types.INVALID_PARAMS, "a text has half of a surrogate pair in it, which is no character"
-    return None
-
-
-def _is_unicode(value: object) -> bool:
-    found = [value]
-    while found:
-        match found.pop():
-            case str(text):
-                if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-                    return False
-            case dict(members):
-                found += (*members, *members.values())
-            case list(items):
-                found += items
-    return True
+    talk = conversation.Conversation(version, call)
+    async for line in lines:
+        messages, reply = conversation.read(line)
+        for place, message in enumerate(messages):
+            if place:
+                await pace()
+            if talk.opens_newer(message):
+                module = await newer()
+                await module.serve(version, messages[place:], reply, lines, send, call, pace)
+                return
+            answer = talk.take(message)
+            if answer and (said := reply.put(message, answer)):
+                await send(said)

@@ -5,7 +5,7 @@ nothing installed. When the daemon restarts it connects again, repeats the hands
 same ids; when the daemon stays away it answers each request with an MCP error that says so.
 
 A line that holds no message is answered here, and a batch is taken apart: the daemon gets its messages one by one, the
-client gets their answers as one array. `read` is also how `mcp_server.host` reads, for clients that use the socket
+client gets their answers as one array. `read` is also how `mcp_server.conversation` reads, for clients that use the socket
 themselves. The rules are JSON-RPC 2.0's (https://www.jsonrpc.org/specification, sections 4 to 6).
 """
 
@@ -31,6 +31,9 @@ _CHUNK = 65536
 _SERVER_GONE = -32000
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
+_ANSWER = b'{"jsonrpc":"2.0","id":'
+_SHORT = 256
+"""Bytes of an answer in which its id has ended, if it isn't an odd one: clients count, or use a UUID."""
 
 
 class Message:
@@ -350,7 +353,16 @@ def id_text(value: object) -> bytes | None:
 
 
 def answered_key(line: bytes) -> bytes | None:
-    """Return the id that a line of the daemon's answers; None if it is no answer."""
+    """Return the id that a line of the daemon's answers; None if it is no answer.
+
+    An answer as the daemon writes it, such as `{"jsonrpc":"2.0","id":7,"result":…}`, isn't read any further than that: a
+    quote inside an id is written with a backslash.
+    """
+    if line.startswith(_ANSWER):
+        for name in (b',"result":', b',"error":'):
+            key, found, _ = line[len(_ANSWER) : len(_ANSWER) + _SHORT].partition(name)
+            if found:
+                return key
     messages, _ = read(line)
     if len(messages) != 1 or "method" in messages[0].body:
         return None

@@ -1,4 +1,8 @@
-"""The daemon's side of MCP, spoken to by the official client and by hand."""
+"""The daemon's side of MCP, spoken to by the official client and by hand; all of it is tried with both servers.
+
+The official SDK serves clients that speak the newest revision, and here those of the others too: what it answers them is
+what ours must answer.
+"""
 
 import contextlib
 import json
@@ -11,16 +15,31 @@ from hypothesis import given, settings
 from mcp.client.session import ClientSession
 from mcp.shared.message import SessionMessage
 
-from mcp_server import host, tools
+from mcp_server import conversation, host, newer, relay, tools
 from tests.mcp.test_relay import answers_wanted, lines
 
 PATIENCE = 20
 
 
-class Wire:
-    """A connection to `host.serve`: lines in, lines out, and the calls that were made."""
+async def official(version, lines, send, call, pace):
+    """Serve a connection as `host.serve` does, by the SDK from its first message on."""
+    await newer.serve(version, [], relay.Reply([], is_batch=False), lines, send, call, pace)
 
-    def __init__(self, perform=None, pace=trio.lowlevel.checkpoint):
+
+@pytest.fixture(autouse=True, scope="module", params=[host.serve, official], ids=["ours", "official"])
+def server(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Wire, "server", staticmethod(request.param))
+        yield request.param
+
+
+class Wire:
+    """A connection to a server: lines in, lines out, and the calls that were made."""
+
+    server = staticmethod(host.serve)
+
+    def __init__(self, perform=None, pace=trio.lowlevel.checkpoint, server=None):
+        self._serve = server or self.server
         self._pace = pace
         self._to_host, self._lines = trio.open_memory_channel[bytes](1000)
         self._from_host, self.answers = trio.open_memory_channel[bytes](1000)
@@ -61,7 +80,7 @@ class Wire:
     @contextlib.asynccontextmanager
     async def served(self):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(host.serve, "1.2.3", self._lines_in(), self._send_out, self._call, self._pace)
+            nursery.start_soon(self._serve, "1.2.3", self._lines_in(), self._send_out, self._call, self._pace)
             yield self
             self._to_host.close()  # the end of the lines ends the service
 
@@ -240,8 +259,8 @@ async def test_a_batch_is_answered_as_one_array_in_its_order():
         assert ["result" in one for one in told] == [True, True, False, False]
         assert len(waited) == 4
         await wire.send([note, note])
-        await wire.send([whoami] * (host.MAX_BATCH + 1))
-        assert f"{host.MAX_BATCH} messages" in (await wire.read())["error"]["message"]
+        await wire.send([whoami] * (conversation.MAX_BATCH + 1))
+        assert f"{conversation.MAX_BATCH} messages" in (await wire.read())["error"]["message"]
     assert len(wire.calls) == 2
 
 
@@ -266,7 +285,7 @@ async def test_each_request_of_any_line_is_answered_exactly_once_with_its_id(lin
 async def test_more_requests_than_are_worked_on_at_once_are_all_answered():
     async with Wire().served() as wire:
         await wire.shake_hands()
-        many = 5 * host.MAX_IN_FLIGHT
+        many = 5 * newer.MAX_IN_FLIGHT
         for number in range(1, many + 1):
             await wire.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "whoami"}})
         assert {(await wire.read())["id"] for _ in range(many)} == set(range(1, many + 1))
@@ -275,7 +294,7 @@ async def test_more_requests_than_are_worked_on_at_once_are_all_answered():
 async def test_cancelled_requests_do_not_use_up_the_room():
     async with Wire().served() as wire:
         await wire.shake_hands()
-        for number in range(1, 3 * host.MAX_IN_FLIGHT):
+        for number in range(1, 3 * newer.MAX_IN_FLIGHT):
             await wire.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "whoami"}})
             cancelled = {"requestId": number, "reason": "enough"}
             await wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
@@ -292,7 +311,7 @@ async def test_the_end_of_the_lines_ends_the_service():
             await wire.shake_hands()
 
 
-async def test_a_client_that_stops_reading_stops_its_own_service_only():
+async def test_a_client_that_stops_reading_stops_its_own_service_only(server):
     to_host, lines = trio.open_memory_channel[bytes](100)
 
     async def served_lines():
@@ -305,5 +324,6 @@ async def test_a_client_that_stops_reading_stops_its_own_service_only():
     info = {"name": "test", "version": "1"}
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
     await to_host.send(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode())
-    with trio.fail_after(PATIENCE), pytest.RaisesGroup(trio.BrokenResourceError, flatten_subgroups=True):
-        await host.serve("1", served_lines(), nobody_reads, lambda *_: ("", False))
+    broken = pytest.RaisesGroup(trio.BrokenResourceError, flatten_subgroups=True, allow_unwrapped=True)
+    with trio.fail_after(PATIENCE), broken:
+        await server("1", served_lines(), nobody_reads, lambda *_: ("", False), trio.lowlevel.checkpoint)

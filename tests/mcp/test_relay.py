@@ -658,7 +658,7 @@ def test_each_request_is_answered_exactly_once_with_its_id(line, indent, ascii_o
         loop.take_client_line(text.encode("utf-8", "replace"))
         order.shuffle(loop.unanswered)
         for asked in tuple(loop.unanswered):
-            loop.take_server_line(b'{"jsonrpc":"2.0","result":{},"id":%b}' % asked.message.key)
+            loop.take_server_line(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % asked.message.key)
     told = [json.loads(data) for data in said]
     ids = [one.get("id") for one in (told[0] if told and isinstance(told[0], list) else told)]
     assert len(told) <= 1

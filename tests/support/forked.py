@@ -185,7 +185,6 @@ def wait_for_requests(control: socket.socket) -> list[Any]:
 
 
 def main() -> None:
-    from mcp_server import host  # noqa: F401 - the daemon needs it when the first agent's companion comes
     from substrat.daemon.main import main as daemon
 
     gc.collect()

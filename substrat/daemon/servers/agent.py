@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
+from mcp_server import host
 from substrat import __version__
 from substrat.core.programs import lenient
 from substrat.daemon.kernel import limits, sockets
@@ -63,7 +64,7 @@ class AgentServer:
         self._points = points
         self._call = call
         self._called = called
-        self._host: ModuleType | None = None
+        self._newer: ModuleType | None = None
         self._importing = trio.Lock()
 
     async def serve(
@@ -90,16 +91,13 @@ class AgentServer:
         task_status.started()
         pace = RateLimiter(_RATE, _BURST)
         try:
-            async with trio.open_nursery() as nursery:
-                # The companion will call as soon as the agent has started; the import may be over by then.
-                nursery.start_soon(self._sdk)
-                await sockets.accept_forever(
-                    listener,
-                    MAX_CONNECTIONS,
-                    partial(self._serve_one, agent, turn, pace),
-                    spares_reserve=True,
-                    pace=pace,
-                )
+            await sockets.accept_forever(
+                listener,
+                MAX_CONNECTIONS,
+                partial(self._serve_one, agent, turn, pace),
+                spares_reserve=True,
+                pace=pace,
+            )
         finally:
             self._points.before("agent socket removed")
             with suppress(OSError):  # somebody else has been there
@@ -115,7 +113,6 @@ class AgentServer:
             return
         greeted()
         relay = _relay_name(first)
-        host = await self._sdk()
 
         def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
             answer = self._call(agent, turn, name, arguments, _identity(relay, request))
@@ -124,7 +121,7 @@ class AgentServer:
 
         try:
             messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
-            await host.serve(__version__, messages, stream.send_all, call, pace.wait)
+            await host.serve(__version__, messages, stream.send_all, call, pace.wait, self._import_newer)
         except* MessageTooLarge as group:
             log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
         except* trio.BrokenResourceError:
@@ -145,19 +142,13 @@ class AgentServer:
             is_first = False
             yield message
 
-    async def _sdk(self) -> ModuleType:
-        """Import the SDK in a thread when it is first needed."""
+    async def _import_newer(self) -> ModuleType:
+        """Import what serves clients of the newer revision, when the first one comes."""
         async with self._importing:
-            if self._host is None:
-                self._host = await trio.to_thread.run_sync(_import_host)
+            if self._newer is None:
+                self._newer = await host.import_newer()
                 limits.freeze_heap()
-        return self._host
-
-
-def _import_host() -> ModuleType:
-    from mcp_server import host
-
-    return host
+        return self._newer
 
 
 def _relay_name(line: bytes) -> str | None:

@@ -1,0 +1,237 @@
+"""One MCP conversation of the handshake era: a message in, its answer out, without any input or output of its own.
+
+It is what agents' clients speak: `initialize` (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle),
+`ping`, `tools/list` and `tools/call`. A connection whose first request has the envelope of the revision 2026-07-28 is
+another one (`opens_newer`), which the official SDK serves (`mcp_server.newer`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from mcp_server import relay, tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+MAX_BATCH = 64
+"""How many messages a batch may have, since the daemon holds its answers until all are there."""
+INSTRUCTIONS = (
+    "Substrat connects you to the other agents on this machine. Every call returns at once; replies and results "
+    "arrive as your next turn."
+)
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""The revisions of MCP that begin with a handshake, the newest last: it is offered to a client that asks for another."""
+_ENVELOPE = "io.modelcontextprotocol/protocolVersion"
+"""The member of `_meta` that each request has since the revision 2026-07-28, and none before."""
+
+
+class _Meta(msgspec.Struct):
+    progress_token: int | str | msgspec.UnsetType = msgspec.field(name="progressToken", default=msgspec.UNSET)
+
+
+class _Params(msgspec.Struct, kw_only=True):
+    """The parameters every method has."""
+
+    meta: _Meta | None = msgspec.field(name="_meta", default=None)
+
+
+class _Client(msgspec.Struct):
+    name: str
+    version: str
+
+
+class _InitializeParams(_Params, kw_only=True):
+    protocol_version: str = msgspec.field(name="protocolVersion")
+    capabilities: dict[str, Any]
+    client: _Client = msgspec.field(name="clientInfo")
+
+
+class _ListParams(_Params, kw_only=True):
+    cursor: str | None = None
+
+
+class _CallParams(_Params, kw_only=True):
+    name: str
+    arguments: dict[str, Any] | None = None
+    task: dict[str, Any] | None = None
+
+
+_Kind = TypeVar("_Kind", bound=_Params)
+
+
+class _Refused(Exception):
+    """A request is answered with an error.
+
+    Args:
+        code: the error's number.
+        message: its sentence.
+        data: what else is said of it; None: nothing.
+    """
+
+    def __init__(self, code: int, message: str, data: str | None = None) -> None:
+        super().__init__(message)
+        self.error = {"code": code, "message": message, **({"data": data} if data is not None else {})}
+
+
+LISTING = msgspec.json.encode({
+    "tools": [
+        {
+            "name": tools.name_of(tool),
+            "title": tool.title,
+            "description": tools.description_of(tool),
+            "inputSchema": tools.schema_of(tool),
+            "annotations": {
+                "title": tool.title,
+                "readOnlyHint": tool.hints.reads_only,
+                "destructiveHint": tool.hints.destroys,
+                "idempotentHint": tool.hints.repeats_harmlessly,
+                "openWorldHint": tool.hints.reaches_out,
+            },
+        }
+        for tool in tools.TOOLS
+    ]
+})  # fmt: skip
+"""The result of `tools/list`, always the same, so it is written once."""
+
+
+class Conversation:
+    """One connection's conversation: whether it has begun, and what answers its messages.
+
+    Args:
+        version: what to call ourselves.
+        call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
+            whether it is an error. It must not raise.
+    """
+
+    def __init__(self, version: str, call: Callable[[str, dict[str, Any] | None, str], tuple[str, bool]]) -> None:
+        self._version = version
+        self._call = call
+        self._is_open = False
+        self._is_initialized = False
+
+    def opens_newer(self, message: relay.Message) -> bool:
+        """Say whether a message is the connection's first request and has the envelope of 2026-07-28."""
+        if self._is_open or message.key is None or refusal_of(message) is not None:
+            return False
+        return message.body["method"] != "initialize" and _has_envelope(message.body.get("params"))
+
+    def take(self, message: relay.Message) -> bytes:
+        """Work on a message.
+
+        Returns:
+            Its answer as JSON; empty when it isn't to be answered, as notifications and answers aren't.
+        """
+        refusal = refusal_of(message)
+        if message.key is None:
+            if refusal is None:
+                self._notice(message.body)
+            return b""
+        if refusal is not None:
+            return relay.error(message.key, *refusal)
+        self._is_open = True
+        try:
+            return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (message.key, self._result(message.body))
+        except _Refused as refused:
+            return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (message.key, msgspec.json.encode(refused.error))
+
+    def _notice(self, body: dict[str, object]) -> None:
+        # Tools answer at once, so a cancellation always comes too late, and MCP lets us ignore it. What else clients may
+        # tell is about what this server doesn't offer.
+        params = body.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        if body.get("method") == "notifications/initialized" and isinstance(meta, dict | None):
+            self._is_initialized = True
+
+    def _result(self, body: dict[str, object]) -> bytes:
+        """Return a well-formed request's result as JSON."""
+        method, params = body["method"], body.get("params")
+        if method != "initialize" and _has_envelope(params):
+            words = "this connection began before the revision 2026-07-28: its requests have no envelope"
+            raise _Refused(relay.INVALID_REQUEST, words)
+        match method:
+            case "ping":
+                _read(_Params, params)
+                return b"{}"
+            case "initialize":
+                return self._initialize(_read(_InitializeParams, params))
+            case "tools/list":
+                _read(_ListParams, params)
+                self._insist_on_handshake()
+                return LISTING
+            case "tools/call":
+                asked = _read(_CallParams, params)
+                self._insist_on_handshake()
+                text, is_error = self._call(asked.name, asked.arguments, str(body["id"]))
+                return msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": is_error})
+        raise _Refused(METHOD_NOT_FOUND, "Method not found", str(method))
+
+    def _initialize(self, params: _InitializeParams) -> bytes:
+        self._is_initialized = True
+        asked = params.protocol_version
+        return msgspec.json.encode({
+            "protocolVersion": asked if asked in REVISIONS else REVISIONS[-1],
+            "capabilities": {"tools": {"listChanged": False}},
+            "serverInfo": {"name": "substrat", "version": self._version},
+            "instructions": INSTRUCTIONS,
+        })  # fmt: skip
+
+    def _insist_on_handshake(self) -> None:
+        if not self._is_initialized:
+            raise _Refused(INVALID_PARAMS, "Invalid request parameters", "")
+
+
+def read(line: bytes) -> tuple[list[relay.Message], relay.Reply]:
+    """Read a line: the messages in it, and the reply that waits for their answers; a batch that is too long is refused."""
+    messages, reply = relay.read(line)
+    if len(messages) <= MAX_BATCH:
+        return messages, reply
+    words = f"a batch may have {MAX_BATCH} messages, and this one has {len(messages)}: send it in parts"
+    refused = [relay.Message(b"", {}, b"null", (relay.INVALID_REQUEST, words))]
+    return refused, relay.Reply(refused, is_batch=False)
+
+
+def refusal_of(message: relay.Message) -> tuple[int, str] | None:
+    """Say what keeps a message from being worked on: an error's code and a sentence."""
+    body = message.body
+    if message.refusal is not None or "method" not in body:
+        return message.refusal
+    if not relay.is_well_formed(body):
+        words = 'a request needs "jsonrpc": "2.0", a method that is a string, and an object if it has params'
+        return relay.INVALID_REQUEST, words
+    if isinstance(body.get("params"), list):
+        return INVALID_PARAMS, "params must be an object: MCP's methods take their parameters by name"
+    if b"\\u" in message.text and not _is_unicode([body["method"], body.get("params")]):
+        return INVALID_PARAMS, "a text has half of a surrogate pair in it, which is no character"
+    return None
+
+
+def _read(kind: type[_Kind], params: object) -> _Kind:
+    """Read a request's parameters; what isn't in the type is left out, as later revisions may add members."""
+    try:
+        return msgspec.convert(params or {}, kind)
+    except msgspec.ValidationError:
+        raise _Refused(INVALID_PARAMS, "Invalid request parameters", "") from None
+
+
+def _has_envelope(params: object) -> bool:
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return isinstance(meta, dict) and _ENVELOPE in meta
+
+
+def _is_unicode(value: object) -> bool:
+    found = [value]
+    while found:
+        match found.pop():
+            case str(text):
+                if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+                    return False
+            case dict(members):
+                found += (*members, *members.values())
+            case list(items):
+                found += items
+    return True
