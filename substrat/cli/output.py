@@ -34,7 +34,9 @@ def one_line(text: str, most: int | None = None) -> str:
         text: anything.
         most: shorten it to so many characters.
     """
-    flat = neutralise(" ".join(text.split()))
+    flat = " ".join(text.split())
+    if not (flat.isascii() and flat.isprintable()):  # the most texts are, and lists have thousands
+        flat = neutralise(flat)
     return flat if most is None or len(flat) <= most else flat[: most - 1] + "…"
 
 
@@ -120,7 +122,7 @@ def turn_summary(agent: Agent) -> str:
     return f"{text_of(turn.get('number'))} {text_of(turn.get('outcome'), 'running')}"
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, colour: bool, painted: int | None = None) -> str:
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, colour: bool, painted: int | None = None) -> str:
     """Lay out a table with aligned columns.
 
     Args:
@@ -129,19 +131,22 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, colour: bool,
         colour: whether to use colours.
         painted: the column that holds a state.
     """
-    cells = [titles, *rows]
-    widths = [max(width(row[column]) for row in cells) for column in range(len(titles))]
-    lines = []
-    for number, row in enumerate(cells):
-        filled = [padded(cell, columns) for cell, columns in zip(row, widths, strict=True)]
-        filled[-1] = row[-1]
-        if number == 0:
-            filled = [paint(cell, BOLD, on=colour) for cell in filled]
-        elif painted is not None:
-            state = row[painted]
-            filled[painted] = paint_state(state, on=colour) + " " * (widths[painted] - width(state))
-        lines.append("  ".join(filled).rstrip() + "\n")
+    columns = [_filled(column) for column in zip(titles, *rows, strict=True)]
+    if painted is not None and colour:
+        padding = [cell[len(row[painted]) :] for cell, row in zip(columns[painted][1:], rows, strict=True)]
+        states = [paint_state(row[painted], on=True) + spaces for row, spaces in zip(rows, padding, strict=True)]
+        columns[painted] = [columns[painted][0], *states]
+    lines = ["  ".join(row).rstrip() + "\n" for row in zip(*columns, strict=True)]
+    if colour:
+        lines[0] = paint(lines[0].rstrip(), BOLD, on=True) + "\n"
     return "".join(lines)
+
+
+def _filled(cells: Sequence[str]) -> list[str]:
+    """Fill the cells of a column up with spaces to the width of the widest."""
+    widths = list(map(width, cells))
+    most = max(widths)
+    return [cell + " " * (most - taken) for cell, taken in zip(cells, widths, strict=True)]
 
 
 def padded(text: str, columns: int) -> str:

@@ -40,9 +40,6 @@ class Level(StrEnum):
     INFO = "info"
 
 
-WEIGHT = {kind: weight for weight, kind in enumerate(Kind)}
-"""The order in which agents are listed."""
-
 _LEVELS = {
     Kind.ANSWER: Level.URGENT,
     Kind.UNSAFE: Level.URGENT,
@@ -104,11 +101,11 @@ def attention(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Att
         now: seconds since the epoch.
         stuck_after: seconds without an event after which a running turn counts as stuck; 0: never.
     """
-    found = list(_candidates(agent, facts, now, stuck_after))
-    return min(found, key=lambda one: WEIGHT[one.kind])
+    return next(_candidates(agent, facts, now, stuck_after))
 
 
 def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Iterator[Attention]:
+    """Give all that applies to an agent, in the order of `Kind`."""
     if facts.question is not None and agent.phase != Phase.ENDED:
         yield Attention(Kind.ANSWER, _line(facts.question.text), facts.question.time)
     if agent.findings:
