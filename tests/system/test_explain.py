@@ -20,7 +20,7 @@ def started(house, text, prompt):
 
 
 @pytest.mark.parametrize("network", ["none", "filtered"])
-def test_its_text_runs_in_an_idle_workspace(house, network):
+def test_its_text_runs_in_an_idle_workspace(house, network, until):
     # The stand-in would wait for its tools, which only a turn has.
     house.start(agent=house.program(SHELL), environment={"CURSOR_API_KEY": "key-that-nobody-sees"})
     work = house.workspace(git=True)
@@ -38,6 +38,14 @@ def test_its_text_runs_in_an_idle_workspace(house, network):
         (work / network).unlink()
         assert sorted(os.listdir(work)) == [".git", "README.md"]
         house.ok("send", "anna", "--wait", "true")
+    house.ok("send", "anna", "touch runs; until rm go; do sleep 0.1; done; rm runs")
+    until((work / "runs").exists, "the turn")
+    shown = house.ctl("explain", "anna")
+    (work / "go").touch()
+    house.wait("anna")
+    done = started(house, shown.out, "true")
+    assert done.returncode == 0, ("asked during a turn, run after it", done.stderr)
+    assert sorted(os.listdir(work)) == [".git", "README.md"]
     found = house.ok("explain", "anna")
     assert set(found) == {"command", "environment", "program", "missing"}
     assert found["environment"]["CURSOR_API_KEY"] == "…"

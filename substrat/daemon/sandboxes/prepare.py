@@ -267,8 +267,7 @@ class SandboxPreparer:
         bubblewrap = await self.find_bubblewrap()
         shared, own, _ = await self._shared_with(agent)
         found = await trio.to_thread.run_sync(self._look, agent, shared, own, self._further(agent))
-        missing = tuple(path for path in found.missing if not os.path.lexists(path))
-        found = msgspec.structs.replace(found, missing=tuple(path for path in found.missing if path not in missing))
+        found, missing = self._without_placeholders(found)
         form = await self._form_for(agent, bubblewrap)
         place = self._places.agent(agent.id)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, place, agent)
@@ -281,6 +280,21 @@ class SandboxPreparer:
         whole = {**dict(spec.environment), **dict(spec.variables)}
         hidden = {name: "…" if name in given or name.startswith("CURSOR_") else value for name, value in whole.items()}
         return Explanation(command, hidden, program.find(self._config.agent.binary).path, missing)
+
+    def _without_placeholders(self, found: ProtectedPaths) -> tuple[ProtectedPaths, tuple[str, ...]]:
+        """Return a workspace's protected paths without those that only a turn makes exist, and these.
+
+        A running turn's placeholders, such as `.envrc`, are there to be seen, but they go when it ends.
+        """
+        made = set(self._registry.store.mount_points())
+        gone = (path for path in found.missing if not os.path.lexists(path))
+        missing = tuple(dict.fromkeys((*gone, *(path for path in found.mounts if path in made))))
+
+        def without(paths: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(path for path in paths if path not in missing)
+
+        kept, closed = without(found.kept), without(found.closed)
+        return msgspec.structs.replace(found, kept=kept, closed=closed, missing=without(found.missing)), missing
 
     async def _generate(self, agent: Agent, place: AgentDir, found: ProtectedPaths, chat: str | None) -> None:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""

@@ -135,7 +135,9 @@ def summary(call: Call) -> str:
         return _one_line(f"mcp {tool}: {json.dumps(call.args.get('args', {}), ensure_ascii=False, default=str)}")
     if call.kind == "updateTodos":
         todos = call.args.get("todos")
-        return f"updateTodos: {len(todos)} items" if isinstance(todos, list) else "updateTodos"
+        if not isinstance(todos, list):
+            return "updateTodos"
+        return f"updateTodos: {len(todos)} {'item' if len(todos) == 1 else 'items'}"
     subject = _first(call.args, *_SUBJECTS.get(call.kind, ()), *_ANY_SUBJECT)
     return _one_line(f"{call.kind}: {subject}" if subject else call.kind or "tool call")
 
