@@ -40,6 +40,15 @@ _NAME_WIDTH = 20
 """The widest column of names: what agents say needs the rest of an 80-column terminal."""
 _VOICES = (CYAN, YELLOW, MAGENTA, BLUE, GREEN)
 """The colours of agents' names, one after the other; red is for failures."""
+_TURN_FAILED = re.compile(r"turn \d+ (error|timed_out|lost)\b")
+_WARNINGS = frozenset({
+    "network:denied", "question:asked", "turn:waiting", "turn:retry", "turn:home-too-big", "turn:fills-disk",
+    "turn:output-truncated", "turn:output-unread", "turn:ran-out", "state:damaged", "session:refused", "session:changed",
+    "mcp:not-contacted", "workspace:protected-again", "workspace:touched", "workspace:unprotected",
+})  # fmt: skip
+"""What a person may have to look at."""
+_NOISE = ("system:", "unknown", "connection:", "retry:", "interaction_query:")
+"""What the agent program tells of itself."""
 
 
 class Renderer:
@@ -224,9 +233,8 @@ class Renderer:
         what = said or _name_of(event, kind)
         if not kind.startswith(("turn:", "system:", "unknown")) and said:
             what = f"{one_line(kind)}: {said}"
-        dim = DIM if kind.startswith(("system:", "unknown")) else BOLD
         clock = f"{output.clock(event.get('time'))} " if self._clock else ""
-        return paint(f"• {clock}{what}", dim, on=on) + "\n"
+        return paint(f"• {clock}{what}", _tint_of(kind, text), on=on) + "\n"
 
     def _end_line(self, block: str | None = None) -> str:
         """End the unfinished line, if there is one and it belongs to the block."""
@@ -267,7 +275,8 @@ class Chorus:
         self._aligned = aligned
         self._output_of = output_of
         self._voices: dict[str, Renderer] = {}
-        self._last: object = None
+        # When each of the voices was last heard.
+        self._times: dict[str, object] = {}
 
     def feed(self, event: Event) -> str:
         """Take in an event and return the lines to write now."""
@@ -278,19 +287,19 @@ class Chorus:
                 flow=False, colour=self._colour, clock=False, whole_lines=True, output_of=self._output_of
             )
         text = voice.feed(event)
-        self._last = event.get("time")
+        self._times[agent] = event.get("time")
         if event.get("kind") == "turn:ended":
             # Between its turns an agent has nothing unfinished, and a year's agents needn't be remembered.
-            del self._voices[agent]
+            del self._voices[agent], self._times[agent]
         return self._prefixed(event.get("time"), agent, text)
 
     def pause(self) -> str:
         """Return what was held back, when nothing has come for a moment."""
-        return "".join(self._prefixed(self._last, agent, voice.pause()) for agent, voice in self._voices.items())
+        return "".join(self._prefixed(self._times[agent], agent, voice.pause()) for agent, voice in self._voices.items())
 
     def finish(self) -> str:
         """Return the lines that are still held back."""
-        return "".join(self._prefixed(None, agent, voice.finish()) for agent, voice in self._voices.items())
+        return "".join(self._prefixed(self._times[agent], agent, voice.finish()) for agent, voice in self._voices.items())
 
     def _prefixed(self, time: object, agent: str, text: str) -> str:
         if not text:
@@ -303,6 +312,15 @@ class Chorus:
             name = output.padded(output.shortened(name, width), width)
         head = f"{clock} {paint(name, tint, on=self._colour)}"
         return "".join(f"{head}  {line}\n" for line in text.split("\n")[:-1])
+
+
+def _tint_of(kind: str, text: str) -> str:
+    """Return the colour of a line that is neither speech nor a call: red for a failed turn, yellow for a warning."""
+    if kind == "turn:ended" and _TURN_FAILED.match(text):
+        return RED
+    if kind in _WARNINGS:
+        return YELLOW
+    return DIM if kind.startswith(_NOISE) else BOLD
 
 
 def _is_good(outcome: str) -> bool:

@@ -293,7 +293,21 @@ def test_a_chorus_forgets_an_agent_between_its_turns(event):
 def test_a_chorus_says_at_the_end_what_it_held_back(event):
     chorus = Chorus({"a": "anna"}, colour=False)
     assert chorus.feed(event("assistant:delta", "half", agent="a")) == ""
-    assert chorus.finish() == "--:--:-- anna  half\n"
+    assert chorus.finish() == "10:20:30 anna  half\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "colour"),
+    [
+        ("turn:ended", "turn 1 success after 1.0 s", "1"),
+        ("turn:ended", "turn 12 timed_out after 1.0 s: it was silent", "31"),
+        ("network:denied", "pypi.org:443: it isn't on the allow-list", "33"),
+        ("retry:starting", "attempt 1", "2"),
+    ],
+)
+def test_a_line_that_needs_a_person_has_the_colour_for_it(event, kind, text, colour):
+    shown = Renderer(flow=True, colour=True).feed(event(kind, text))
+    assert shown.startswith(f"\x1b[{colour}m• ")
 
 
 def test_a_choruss_dim_thoughts_end_dim_on_each_line(event):
