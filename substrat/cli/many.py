@@ -87,6 +87,16 @@ def ask_objects(connection: Connection, method: str, names: list[str], **params:
     return [as_object(method, result) for result in results], status
 
 
+def stop(connection: Connection, method: str, names: list[str], **params: object) -> tuple[list[Agent], int]:
+    """Make requests like `ask_objects` that stop turns, which may take seconds, and say so to a person who waits."""
+    connection.slow_notice = STOPPING
+    try:
+        return ask_objects(connection, method, names, **params)
+    except KeyboardInterrupt:
+        output.note("nothing was taken back: turns that were told to stop are stopped, and 'substratctl ls' shows them")
+        raise
+
+
 def put_json(arguments: Arguments, documents: Sequence[object], status: int, *, names: int | None = None) -> None:
     """Write the documents of a verb on several agents: an object for one NAME, an array for several, nothing for none.
 

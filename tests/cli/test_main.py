@@ -137,24 +137,30 @@ def test_an_interruption_is_130(ctl, monkeypatch):
     assert (done.code, done.out, done.err) == (130, "", "")
 
 
-def test_ctrl_c_while_waiting_for_the_daemon(fake):
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("wait", "nothing was changed: the agents go on; 'substratctl ls' shows them"),
+        ("interrupt", "nothing was taken back: turns that were told to stop are stopped, and 'substratctl ls' shows them"),
+    ],
+)
+def test_ctrl_c_while_waiting_for_the_daemon(fake, verb, said):
     asked = threading.Event()
 
     def serve(peer):
         peer.greet()
-        assert peer.read()["method"] == "agent.wait"
+        assert peer.read()["method"] == f"agent.{verb}"
         asked.set()
         assert peer.read() is None
 
     fake(serve)
     environment = {"SUBSTRAT_SOCKET": os.environ["SUBSTRAT_SOCKET"]}
     process = subprocess.Popen(
-        [PROGRAMS / "substratctl", "wait", "anna"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [PROGRAMS / "substratctl", verb, "anna"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert asked.wait(20)
     process.send_signal(signal.SIGINT)
-    said = b"substratctl: nothing was changed: the agents go on; 'substratctl ls' shows them\n"
-    assert process.communicate(timeout=20) == (b"", said)
+    assert process.communicate(timeout=20) == (b"", f"substratctl: {said}\n".encode())
     assert process.returncode == 130
 
 

@@ -23,7 +23,6 @@ def run(arguments: Arguments) -> int:
     many.check_all(arguments, arguments.words)
     with Connection() as connection:
         names = many.chosen(arguments, connection, _ENDABLE)
-        connection.slow_notice = many.STOPPING
-        agents, status = many.ask_objects(connection, "agent.end", names)
+        agents, status = many.stop(connection, "agent.end", names)
     many.report(arguments, agents, status, "ended", everyone=arguments.flag("all"))
     return status

@@ -13,7 +13,6 @@ COMMAND = Command("interrupt", VERBS["interrupt"], "NAME...", least=1, most=None
 def run(arguments: Arguments) -> int:
     """Stop the turns, report each agent and return the exit status."""
     with Connection() as connection:
-        connection.slow_notice = many.STOPPING
-        agents, status = many.ask_objects(connection, "agent.interrupt", arguments.words)
+        agents, status = many.stop(connection, "agent.interrupt", arguments.words)
     many.report(arguments, agents, status, "interrupted", everyone=False)
     return status

@@ -23,7 +23,6 @@ def run(arguments: Arguments) -> int:
     freeze = arguments.flag("freeze")
     with Connection() as connection:
         names = many.chosen(arguments, connection, ("idle", "queued", "running"))
-        connection.slow_notice = many.STOPPING
-        agents, status = many.ask_objects(connection, "agent.suspend", names, freeze=freeze or None)
+        agents, status = many.stop(connection, "agent.suspend", names, freeze=freeze or None)
     many.report(arguments, agents, status, "suspended", everyone=arguments.flag("all"))
     return status
