@@ -93,10 +93,9 @@ def _command(command: options.Command) -> Iterator[str]:
     yield from _options(own)
     if command.notes:
         yield ".PP"
-        # Line by line: some are commands to copy.
-        yield ".nf"
-        yield from map(_text, command.notes.split("\n"))
-        yield ".fi"
+        for number, paragraph in enumerate(command.notes.split("\n")):
+            yield from [".br"] if number else []
+            yield _text(paragraph)
 
 
 def _options(given: list[options.Option] | tuple[options.Option, ...]) -> Iterator[str]:

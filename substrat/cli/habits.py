@@ -15,6 +15,9 @@ HABITS = {
     "status": "'ls' shows all agents, 'show NAME' everything about one, 'doctor' the daemon and this machine",
     "stop": "'suspend NAME' stops the turn and keeps it for 'resume', 'interrupt NAME' gives it up",
     "pause": "'suspend NAME' stops the turn and keeps it for 'resume', with --freeze in memory",
+    "freeze": "'suspend NAME --freeze' stops the turn in memory",
+    "thaw": "'resume NAME' goes on with a frozen turn",
+    "unfreeze": "'resume NAME' goes on with a frozen turn",
     "kill": "'interrupt NAME' stops the turn, 'end NAME' finishes the agent; both kill what doesn't stop",
     "attach": _LOGS,
     "tail": "'logs -f NAME' follows what an agent does",
@@ -32,6 +35,10 @@ HABITS = {
     "top": "'ls' shows what agents do, 'events -f' what happens",
     "prompt": "'send NAME PROMPT' queues a prompt",
     "shell": "'exec NAME' opens a shell in an agent's sandbox",
+    "why": "'ls' says why an agent waits or needs you, 'show NAME' all of it",
+    "cost": "'usage' shows tokens",
+    "reply": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
+    "questions": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
     "stats": "'usage' shows tokens, 'show NAME' memory and processor time",
 }
 

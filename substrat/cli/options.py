@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _HELP_COLUMN = 28
-_HELP_WIDTH = 100
+_HELP_WIDTH = 80
+"""A terminal of 80 columns breaks no line of the help."""
 
 
 class Option:
@@ -56,7 +57,7 @@ class Command:
         least: how many words there must be.
         most: how many there may be; None: any number.
         options: its own options; the common ones are added.
-        notes: more paragraphs for the help text.
+        notes: more paragraphs for the help text, one a line.
     """
 
     __slots__ = ("about", "least", "most", "name", "notes", "options", "words")
@@ -207,7 +208,7 @@ def help_text(command: Command) -> str:
         about = option.about + (f": {', '.join(option.choices)}" if option.choices else "")
         lines += _columns(names, about)
     if command.notes:
-        lines += ["", command.notes]
+        lines += ["", _filled(command.notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -218,10 +219,17 @@ def overview() -> str:
     lines += [
         "",
         f"'{PROGRAM} help COMMAND' or '{PROGRAM} COMMAND --help' says more.",
-        "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing, 5 the turn failed,",
-        "124 timed out.",
+        "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing,",
+        "5 the turn failed, 124 timed out.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _filled(notes: str) -> str:
+    """Wrap each paragraph of a verb's notes; a line of its own is one, such as a command to copy."""
+    import textwrap
+
+    return "\n".join(textwrap.fill(line, _HELP_WIDTH, break_on_hyphens=False) for line in notes.split("\n"))
 
 
 def _columns(left: str, right: str) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from substrat import errors
 
     Agent = dict[str, object]
+    Rows = Sequence[Sequence[str]]
 
 BOLD, DIM, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "1", "2", "31", "32", "33", "34", "35", "36"
 _STATE_COLOURS = {"running": GREEN, "queued": CYAN, "suspended": YELLOW, "failed": RED, "ended": DIM}
@@ -119,10 +120,17 @@ def turn_summary(agent: Agent) -> str:
     turn = turn_of(agent)
     if turn is None:
         return "-"
-    return f"{text_of(turn.get('number'))} {text_of(turn.get('outcome'), 'running')}"
+    going = "frozen" if is_frozen(agent) else "running"
+    return f"{text_of(turn.get('number'))} {text_of(turn.get('outcome'), going)}"
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, colour: bool, painted: int | None = None) -> str:
+def is_frozen(agent: Agent) -> bool:
+    """Say whether a suspended agent's turn is stopped in memory: any other suspended agent's turn has ended."""
+    turn = turn_of(agent)
+    return agent.get("state") == "suspended" and turn is not None and turn.get("outcome") is None
+
+
+def table(titles: Sequence[str], rows: Rows, *, colour: bool, painted: int | None = None) -> str:
     """Lay out a table with aligned columns.
 
     Args:
@@ -147,6 +155,60 @@ def _filled(cells: Sequence[str]) -> list[str]:
     widths = list(map(width, cells))
     most = max(widths)
     return [cell + " " * (most - taken) for cell, taken in zip(cells, widths, strict=True)]
+
+
+def widths(titles: Sequence[str], rows: Rows) -> list[int]:
+    """Return how wide each column of a table is."""
+    return [max(map(width, column)) for column in zip(titles, *rows, strict=True)]
+
+
+def cut(titles: Sequence[str], rows: Rows, columns: int | None, least: Mapping[str, int]) -> Rows:
+    """Cut cells so that no line of a table is wider than a terminal, as far as that goes.
+
+    Args:
+        titles: the heads of the columns.
+        rows: the cells.
+        columns: the terminal's; None leaves the cells whole.
+        least: the columns that may be cut, the first to be cut first, and how narrow each may become.
+    """
+    if columns is None:
+        return rows
+    sizes = dict(zip(titles, widths(titles, rows), strict=True))
+    excess = sum(sizes.values()) + 2 * (len(sizes) - 1) - columns
+    for title, narrowest in least.items():
+        if title in sizes and excess > 0:
+            less = min(excess, max(0, sizes[title] - narrowest))
+            sizes[title] -= less
+            excess -= less
+    return [[shortened(cell, size) for cell, size in zip(row, sizes.values(), strict=True)] for row in rows]
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the width of the terminal that a stream is; None when it is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def wrapped(text: str, indent: int, columns: int | None) -> str:
+    """Break a line between words, so that a terminal breaks none of them.
+
+    Args:
+        text: the line, harmless already.
+        indent: where it begins on the terminal, and each further line with it.
+        columns: the terminal's; None leaves the line whole.
+    """
+    if columns is None or indent + width(text) <= columns or columns < 2 * indent:
+        return text
+    first, *words = text.split(" ")
+    lines = [first]
+    for word in words:
+        if lines[-1].strip() and indent + width(lines[-1]) + 1 + width(word) > columns:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return ("\n" + " " * indent).join(lines)
 
 
 def padded(text: str, columns: int) -> str:

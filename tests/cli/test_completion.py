@@ -33,8 +33,10 @@ def complete(script, executable, tmp_path):
     """Complete a command line in bash; the last word is the one under the cursor."""
     text = script("bash")
 
-    def run(*words, listed="anna\nbert", cwd=None):
-        program = executable("substratctl", f"[ \"$*\" = 'ls -q' ] && printf '%s\\n' {shlex.quote(listed)}")
+    def run(*words, listed="anna\nbert", offered="", cwd=None):
+        known = {"ls -q": listed, "completion --values inbox": offered}
+        cases = " ".join(f"{shlex.quote(line)}) printf '%s\\n' {shlex.quote(said)} ;;" for line, said in known.items())
+        program = executable("substratctl", f'case "$*" in {cases} esac')
         line = " ".join(map(shlex.quote, ("substratctl", *words)))
         drive = f"{text}\nCOMP_WORDS=({line}) COMP_CWORD={len(words)}\n_substratctl\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
         environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
@@ -107,9 +109,15 @@ def test_values(complete, ctl, fake, agent):
     assert complete("wait", "anna", "--until", "sus") == ["suspended"]
     assert complete("ls", "--state", "fa") == ["failed"]
     assert complete("help", "sus") == ["suspend"]
-    fake({"agent.list": [agent(), agent(model="gpt-5")], "session.list": [{"session": "abc"}]})
+    fake({
+        "agent.list": [agent(), agent(model="gpt-5")], "session.list": [{"session": "abc"}],
+        "inbox.list": {"items": [{"id": 12}, {"id": 3}], "after": 12, "more": False},
+    })  # fmt: skip
     assert ctl("completion", "--values", "models").out == "auto\ngpt-5\n"
     assert ctl("completion", "--values", "sessions").out == "abc\n"
+    assert ctl("completion", "--values", "inbox").out == "12\n3\n"
+    assert complete("answer", "1", offered="12\n3") == ["12"]
+    assert complete("inbox", "--dismiss", "", offered="12\n3") == ["12", "3"]
     assert ctl("completion", "--values", "models", "bash").code == ctl("completion").code == 2
 
 

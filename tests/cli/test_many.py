@@ -179,3 +179,4 @@ def test_a_table_fits_a_terminal(width):
     assert shown[1][0] == "b"
     assert ("WORKSPACE" in titles) == (width == 200)
     assert len(shown[0][titles.index("DOING")]) >= 20
+    assert len(shown[0][0]) >= 20, "enough of a name to know the agent by"

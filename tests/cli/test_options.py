@@ -201,7 +201,7 @@ def test_each_verb_has_its_file_and_its_help_fits_a_terminal(verb):
     text = options.help_text(command)
     assert text.startswith(f"usage: substratctl {verb}")
     assert text.endswith("\n")
-    assert [line for line in text.splitlines() if len(line) > 100] == []
+    assert [line for line in text.splitlines() if len(line) > 80] == []
     assert [line for line in text.splitlines() if line != line.rstrip()] == []
     for option in command.options:
         for name in option.names:
@@ -233,8 +233,8 @@ def test_the_overview_names_every_verb_and_every_status(ctl):
         done = ctl(*words)
         assert (done.code, done.err) == (0, "")
         assert all(f"  {verb} " in done.out for verb in VERBS)
-        assert "0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing, 5 the turn failed,\n124 timed out" in done.out
-        assert max(map(len, done.out.splitlines())) <= 100
+        assert "0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing,\n5 the turn failed, 124 timed out" in done.out
+        assert max(map(len, done.out.splitlines())) <= 80
 
 
 # Which word is what

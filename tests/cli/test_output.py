@@ -120,6 +120,22 @@ def test_wide_characters_do_not_move_columns(name):
     assert {width(line[: line.index("/w")]) for line in lines[1:]} == {width(lines[0][: lines[0].index("DIR")])}
 
 
+def test_a_terminal_breaks_no_word_and_no_row():
+    assert output.wrapped("one two three", 4, 12) == "one two\n    three"
+    assert output.wrapped("  kept: a-word-longer-than-that b", 2, 14) == "  kept:\n  a-word-longer-than-that\n  b"
+    assert output.wrapped("one two three", 4, None) == "one two three"
+    rows = [("a" * 30, "12"), ("\u4e2d" * 20, "3")]
+    shown = output.cut(("NAME", "TURNS"), rows, 20, {"NAME": 8})
+    assert output.widths(("NAME", "TURNS"), shown) == [13, 5]
+    assert output.cut(("NAME", "TURNS"), rows, None, {"NAME": 8}) == rows
+
+
+def test_a_frozen_turn_is_not_called_running(agent):
+    turn = {"number": 2, "outcome": None}
+    assert output.turn_summary(agent(state="suspended", turn=turn)) == "2 frozen"
+    assert output.turn_summary(agent(state="running", turn=turn)) == "2 running"
+
+
 def test_a_listed_agents_fields_cannot_break_the_table(ctl, fake, agent):
     fake(
         {"agent.list": [agent(name="a\nb\x1b[2J", workspace="/a\r/b", model=None, turn={"outcome": None}, created_at="?")]}

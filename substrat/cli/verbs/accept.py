@@ -14,8 +14,8 @@ COMMAND = Command(
     least=1,
     most=None,
     notes=(
-        "Without a NUMBER: all findings of each agent, and its failed turn. Numbers are those that\n"
-        "'show NAME' lists, and go with one NAME. An accepted finding comes back only if it changes.\n"
+        "Without a NUMBER: all findings of each agent, and its failed turn. Numbers are those that "
+        "'show NAME' lists, and go with one NAME. An accepted finding comes back only if it changes. "
         f"{many.JSON_NOTE}"
     ),
 )

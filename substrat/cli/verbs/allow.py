@@ -17,8 +17,8 @@ COMMAND = Command(
     most=None,
     options=(Option("--remove", value="HOST", about="take this off the list; may be repeated"),),
     notes=(
-        "The first word is a NAME. The words after it are NAMEs as far as agents have them as their name or\n"
-        "id, then come HOSTs; 'localhost' and a word with '.', ':', '*' or '@' is a HOST. A running turn\n"
+        "The first word is a NAME. The words after it are NAMEs as far as agents have them as their name or "
+        "id, then come HOSTs; 'localhost' and a word with '.', ':', '*' or '@' is a HOST. A running turn "
         f"is held to the new list at once. What a parent loses its children lose too.\n{many.JSON_NOTE}"
     ),
 )

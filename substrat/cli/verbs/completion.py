@@ -7,7 +7,7 @@ import os
 import sys
 
 from substrat.cli import output
-from substrat.cli.connection import Connection
+from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import PROGRAM, TAKES_AGENTS, VERBS
 from substrat.protocol import methods
@@ -17,13 +17,15 @@ COMMAND = Command(
     VERBS["completion"],
     words="bash|zsh|fish",
     most=1,
-    options=(Option("--values", value="KIND", about="print the offered values instead", choices=("models", "sessions")),),
+    options=(
+        Option("--values", value="KIND", about="print the offered values instead", choices=("models", "sessions", "inbox")),
+    ),
     notes=(
         'bash: eval "$(substratctl completion bash)"\n'
         'zsh:  eval "$(substratctl completion zsh)"\n'
         "fish: substratctl completion fish | source\n"
-        "Offered are commands, options, agents' names, states, networks, the models that agents have, the\n"
-        "sessions of this directory, and files."
+        "Offered are commands, options, agents' names, states, networks, the models that agents have, what the "
+        "inbox holds, the sessions of this directory, and files."
     ),
 )
 
@@ -33,7 +35,7 @@ _SAFE = "grep -x '[A-Za-z0-9._-]*'"
 _NAMES = f"timeout 2 {PROGRAM} ls -q 2>/dev/null | {_SAFE}"
 _FILES = ("DIR", "F", "PATH")
 """What the values of options are called that are files."""
-_ASKED = {"M": "models", "SESSION": "sessions"}
+_ASKED = {"M": "models", "SESSION": "sessions", "ID": "inbox"}
 """What the values of options are called that only the daemon knows."""
 _STATES = ("STATE", "STATE,...")
 
@@ -61,6 +63,9 @@ def _print_values(kind: str, *, json: bool) -> int:
     with Connection() as connection:
         if kind == "models":
             found = {str(agent.get("model")) for agent in connection.call_list("agent.list", fields=["model"])}
+        elif kind == "inbox":
+            items = as_list("inbox.list", connection.call_object("inbox.list").get("items"))
+            found = {str(item.get("id")) for item in items}
         else:
             chats = connection.call_list("session.list", workspace=os.getcwd())
             found = {str(chat.get("session")) for chat in chats}
@@ -86,8 +91,13 @@ def _words_for(option: Option) -> str | None:
     if option.value in _STATES:
         return " ".join(methods.AGENT_STATES)
     if option.value in _ASKED:
-        return f"$(timeout 2 {PROGRAM} completion --values {_ASKED[option.value]} 2>/dev/null | {_SAFE})"
+        return _asked(_ASKED[option.value])
     return None
+
+
+def _asked(kind: str) -> str:
+    """Return how the shell finds the values of a kind that only the daemon knows."""
+    return f"$(timeout 2 {PROGRAM} completion --values {kind} 2>/dev/null | {_SAFE})"
 
 
 def _bash() -> str:
@@ -117,6 +127,7 @@ _{PROGRAM}() {{
             case ${{COMP_WORDS[1]}} in
                 {"|".join(TAKES_AGENTS)}) words="$words $({_NAMES})" ;;
                 help) words="$words {" ".join(VERBS)}" ;;
+                answer) words="$words {_asked("inbox")}" ;;
             esac
             COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
     esac
@@ -144,6 +155,7 @@ def _fish() -> str:
                 lines.append(f"{head} -l {option.key} -xa {_quoted(offered)}")
     agents = f"__fish_seen_subcommand_from {' '.join(TAKES_AGENTS)}"
     lines.append(f"complete -c {PROGRAM} -n '{agents}' -a {_quoted(f'({_NAMES})')}")
+    lines.append(f"complete -c {PROGRAM} -n '__fish_seen_subcommand_from answer' -a {_quoted(_asked('inbox')[1:])}")
     return "\n".join(lines) + "\n"
 
 

@@ -25,7 +25,7 @@ COMMAND = Command(
     "doctor",
     VERBS["doctor"],
     options=(Option("--network", value="NAME", about="look at the filtered network of this agent's running turn instead"),),
-    notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with\nthe remedy. "
+    notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with the remedy. "
     "--network needs the extra 'net' (pyroute2).",
 )
 _MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken": ("✗", output.RED)}
@@ -54,14 +54,16 @@ def run(arguments: Arguments) -> int:
 
 def _print_findings(findings: Iterable[Finding], facts: Mapping[str, Iterable[str]]) -> None:
     """Print findings for people, each with its remedy and the facts that it was made from."""
-    colour = output.has_colour(sys.stdout)
+    colour, columns = output.has_colour(sys.stdout), output.terminal_width(sys.stdout)
     for finding in findings:
         mark, tint = _MARKS[finding.state]
-        sys.stdout.write(f"{output.paint(mark, tint, on=colour)} {finding.name:<14} {output.one_line(finding.detail)}\n")
+        detail = output.wrapped(output.one_line(finding.detail), 17, columns)
+        sys.stdout.write(f"{output.paint(mark, tint, on=colour)} {finding.name:<14} {detail}\n")
         if finding.remedy:
-            sys.stdout.write(f"  {'':<14} → {output.one_line(finding.remedy)}\n")
+            sys.stdout.write(f"  {'':<14} → {output.wrapped(output.one_line(finding.remedy), 19, columns)}\n")
         for fact in facts.get(finding.name, ()):
-            sys.stdout.write(output.paint(f"  {'':<14} {output.one_line(fact)}", output.DIM, on=colour) + "\n")
+            shown = output.wrapped(output.one_line(fact), 17, columns)
+            sys.stdout.write(output.paint(f"  {'':<14} {shown}", output.DIM, on=colour) + "\n")
 
 
 def _look_at_network(name: str, *, as_json: bool) -> int:

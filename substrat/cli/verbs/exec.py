@@ -13,9 +13,9 @@ COMMAND = Command(
     least=1,
     most=None,
     notes=(
-        "Without a command it is a shell. The sandbox is as the agent's next turn will find it; a turn may be\n"
-        "running beside it. Input, output and exit status are the command's own; 127: it isn't there inside.\n"
-        "What it leaves running is killed. Where input and output are both a terminal it has one\n"
+        "Without a command it is a shell. The sandbox is as the agent's next turn will find it; a turn may be "
+        "running beside it. Input, output and exit status are the command's own; 127: it isn't there inside. "
+        "What it leaves running is killed. Where input and output are both a terminal it has one "
         "too; otherwise it has pipes, and your typing isn't for it."
     ),
 )

@@ -22,9 +22,9 @@ COMMAND = Command(
     least=1,
     most=1,
     notes=(
-        "'substratctl explain NAME > run; echo PROMPT | sh run' runs the agent program as a turn would, but\n"
-        "unseen by the daemon. Secret values are neither shown nor passed on. The daemon serves neither the\n"
-        "agent's tools nor a 'filtered' network then: connections fail, and cursor-agent goes on without the\n"
+        "'substratctl explain NAME > run; echo PROMPT | sh run' runs the agent program as a turn would, but "
+        "unseen by the daemon. Secret values are neither shown nor passed on. The daemon serves neither the "
+        "agent's tools nor a 'filtered' network then: connections fail, and cursor-agent goes on without the "
         "tools after 30 s. 'exec NAME' runs a command in the agent's sandbox."
     ),
 )

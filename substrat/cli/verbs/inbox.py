@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection, as_list, as_object
@@ -29,16 +31,28 @@ def run(arguments: Arguments) -> int:
         if arguments.json:
             output.put_json_list(_items(connection))
         elif not numbers:
-            for item in _items(connection):
-                _print(item)
+            _print_all(_items(connection))
     return 0
 
 
-def _print(item: dict[str, object]) -> None:
+def _print_all(items: Iterator[dict[str, object]]) -> None:
+    columns = output.terminal_width(sys.stdout)
+    last: dict[str, object] | None = None
+    for last in items:
+        _print(last, columns)
+    if last is None:
+        output.note("the inbox is empty")
+    elif columns is not None:
+        output.note(f"'substratctl answer {last.get('id')} TEXT' answers, 'inbox --dismiss {last.get('id')}' takes it off")
+
+
+def _print(item: dict[str, object], columns: int | None) -> None:
     head = "  ".join(output.text_of(item.get(key)) for key in ("id", "time", "from"))
     kind = "  asks" if item.get("kind") == "question" else ""
     text = output.neutralise(str(item.get("text", ""))).rstrip()
-    print(head + kind + "\n  " + text.replace("\n", "\n  "))
+    print(head + kind)
+    for line in text.split("\n"):
+        print("  " + output.wrapped(line, 2, columns))
 
 
 def _items(connection: Connection) -> Iterator[dict[str, object]]:

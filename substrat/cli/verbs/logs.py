@@ -33,7 +33,7 @@ COMMAND = Command(
         Option("--raw", about="the agent's own lines byte for byte, control characters included"),
     ),
     notes=(
-        "With several NAMEs each line has its time and its agent; --since -20 and -n 20 count for each agent.\n"
+        "With several NAMEs each line has its time and its agent; --since -20 and -n 20 count for each agent. "
         "--json is one event object a line."
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
@@ -13,7 +12,9 @@ from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from substrat.cli.output import Agent
+    from collections.abc import Sequence
+
+    from substrat.cli.output import Agent, Rows
 
 COMMAND = Command(
     "ls",
@@ -24,8 +25,8 @@ COMMAND = Command(
         Option("--all", "-a", about="ended agents too, which is so without it"),
     ),
     notes=(
-        "Agents that need you come first. SILENT is how long a running turn has had no event. DOING is the\n"
-        "last tool call or status of a running turn, otherwise why an agent waits or needs you. On a terminal\n"
+        "Agents that need you come first. SILENT is how long a running turn has had no event. DOING is the "
+        "last tool call or status of a running turn, otherwise why an agent waits or needs you. On a terminal "
         "columns are left out and cut to fit its width. --json gives whole values, oldest agent first."
     ),
 )
@@ -41,8 +42,8 @@ _FIELDS = (
 TITLES = (
     "NAME", "STATE", "ATTENTION", "TURN", "SILENT", "UNREAD", "AGE", "MODEL", "NETWORK", "DOING", "WORKSPACE",
 )  # fmt: skip
-_LEAST = {"NAME": 8, "DOING": 20, "WORKSPACE": 20, "MODEL": 8}
-"""Columns that are cut to fit a terminal, and how narrow they may become."""
+_LEAST = {"WORKSPACE": 20, "DOING": 20, "NAME": 20, "MODEL": 8}
+"""Columns that are cut to fit a terminal, and how narrow they may become: a person has to type the NAME."""
 _DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "UNREAD", "AGE", "TURN")
 """Columns that a narrow terminal goes without, in the order in which they go."""
 
@@ -93,8 +94,8 @@ def _print_names(agents: list[Agent], *, json: bool) -> int:
 def _print_table(agents: list[Agent]) -> None:
     now = time.time()
     rows = [_row(agent, now) for agent in sorted(agents, key=_weight)]
-    titles, rows = fitted(TITLES, rows, _terminal_width())
-    text = output.table(titles, rows, colour=output.has_colour(sys.stdout), painted=titles.index("STATE"))
+    titles, shown = fitted(TITLES, rows, output.terminal_width(sys.stdout))
+    text = output.table(titles, shown, colour=output.has_colour(sys.stdout), painted=titles.index("STATE"))
     sys.stdout.write(text + counts(agents) + "\n")
 
 
@@ -106,43 +107,18 @@ def counts(agents: list[Agent]) -> str:
     return f"{total}: {', '.join(parts)}" if parts else total
 
 
-def fitted(titles: tuple[str, ...], rows: list[list[str]], width: int | None) -> tuple[tuple[str, ...], list[list[str]]]:
-    """Leave columns out and cut cells so that no line of a table is wider than a terminal.
-
-    Args:
-        titles: the heads of all columns.
-        rows: the cells of all columns.
-        width: the terminal's columns; None leaves everything as it is.
-    """
+def fitted(titles: tuple[str, ...], rows: list[list[str]], width: int | None) -> tuple[Sequence[str], Rows]:
+    """Leave columns out and cut cells so that no line of the table is wider than a terminal; None leaves all as it is."""
     if width is None:
         return titles, rows
-    widths = {
-        title: max(output.width(cell) for cell in (title, *(row[column] for row in rows)))
-        for column, title in enumerate(titles)
-    }
+    widths = dict(zip(titles, output.widths(titles, rows), strict=True))
     for title in _DISPENSABLE:
         least = sum(min(_LEAST.get(kept, size), size) for kept, size in widths.items()) + 2 * (len(widths) - 1)
         if least > width or (title == "WORKSPACE" and width < 120):
             del widths[title]
-    excess = sum(widths.values()) + 2 * (len(widths) - 1) - width
-    for title in ("WORKSPACE", "DOING", "NAME", "MODEL"):
-        if title in widths and excess > 0:
-            cut = min(excess, max(0, widths[title] - _LEAST[title]))
-            widths[title] -= cut
-            excess -= cut
     kept = [column for column, title in enumerate(titles) if title in widths]
-    return (
-        tuple(titles[column] for column in kept),
-        [[output.shortened(row[column], widths[titles[column]]) for column in kept] for row in rows],
-    )
-
-
-def _terminal_width() -> int | None:
-    """Return the width of the terminal that standard output is; None when it is none."""
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
-    except (OSError, ValueError):
-        return None
+    rows = [[row[column] for column in kept] for row in rows]
+    return tuple(widths), output.cut(tuple(widths), rows, width, _LEAST)
 
 
 def _weight(agent: Agent) -> tuple[int, str]:

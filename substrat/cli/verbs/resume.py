@@ -27,8 +27,8 @@ COMMAND = Command(
         TIMEOUT,
     ),
     notes=(
-        "--all takes each agent that is suspended. Of two or more arguments the last one is the PROMPT\n"
-        "unless an agent has that name or id; with --all the only argument is the PROMPT. A PROMPT that is\n"
+        "--all takes each agent that is suspended. Of two or more arguments the last one is the PROMPT "
+        "unless an agent has that name or id; with --all the only argument is the PROMPT. A PROMPT that is "
         f"'-' is read from standard input.\n{many.JSON_NOTE}"
     ),
 )

@@ -19,7 +19,7 @@ COMMAND = Command(
         TIMEOUT,
     ),
     notes=(
-        "A PROMPT that is '-' is read from standard input. With --wait the result of the turn that got the\n"
+        "A PROMPT that is '-' is read from standard input. With --wait the result of the turn that got the "
         "prompt is printed."
     ),
 )

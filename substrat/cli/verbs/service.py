@@ -23,10 +23,10 @@ COMMAND = Command(
         Option("--system", about="not available: Substrat runs as a user's service"),
     ),
     notes=(
-        "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH\n"
-        "that install runs with: install again when the agent program has moved. It gets no other variable\n"
-        "of the shell's; install names those that it would read. --json gives an object with `unit`, the\n"
-        "file's path, `installed`, whether it is there now, and after install `started`, whether systemd\n"
+        "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH "
+        "that install runs with: install again when the agent program has moved. It gets no other variable "
+        "of the shell's; install names those that it would read. --json gives an object with `unit`, the "
+        "file's path, `installed`, whether it is there now, and after install `started`, whether systemd "
         "has started it, and its `text`. The exit status of an install that isn't started is 1."
     ),
 )

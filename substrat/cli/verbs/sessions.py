@@ -19,7 +19,7 @@ COMMAND = Command(
     VERBS["sessions"],
     options=(WORKSPACE,),
     notes=(
-        "`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat that is free. The first\n"
+        "`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat that is free. The first "
         "letters of a SESSION do, where no other begins with them."
     ),
 )
@@ -47,7 +47,8 @@ def run(arguments: Arguments) -> int:
             output.age(chat.get("updated_at"), now), size(chat.get("size")), output.one_line(title, _TITLE_LENGTH),
         ))  # fmt: skip
     titles = ("SESSION", "AGENT", "MODEL", "USED", "SIZE", "TITLE")
-    sys.stdout.write(output.table(titles, rows, colour=output.has_colour(sys.stdout)))
+    shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"TITLE": 10, "MODEL": 8, "AGENT": 10})
+    sys.stdout.write(output.table(titles, shown, colour=output.has_colour(sys.stdout)))
     return 0
 
 

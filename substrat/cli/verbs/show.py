@@ -51,7 +51,10 @@ def run(arguments: Arguments) -> int:
 
 def _print(agent: Agent, parent: str | None, network: dict[str, object]) -> None:
     colour = output.has_colour(sys.stdout)
-    for title, value in describe(agent, parent, network, time.time()):
+    columns = output.terminal_width(sys.stdout)
+    for title, text in describe(agent, parent, network, time.time()):
+        # The lines of a difference have no title, and stay as they are.
+        value = output.wrapped(text, 12, columns) if title else text
         state, space, rest = value.partition(" ") if title == "state" else ("", "", value)
         print(output.paint(f"{title:<12}", output.BOLD, on=colour) + output.paint_state(state, on=colour) + space + rest)
 
@@ -75,7 +78,7 @@ def describe(
             value = _PROXY
         if key == "parent" and parent:
             value = f"{parent} ({value})"
-        if key == "state" and _is_frozen(agent):
+        if key == "state" and output.is_frozen(agent):
             value = f"{value} (frozen: its turn is stopped in memory, and 'resume' goes on with it)"
         yield key.removesuffix("_id").removesuffix("_at"), value
         if key == "state":
@@ -133,17 +136,11 @@ def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
             yield "", f"  … {more}: 'substratctl show {name} --json' has them all"
 
 
-def _is_frozen(agent: Agent) -> bool:
-    """Say whether a suspended agent's turn is stopped in memory: any other suspended agent's turn has ended."""
-    turn = output.turn_of(agent)
-    return agent.get("state") == "suspended" and turn is not None and turn.get("outcome") is None
-
-
 def _doing(agent: Agent, now: float) -> Iterator[tuple[str, str]]:
     """Give the lines about what an agent does, since when nothing was heard of it, and why it waits."""
     activity = agent.get("activity")
     if isinstance(activity, dict):
-        title = "doing" if agent.get("state") == "running" or _is_frozen(agent) else "did last"
+        title = "doing" if agent.get("state") == "running" or output.is_frozen(agent) else "did last"
         yield title, f"{output.text_of(activity.get('text'))} (since {output.text_of(activity.get('since'))})"
     if agent.get("heard_at") is not None:
         yield "silent for", f"{output.age(agent['heard_at'], now)} (since {output.text_of(agent['heard_at'])})"

@@ -36,8 +36,8 @@ COMMAND = Command(
         TIMEOUT,
     ),
     notes=(
-        "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise\n"
-        "the PROMPT. Without a NAME one is made up. A PROMPT that is '-' is read from standard\n"
+        "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise "
+        "the PROMPT. Without a NAME one is made up. A PROMPT that is '-' is read from standard "
         "input. With --wait the turn's result is printed."
     ),
 )

@@ -16,8 +16,8 @@ COMMAND = Command(
     "[NAME]...",
     most=None,
     notes=(
-        "The numbers are cursor-agent's own: each turn that ended with a result says what it used. Turns\n"
-        "that were stopped say nothing. A family is an agent with all its descendants that weren't removed.\n"
+        "The numbers are cursor-agent's own: each turn that ended with a result says what it used. Turns "
+        "that were stopped say nothing. A family is an agent with all its descendants that weren't removed. "
         f"{many.JSON_NOTE}"
     ),
 )
@@ -47,7 +47,8 @@ def run(arguments: Arguments) -> int:
         if family.get("agents", 1) > 1:
             rows.append(_row(f"{name} and its {family['agents'] - 1}", family))
     titles = ("NAME", "TURNS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")
-    sys.stdout.write(output.table(titles, rows, colour=output.has_colour(sys.stdout)))
+    shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"NAME": 20})
+    sys.stdout.write(output.table(titles, shown, colour=output.has_colour(sys.stdout)))
     return status
 
 

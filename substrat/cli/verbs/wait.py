@@ -25,7 +25,7 @@ COMMAND = Command(
         Option("--timeout", value="S", about="give up after S seconds, with exit status 124"),
     ),
     notes=(
-        "Without --until: until each is neither queued nor running; the exit status is 5 when one of them is\n"
+        "Without --until: until each is neither queued nor running; the exit status is 5 when one of them is "
         f"then failed. With --until it is 0 as soon as each is in one of the states.\n{many.JSON_NOTE}"
     ),
 )
