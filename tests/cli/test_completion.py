@@ -111,7 +111,7 @@ def test_values(complete, ctl, fake, agent):
     assert complete("help", "sus") == ["suspend"]
     fake({
         "agent.list": [agent(), agent(model="gpt-5")], "session.list": [{"session": "abc"}],
-        "inbox.list": {"items": [{"id": 12}, {"id": 3}], "after": 12, "more": False},
+        "inbox.list": lambda params: {"items": [{"id": 12}, {"id": 3}], **params, "more": False} if params else [],
     })  # fmt: skip
     assert ctl("completion", "--values", "models").out == "auto\ngpt-5\n"
     assert ctl("completion", "--values", "sessions").out == "abc\n"

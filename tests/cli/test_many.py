@@ -55,6 +55,13 @@ def test_one_name_is_an_object_several_are_an_array_and_a_failing_one_costs_a_li
     assert ctl(verb, "d", "nobody", "a").code == (0 if verb == "allow" else 4)
 
 
+def test_interrupt_says_why_an_agent_runs_on(ctl, fake, agent):
+    fake({"agent.interrupt": agent(state="running")})
+    done = ctl("interrupt", "anna")
+    assert (done.code, done.out) == (0, "anna  running\n")
+    assert "goes on with the prompt or message that waited" in done.error
+
+
 def test_wait_ends_with_5_for_a_failed_agent_unless_a_state_was_asked_for(ctl, several):
     done = ctl("wait", "a", "b")
     assert (done.code, done.out) == (5, "a  idle\nb  failed\n")

@@ -350,6 +350,12 @@ def test_the_inbox_is_harmless(ctl, fake):
     assert ctl("inbox").out == "1  2026-01-01T00:00:00Z  anna\n  one\n  \\x1b[2Jtwo\n"
 
 
+def test_an_empty_inbox_says_so(ctl, fake):
+    fake({"inbox.list": {"items": [], "after": 0, "more": False}})
+    done = ctl("inbox")
+    assert (done.code, done.out, done.error) == (0, "", "the inbox is empty")
+
+
 INBOX = {
     number: {"id": number, "from": "anna", "time": "2026-01-01T00:00:00Z", "text": f"{number}" * 3000, "kind": "message"}
     for number in range(1, 6)

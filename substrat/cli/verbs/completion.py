@@ -64,7 +64,7 @@ def _print_values(kind: str, *, json: bool) -> int:
         if kind == "models":
             found = {str(agent.get("model")) for agent in connection.call_list("agent.list", fields=["model"])}
         elif kind == "inbox":
-            items = as_list("inbox.list", connection.call_object("inbox.list").get("items"))
+            items = as_list("inbox.list", connection.call_object("inbox.list", after=0).get("items"))
             found = {str(item.get("id")) for item in items}
         else:
             chats = connection.call_list("session.list", workspace=os.getcwd())

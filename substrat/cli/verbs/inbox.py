@@ -43,7 +43,7 @@ def _print_all(items: Iterator[dict[str, object]]) -> None:
     if last is None:
         output.note("the inbox is empty")
     elif columns is not None:
-        output.note(f"'substratctl answer {last.get('id')} TEXT' answers, 'inbox --dismiss {last.get('id')}' takes it off")
+        output.note(f"'answer {last.get('id')} TEXT' answers, 'inbox --dismiss {last.get('id')}' takes it off")
 
 
 def _print(item: dict[str, object], columns: int | None) -> None:

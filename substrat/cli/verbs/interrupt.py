@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from substrat.cli import many
+from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
@@ -15,4 +15,8 @@ def run(arguments: Arguments) -> int:
     with Connection() as connection:
         agents, status = many.stop(connection, "agent.interrupt", arguments.words)
     many.report(arguments, agents, status, "interrupted", everyone=False)
+    for agent in agents:
+        if agent.get("state") in {"queued", "running"}:
+            name = output.text_of(agent.get("name"))
+            output.note(f"{name} goes on with the prompt or message that waited: 'suspend {name}' holds it back")
     return status
