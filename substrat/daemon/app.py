@@ -31,7 +31,6 @@ from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
-from substrat.daemon.sandboxes import damage
 from substrat.daemon.sandboxes.chats import Chats
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
 from substrat.daemon.sandboxes.protection import Protection
@@ -39,12 +38,13 @@ from substrat.daemon.sandboxes.sessions import Sessions
 from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.operator import OperatorServer
-from substrat.daemon.state import quarantine, reserve
+from substrat.daemon.state import damaged_files, own_files, quarantine, reserve
 from substrat.daemon.state.database import StateDamaged, damaged_state
 from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.daemon.state.store import Store
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.state.trash import Trash
+from substrat.daemon.turns import without_records
 from substrat.daemon.turns.disk_watch import DiskWatch
 from substrat.daemon.turns.exec import ExecSessions
 from substrat.daemon.turns.retention import Retention
@@ -271,7 +271,7 @@ def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Stor
     path = os.path.join(settings.places.state, "substrat.db")
 
     def lost(reason: str) -> None:
-        kept = damage.keep_log(path, settings.places, now())
+        kept = damaged_files.keep_log(path, settings.places, now())
         log.error("the last changes are lost", reason=reason, kept=kept)
 
     try:
@@ -280,7 +280,7 @@ def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Stor
         if not settings.begin_anew:
             raise
         try:
-            kept = damage.set_aside_database(path, settings.places, now())
+            kept = damaged_files.set_aside_database(path, settings.places, now())
         except OSError as obstacle:
             raise StateUnusable(f"the damaged state in {path} can't be moved: {obstacle}; move it away") from None
         log.error("damaged state set aside", reason=problem.message, kept=kept)  # noqa: TRY400 - the sentence says it all
@@ -296,7 +296,7 @@ def _checked_store(path: str, places: Layout, lost: Callable[[str], None]) -> St
     """Open the database; a missing or empty one where there are agents, or a log, is one that was lost."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise damaged_state(path, "it isn't a file")
-    has_agents = damage.has_agents(places)
+    has_agents = without_records.has_agents(places)
     size = os.path.getsize(path) if os.path.lexists(path) else None
     if not size:
         how = "missing" if size is None else "empty"
@@ -329,11 +329,11 @@ def _set_aside_damaged_agents(store: Store, places: Layout, now: float) -> None:
             sandbox_process.kill_recorded(started)  # no turn's task would look after it
     for sentence in quarantine.mend(store):
         log.error("records corrected", reason=sentence)
-    without_records = damage.agents_without_records(places, store.known_agents())
-    store.agents_without_records = len(without_records)
-    for agent in without_records:
+    unrecorded = without_records.agents_without_records(places, store.known_agents())
+    store.agents_without_records = len(unrecorded)
+    for agent in unrecorded:
         place = places.agent(agent.id)
-        killed = damage.kill_all_left(place)  # no turn's task would look after it
+        killed = without_records.kill_all_left(place)  # no turn's task would look after it
         log.warning(
             "agent without records", **agent._asdict(), continue_with=agent.command, directory=place.root, killed=killed
         )
@@ -345,12 +345,12 @@ def _set_aside_lost_turns(registry: Registry, places: Layout, now: float) -> Non
     On a full disk they stay where they are, for the next start; nothing takes them for turns of their numbers.
     """
     for agent in list(registry.agents):
-        for lost in damage.turns_without_records(places.agent(agent.id), agent.turn):
+        for lost in without_records.turns_without_records(places.agent(agent.id), agent.turn):
             registry.points.before("sandbox killed")
-            was_running = damage.kill_left(lost.files)
+            was_running = without_records.kill_left(lost.files)
             registry.points.after("sandbox killed")
-            target = damage.target_of(lost.files.root, places, now)
-            told = damage.tell_lost(lost, target, was_running=was_running)
+            target = damaged_files.target_of(lost.files.root, places, now)
+            told = without_records.tell_lost(lost, target, was_running=was_running)
             log.error("damaged", agent=agent.name, turn=lost.number, what=told)
             try:
                 with registry.change("lost turn told") as change:
@@ -358,7 +358,7 @@ def _set_aside_lost_turns(registry: Registry, places: Layout, now: float) -> Non
             except StorageFailed as problem:
                 log.error("lost turn not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
             else:
-                damage.move_aside(lost.files.root, target, places)
+                damaged_files.move_aside(lost.files.root, target, places)
 
 
 @contextmanager
@@ -373,7 +373,7 @@ def _opened_watcher() -> Iterator[Watcher]:
 def _prepare_directories(places: Layout) -> None:
     _make_private(places.state)
     _make_private(places.runtime)
-    damage.check_own_files(places)
+    own_files.check(places)
 
 
 def _make_private(path: str) -> None:

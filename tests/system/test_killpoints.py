@@ -145,7 +145,7 @@ def test_processes_signals_and_renames_are_touched_only_where_points_are():
         "workspace.py",
         "archive.py",
         "trash.py",
-        "damage.py",
+        "damaged_files.py",
         "copies.py",
         "sessions.py",
         "reserve.py",

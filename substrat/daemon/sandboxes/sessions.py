@@ -31,7 +31,8 @@ from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.chatcopier import REFUSED
 from substrat.core.programs.cursor import command_line
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.sandboxes import damage, oneshot, program, workspace
+from substrat.daemon.sandboxes import oneshot, program, workspace
+from substrat.daemon.state import damaged_files
 from substrat.errors import Refused, SandboxFailed, SessionMissing, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
@@ -334,7 +335,7 @@ class Sessions:
         own = self._places.agent(agent.id).chat(agent.workspace, agent.session.id) if agent.session is not None else None
         if reason is None or own is None or not workspace.is_chat(own):
             return
-        kept = damage.set_aside(own, self._places, self._registry.now())
+        kept = damaged_files.set_aside(own, self._places, self._registry.now())
         log.warning("a removed agent's chat is set aside", agent=agent.name, reason=reason, kept=kept)
 
     def is_unsettled(self, agent: Agent) -> bool:

@@ -8,10 +8,12 @@ import pytest
 
 from substrat.core.agents.records import Process, Turn
 from substrat.daemon.kernel import procfs, sandbox_process
-from substrat.daemon.sandboxes import damage, generated
+from substrat.daemon.sandboxes import generated
 from substrat.daemon.sandboxes.workspace import User
-from substrat.daemon.state import archive
+from substrat.daemon.state import archive, damaged_files
 from substrat.daemon.state.layout import Layout
+from substrat.daemon.turns import damage
+from substrat.daemon.turns.without_records import FoundAgent, agents_without_records, turns_without_records
 
 GONE = Process(4_194_304, 1, "another boot")
 NOW = 1_700_000_000.0
@@ -233,7 +235,7 @@ def test_turns_without_records_are_those_above_the_newest_and_in_its_place(case)
         os.mkdir(os.path.join(case.place.root, "turns", name))
 
     def numbers(newest):
-        return [lost.number for lost in damage.turns_without_records(case.place, newest)]
+        return [lost.number for lost in turns_without_records(case.place, newest)]
 
     assert numbers(None) == [1, 2, 3, 10]
     assert numbers(Turn(OTHER, "a-1", 3, 1.0)) == [10]
@@ -275,15 +277,15 @@ def test_a_database_is_kept_with_all_that_belongs_to_it(places):
     path = os.path.join(places.state, "substrat.db")
     for suffix in ("", "-wal", "-shm"):
         Path(path + suffix).write_text(suffix)
-    kept = damage.set_aside_database(path, places, NOW)
+    kept = damaged_files.set_aside_database(path, places, NOW)
     assert sorted(os.listdir(kept)) == ["substrat.db", "substrat.db-shm", "substrat.db-wal"]
     assert os.listdir(places.state) == ["damaged"]
     Path(path).write_text("another")
-    assert damage.set_aside_database(path, places, NOW) != kept
+    assert damaged_files.set_aside_database(path, places, NOW) != kept
 
 
 def test_agents_are_found_by_their_files(places, new_agent, tmp_path):
-    assert damage.agents_without_records(places) == []
+    assert agents_without_records(places) == []
     agent = new_agent("anna", workspace='/w/a "b"\\c')
     place = places.agent(agent.id)
     os.makedirs(place.etc)
@@ -300,6 +302,6 @@ def test_agents_are_found_by_their_files(places, new_agent, tmp_path):
         archive.compress(turn.stdout)
     os.makedirs(places.agent("empty").root)
     Path(places.agents, "a file").touch()
-    assert damage.agents_without_records(places) == [
-        damage.FoundAgent(agent.id, "anna", agent.workspace, "s-10"), damage.FoundAgent("empty", None, None, None)
+    assert agents_without_records(places) == [
+        FoundAgent(agent.id, "anna", agent.workspace, "s-10"), FoundAgent("empty", None, None, None)
     ]  # fmt: skip
