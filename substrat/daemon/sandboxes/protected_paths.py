@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Installed by the ten thousand; looked at already.
 _NOT_ENTERED = frozenset({"node_modules", ".git"})
 _TOLD = 5
+"""How many paths a message names; it is to be read on one line."""
 _LONGEST_PATH = 4096
 """Bytes (limits.h, PATH_MAX)."""
 
@@ -180,7 +181,7 @@ def renewed(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPaths:
 def told(paths: list[str]) -> str:
     """Say what `news` returned, for people."""
     return (
-        f"made or replaced during the turn, so not protected in it: {_some(paths)}; "
+        f"made or replaced during the turn, so not protected in it: {listed(paths)}; "
         f"look at what is there before git, an editor or a shell of yours does"
     )
 
@@ -227,18 +228,18 @@ class _Walk:
 
     def _notes(self) -> Iterable[str]:
         if self._links:
-            yield f"links can't be protected: {_some(self._links)}"
+            yield f"links can't be protected: {listed(self._links)}"
         if self._named_twice:
-            yield f"what has another name (a hard link) can be changed by that: {_some(self._named_twice)}"
+            yield f"what has another name (a hard link) can be changed by that: {listed(self._named_twice)}"
         if self._beyond:
-            yield f"too much to look through or to protect: nothing is protected in {_some(self._beyond)}"
+            yield f"too much to look through or to protect: nothing is protected in {listed(self._beyond)}"
         if self._unread:
-            where = _some(self._unread)
+            where = listed(self._unread)
             yield f"not all of this can be read, so nested repositories that it names may be unprotected: {where}"
         if self._unlooked:
-            yield f"can't be looked at, so not all of it is protected: {_some(self._unlooked)}"
+            yield f"can't be looked at, so not all of it is protected: {listed(self._unlooked)}"
         if self._led_out:
-            where = _some([*self._led_out])
+            where = listed([*self._led_out])
             yield f"git is led to where the agent can change everything, its configuration included: {where}"
 
     def workspace(self, path: str) -> None:
@@ -641,7 +642,8 @@ def _directories(directory: int) -> list[str]:
         os.close(reading)
 
 
-def _some(paths: list[str]) -> str:
+def listed(paths: list[str]) -> str:
+    """Name some paths for a message, the first five of them: `/w/a, /w/b and 3 more`."""
     more = f" and {len(paths) - _TOLD} more" if len(paths) > _TOLD else ""
     return ", ".join(map(_printable, paths[:_TOLD])) + more
 

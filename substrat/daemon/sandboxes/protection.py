@@ -16,37 +16,36 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
 
-from sandbox import protect, remount
+from sandbox import remount
 from substrat.core.agents.verdict import PROTECTION
-from substrat.core.workspaces.protection import ABSENT, UNKNOWN, CopiedFile, Copy, Verdict, decide
+from substrat.core.workspaces.protection import ABSENT, Copy, Verdict
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
-from substrat.daemon.kernel.inotify import DROPPED, EntryWatcher
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.sandboxes import copies
+from substrat.daemon.sandboxes.judgement import Judgement, judge_all, replace_all, replace_rest
+from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox, mount_again, moved, placeholder, unprotected, unsettled
+from substrat.daemon.sandboxes.protected_names import ProtectedNames
+from substrat.daemon.sandboxes.protected_paths import listed
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
-from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.kernel.inotify import EntryChange
-    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
     from substrat.daemon.state.layout import Layout
 
 log = structlog.get_logger("substrat.protection")
@@ -57,7 +56,6 @@ million files in a watched directory costs the daemon no more. After a time of q
 such a flood and just after it within some tenths of a second."""
 _STOP_SECONDS = 2.0
 """How long all of a sandbox may take to be stopped in memory; one that makes processes faster is killed."""
-_MOUNT_SECONDS = 10.0
 _REPLACED_SECONDS = 30.0
 """How long paths may be replaced on the host faster than they are mounted again, say by a script that calls `git config` in
 a loop; the sandboxes that show them are stopped in memory meanwhile."""
@@ -66,64 +64,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 _SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
 """The kernel tells nobody when bubblewrap has mounted everything. It takes some 10 ms; a sandbox that isn't ready after the
 seconds, for example because a person has frozen it, is looked at with `_LONGEST_PAUSE` in between."""
-_TOLD = 5
 _UNJUDGED = 0
 """Stands for the inode of something that must be judged again; no file has it."""
-_CONFIGURATIONS = frozenset({"config", "config.worktree"})
-"""Names that git reads as configuration, in a git directory."""
-
-
-class Holder(Protocol):
-    """A running sandbox as this needs it: a turn's or that of a person's command."""
-
-    def first_process(self) -> int | None:
-        """Return the pid of its first process, None while there is none or when it has ended."""
-
-    async def hold(self) -> bool:
-        """Stop all of it in memory until `release`; says whether that was possible."""
-
-    def release(self) -> None:
-        """Let it go on, unless a person has frozen it."""
-
-    def end(self, reason: str) -> None:
-        """Kill it, and let its turn end for a reason; to be called after that was committed."""
-
-
-class ProtectedSandbox(NamedTuple):
-    """A sandbox whose protected paths are watched.
-
-    Args:
-        name: the turn's id, or another name of its own.
-        agent: the agent's id.
-        turn: the turn's id, None for a person's command.
-        workspace: the agent's workspace.
-        guard: what is protected.
-        kept: the copies of what is protected, by path; changed when a path is protected again.
-        holder: the running sandbox.
-        mark: a file that is there while the sandbox is held, so that the next daemon lets it go.
-        keep: writes the copies and `renewed` down for the next daemon.
-        renewed: the inodes of what was put there when a path was protected again, by path.
-    """
-
-    name: str
-    agent: str
-    turn: str | None
-    workspace: str
-    guard: ProtectedPaths
-    kept: dict[str, Copy]
-    holder: Holder
-    mark: str | None
-    keep: Callable[[dict[str, Copy], dict[str, int]], None] | None
-    renewed: dict[str, int]
-
-
-class _Judged(NamedTuple):
-    """What was decided about a path."""
-
-    path: str
-    before: Copy
-    now: Copy
-    verdict: Verdict
 
 
 class _Look(NamedTuple):
@@ -157,11 +99,8 @@ class Protection:
         self._findings = findings
         self._places = places
         self._command = (python, "-I", "-S", os.path.realpath(remount.__file__))
-        self._watcher = EntryWatcher()
+        self._names = ProtectedNames()
         self._sandboxes: dict[str, ProtectedSandbox] = {}
-        self._directories: dict[str, int] = {}
-        self._showing: dict[tuple[int, bytes], frozenset[str]] = {}
-        self._names: frozenset[bytes] = frozenset()
         self._dirty: set[str] = set()
         self._ended: set[str] = set()
         self._unready: dict[str, float] = {}
@@ -172,7 +111,7 @@ class Protection:
 
     def close(self) -> None:
         """Give the kernel's queue back."""
-        self._watcher.close()
+        self._names.close()
 
     async def finish_putting_back(self, agent_id: str, turn_id: str, kept: Mapping[str, Copy]) -> None:
         """Do what an earlier daemon noted and was killed before it did: move changed files aside and put the copies back.
@@ -189,7 +128,7 @@ class Protection:
             if finding.turn == turn_id and finding.aside is not None
         }
         if moves:
-            await trio.to_thread.run_sync(_replace_rest, moves, kept, self._places.aside)
+            await trio.to_thread.run_sync(replace_rest, moves, kept, self._places.aside)
 
     @contextmanager
     def guarding(self, sandbox: ProtectedSandbox, *, adopted: bool = False) -> Iterator[None]:
@@ -204,7 +143,7 @@ class Protection:
         """
         self._sandboxes[sandbox.name] = sandbox
         try:
-            self._watch_all()
+            self._names.watch(self._sandboxes.values())
             if adopted:
                 self._dirty.add(sandbox.name)
                 self._asked.set()
@@ -215,35 +154,7 @@ class Protection:
             self._dirty.discard(sandbox.name)
             self._unready.pop(sandbox.name, None)
             self._at_start = {key: copy for key, copy in self._at_start.items() if key[0] != sandbox.name}
-            self._watch_all(strict=False)
-
-    def _watch_all(self, *, strict: bool = True) -> None:
-        """Watch the directories that hold protected paths, and only those."""
-        showing: dict[str, set[str]] = {}
-        for sandbox in self._sandboxes.values():
-            for path in sandbox.guard.mounts:
-                showing.setdefault(path, set()).add(sandbox.name)
-        found: dict[str, int] = {}
-        for directory in {os.path.dirname(path) for path in showing}:
-            try:
-                found[directory] = self._watcher.watch(directory)
-            except OSError as problem:
-                if strict and not isinstance(problem, FileNotFoundError | NotADirectoryError | PermissionError):
-                    raise SandboxFailed(
-                        f"{directory} can't be watched ({problem.strerror}): raise fs.inotify.max_user_watches"
-                    ) from None
-                if directory in self._directories:
-                    found[directory] = self._directories[directory]  # perhaps only renamed, and shown to sandboxes still
-        for number in set(self._directories.values()) - set(found.values()):
-            self._watcher.forget(number)
-        self._directories = found
-        self._showing = {
-            (found[head], os.fsencode(name)): frozenset(sandboxes)
-            for path, sandboxes in showing.items()
-            for head, _, name in [path.rpartition("/")]
-            if head in found
-        }
-        self._names = frozenset(name for _, name in self._showing)
+            self._names.watch(self._sandboxes.values(), strict=False)
 
     async def run(self) -> None:
         """Keep the paths protected until cancelled."""
@@ -258,18 +169,15 @@ class Protection:
     async def _notice(self) -> None:
         while True:
             await self._share.wait()
-            await self._watcher.wait()
+            await self._names.wait()
             began = time.thread_time()
-            self._take(self._watcher.changes(self._names))
+            self._take()
             self._share.spend(time.thread_time() - began)
 
-    def _take(self, changes: set[EntryChange]) -> None:
+    def _take(self) -> None:
         """Note in which sandboxes something changed."""
-        for change in changes:
-            if change == DROPPED or not change.name:
-                self._dirty.update(self._sandboxes)
-                break
-            self._dirty.update(self._showing.get(change, ()))
+        changed = self._names.changed()
+        self._dirty.update(self._sandboxes if changed is None else changed)
         if self._dirty:
             self._asked.set()
 
@@ -306,7 +214,7 @@ class Protection:
             if unfinished:
                 await trio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-            self._take(self._watcher.changes(self._names))
+            self._take()
             names, self._dirty = self._dirty, set()
             await self._concern(look, names)
 
@@ -339,7 +247,7 @@ class Protection:
     async def _tell_mounted(self, look: _Look, sandbox: ProtectedSandbox) -> None:
         mounted = look.mounted.pop(sandbox.name, {})
         if mounted and sandbox.name not in self._ended:
-            text = f"changed on the host, and protected again: {_some(list(mounted))}"
+            text = f"changed on the host, and protected again: {listed(list(mounted))}"
             await until_stored(partial(self._tell, sandbox, "workspace:protected-again", text))
 
     def _gone_in(self, sandbox: ProtectedSandbox) -> list[str]:
@@ -348,7 +256,7 @@ class Protection:
         if first is None or not self._is_set_up(sandbox):
             return []
         began = time.thread_time()
-        lost = _unprotected(sandbox, first)
+        lost = unprotected(sandbox, first)
         if not lost:
             self._share.spend(time.thread_time() - began)
         return lost
@@ -410,14 +318,14 @@ class Protection:
         concerned = look.concerned
         gone = {name: self._gone_in(sandbox) for name, sandbox in concerned.items()}
         for name, sandbox in concerned.items():
-            if gone[name] and (moved := _moved(sandbox, gone[name])) is not None:
-                reason = f"{moved} was moved or replaced on the host, and protected files changed where it is now"
+            if gone[name] and (place := moved(sandbox, gone[name])) is not None:
+                reason = f"{place} was moved or replaced on the host, and protected files changed where it is now"
                 await self._stop([sandbox], reason, [])
                 gone[name] = []
         paths = sorted({path for lost in gone.values() for path in lost}, key=_depth)
         sandboxes = list(concerned.values())
         before = {one.name: self._before_agents(one) for one in sandboxes}
-        judged = await trio.to_thread.run_sync(self._judge_all, paths, sandboxes, before)
+        judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._at_start))
         reached = [one for one in judged if one.verdict is Verdict.REACHED]
         if reached:
             guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
@@ -431,7 +339,7 @@ class Protection:
             await self._stop(list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", [])
             return set()
         # The directories may be new ones; a change before they are watched shows in the look at the mounts below.
-        self._watch_all(strict=False)
+        self._names.watch(self._sandboxes.values(), strict=False)
         unfinished = {name for name, lost in gone.items() if lost and not await self._cover(look, concerned[name], lost)}
         self._registry.points.after("protected again")
         return unfinished
@@ -444,32 +352,9 @@ class Protection:
             (agent.created_at for agent in self._registry.agents if agent.workspace == sandbox.workspace), default=0.0
         )
 
-    def _judge_all(self, paths: list[str], sandboxes: list[ProtectedSandbox], before: Mapping[str, float]) -> list[_Judged]:
-        """Judge each path; runs in a thread, because an agent decides how much there is to read."""
-        judged = []
-        writable = {path for one in sandboxes for path in (*one.guard.kept, *one.guard.own)}
-        for path in paths:
-            if path in writable:
-                if os.path.lexists(path) and not (os.path.isdir(path) and not os.path.islink(path)):
-                    # A file `.git` would lead git to another repository, and a link to another directory.
-                    judged.append(_Judged(path, ABSENT, copies.take(path), Verdict.REACHED))
-                continue
-            if not os.path.isdir(os.path.dirname(path)):
-                continue
-            sandbox = next(one for one in sandboxes if path in one.guard.mounts)
-            was = sandbox.kept.get(path, ABSENT if path in sandbox.guard.missing else UNKNOWN)
-            now = copies.take(path)
-            # As it was at the turn's start: after `git stash` and `git stash pop`, for example.
-            is_known = now == self._at_start.get((sandbox.name, path)) and now.kind in {"file", "directory"}
-            is_known = is_known or _is_committed(path, now, sandbox, before[sandbox.name])
-            is_git_config = os.path.basename(path) in _CONFIGURATIONS
-            verdict = decide(was, now, is_known=is_known, is_git_config=is_git_config, placeholder=_placeholder(path))
-            judged.append(_Judged(path, was, now, verdict))
-        return judged
-
     # Protecting again
 
-    async def _renew(self, judged: list[_Judged]) -> None:
+    async def _renew(self, judged: list[Judgement]) -> None:
         """Put new files in the place of those that are there: descriptors that an agent has opened reach the old ones."""
         absent = tuple(one.path for one in judged if one.verdict is Verdict.PLACEHOLDER)
         if absent:
@@ -477,7 +362,7 @@ class Protection:
                 for path in absent:
                     self._registry.store.add_mount_points([path])
         for one in judged:
-            fresh = _placeholder(one.path) if one.verdict is Verdict.PLACEHOLDER else one.now
+            fresh = placeholder(one.path) if one.verdict is Verdict.PLACEHOLDER else one.now
             await trio.to_thread.run_sync(copies.put, one.path, fresh)
             inode = os.lstat(one.path).st_ino
             for sandbox in self._sandboxes.values():
@@ -493,12 +378,14 @@ class Protection:
             return True
         wanted = [path for path in sorted(lost, key=_depth) if os.path.lexists(path)]
         writable = {*sandbox.guard.kept, *sandbox.guard.own}
-        problem = await self._remount(first, "".join("w" if path in writable else "r" for path in wanted), wanted)
+        problem = await mount_again(
+            self._command, first, "".join("w" if path in writable else "r" for path in wanted), wanted
+        )
         look.mounted.setdefault(sandbox.name, {}).update(dict.fromkeys(wanted))
-        still_lost = _unprotected(sandbox, first)
+        still_lost = unprotected(sandbox, first)
         if not still_lost:
             # A process that the kernel woke meanwhile, say by a timer, may have written to it or hold it open for that.
-            still_lost = await trio.to_thread.run_sync(_unsettled, sandbox, wanted)
+            still_lost = await trio.to_thread.run_sync(unsettled, sandbox, wanted)
             sandbox.renewed.update(dict.fromkeys(still_lost, _UNJUDGED))
         if sandbox.keep is not None:
             await trio.to_thread.run_sync(sandbox.keep, dict(sandbox.kept), dict(sandbox.renewed))
@@ -508,25 +395,13 @@ class Protection:
         await self._tell_mounted(look, sandbox)
         return True
 
-    async def _remount(self, first: int, modes: str, paths: list[str]) -> str | None:
-        """Run the program that mounts; returns why it couldn't."""
-        command = (*self._command, str(first), modes, *paths)
-        try:
-            with trio.fail_after(_MOUNT_SECONDS):
-                done = await trio.run_process(
-                    command, env={}, check=False, capture_stderr=True, stdout=subprocess.DEVNULL, stdin=b""
-                )
-        except (OSError, trio.TooSlowError) as problem:
-            return getattr(problem, "strerror", None) or "it took too long"
-        return done.stderr.decode("utf-8", "replace").strip() if done.returncode else None
-
     # Where the agent may have been faster
 
-    async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[_Judged]) -> None:
+    async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
         """End the sandboxes, keep what is there aside, and put the kept copies back."""
         stamp = datetime.fromtimestamp(self._registry.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
         found = []
-        targets: list[tuple[_Judged, str]] = []
+        targets: list[tuple[Judgement, str]] = []
         for one in reached:
             name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(one.path))
             aside = os.path.join(self._places.aside, f"{stamp}-{name.lstrip('.') or 'file'}-{secrets.token_hex(3)}")
@@ -537,10 +412,10 @@ class Protection:
             text = f"{one.path} was changed while its protection was off, perhaps by the agent{kept}"
             changes = await trio.to_thread.run_sync(copies.difference, one.path, one.before, one.now)
             found.append(Found(one.path, text, aside if may_move else None, changes))
-        reason = f"{_some([one.path for one in reached])} changed while the protection was off"
+        reason = f"{listed([one.path for one in reached])} changed while the protection was off"
         await self._stop(guilty, reason, found)
         self._registry.points.before("moved aside")
-        await trio.to_thread.run_sync(_replace_all, targets, self._places.aside)
+        await trio.to_thread.run_sync(replace_all, targets, self._places.aside)
         self._registry.points.after("moved aside")
 
     async def _stop(self, sandboxes: list[ProtectedSandbox], reason: str, found: list[Found]) -> None:
@@ -569,124 +444,8 @@ class Protection:
                 self._registry.journal.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
 
 
-def _unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
-    """Return the protected paths that aren't mounted, and those where something is that nobody has judged.
-
-    A person's second command may put another file there just before the first one's is mounted: then that is what is
-    mounted, and the agent may hold it open.
-    """
-    lost = _lost(sandbox.guard, frozenset(mount.point for mount in procfs.mounts(first)), first)
-    return lost + [
-        path for path, inode in sandbox.renewed.items() if path not in lost and _inode(path) not in {None, inode}
-    ]
-
-
-def _unsettled(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
-    """Return which of some paths that were put there anew aren't as they were put there, or may not stay so."""
-    return [
-        path
-        for path in paths
-        if path in sandbox.renewed and not copies.is_settled(path, _expected(sandbox.kept.get(path, ABSENT), path))
-    ]
-
-
-def _expected(copy: Copy, path: str) -> Copy:
-    return _placeholder(path) if copy.kind == "absent" else copy
-
-
-def _inode(path: str) -> int | None:
-    try:
-        return os.lstat(path).st_ino
-    except OSError:
-        return None
-
-
-def _lost(guard: ProtectedPaths, mounted: frozenset[str], first: int) -> list[str]:
-    """Return the protected paths that aren't mounted, though there is something to mount them over or in.
-
-    A workspace that is renamed on the host is still there in the sandbox, which shows it under its old path.
-    """
-    if not mounted:
-        return []  # the sandbox has just ended
-    inside = f"/proc/{first}/root"
-    return [
-        path
-        for path in guard.mounts
-        if path not in mounted
-        for place in [_place(guard, path)]
-        if os.path.lexists(place) or os.path.lexists(inside + place)
-    ]
-
-
-def _place(guard: ProtectedPaths, path: str) -> str:
-    """Return the path that has to exist for a protected one to be mounted: itself, or its directory if it may be made."""
-    return path if path in guard.kept or path in guard.own else os.path.dirname(path)
-
-
-def _moved(sandbox: ProtectedSandbox, paths: list[str]) -> str | None:
-    """Return a directory that isn't the one on the host that it is in the sandbox, as after `mv workspace elsewhere`."""
-    first = sandbox.holder.first_process()
-    for place in dict.fromkeys(_place(sandbox.guard, path) for path in paths):
-        # Twice, because a person's git may be making the directory anew just now.
-        before, shown, after = _identity(place), _identity(f"/proc/{first}/root{place}"), _identity(place)
-        if shown is not None and before == after != shown:
-            return place
-    return None
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _placeholder(path: str) -> Copy:
-    """Return what stands for a path that doesn't exist."""
-    content = protect.stand_in(path)
-    return Copy("directory") if content is None else Copy("file", {"": CopiedFile(0o644, content)})
-
-
-def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float) -> bool:
-    """Say whether all that is at a path was in the workspace's repository before a moment, as after a checkout."""
-    if now.kind not in {"file", "directory"} or "/.git/" in path:
-        return False
-    objects = [f"{sandbox.workspace}/.git/objects", *(f"{shared}/objects" for shared in sandbox.guard.shared)]
-    return any(copies.Objects(directory, before).hold(now) for directory in objects if os.path.isdir(directory))
-
-
-def _replace_all(targets: list[tuple[_Judged, str]], aside: str) -> None:
-    """Move what is there aside and put the copies back; what can't be moved is left where it is, and told in the log."""
-    os.makedirs(aside, mode=0o700, exist_ok=True)
-    for one, target in targets:
-        try:
-            if one.now.kind != "absent":
-                copies.move_aside(one.path, target)
-            copies.put(one.path, one.before)
-        except OSError as problem:
-            log.error("a changed file stays", path=one.path, reason=problem.strerror)  # noqa: TRY400 - it says it all
-
-
-def _replace_rest(moves: Mapping[str, str], kept: Mapping[str, Copy], aside: str) -> None:
-    """Do those of some moves that aren't done; what is as the copy has it stays."""
-    judged = [
-        (_Judged(path, before, now, Verdict.REACHED), target)
-        for path, target in moves.items()
-        for before in [kept.get(path, ABSENT)]
-        if not os.path.lexists(target) and (now := copies.take(path)) != before
-    ]
-    if judged:
-        _replace_all(judged, aside)
-
-
 def _depth(path: str) -> int:
     return path.count("/")
-
-
-def _some(paths: list[str]) -> str:
-    more = f" and {len(paths) - _TOLD} more" if len(paths) > _TOLD else ""
-    return ", ".join(path.encode("utf-8", "replace").decode() for path in paths[:_TOLD]) + more
 
 
 def _unlink(path: str) -> None:

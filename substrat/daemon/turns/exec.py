@@ -27,7 +27,7 @@ from substrat.core.netfilter import upstream
 from substrat.daemon.kernel import descriptors, process, sandbox_process, sockets
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import launch_plan, protected_paths
-from substrat.daemon.sandboxes.protection import ProtectedSandbox
+from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.state.storing import disk_is_full
@@ -386,7 +386,7 @@ class _Sandbox(NamedTuple):
 
 
 class _Held:
-    """A command's sandbox for a look at protected files (`protection.Holder`)."""
+    """A command's sandbox for a look at protected files (`lost_mounts.Holder`)."""
 
     def __init__(self) -> None:
         self.sandbox: _Sandbox | None = None

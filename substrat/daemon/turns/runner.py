@@ -28,8 +28,8 @@ from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import copies, protected_paths
+from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.sandboxes.prepare import writable
-from substrat.daemon.sandboxes.protection import ProtectedSandbox
 from substrat.daemon.state.storing import disk_is_full, until_stored
 from substrat.daemon.turns import agent_socket, damage
 from substrat.daemon.turns.running import RunningTurn, TurnLimits

@@ -3,8 +3,9 @@
 import trio
 
 from substrat.daemon.agents.findings import Findings
+from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
-from substrat.daemon.sandboxes.protection import ProtectedSandbox, Protection
+from substrat.daemon.sandboxes.protection import Protection
 from substrat.daemon.state.layout import Layout
 
 

@@ -1,0 +1,102 @@
+"""Judges protected paths whose mounts have gone, and replaces those that the agent may have changed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Verdict, decide
+from substrat.daemon.sandboxes import copies
+from substrat.daemon.sandboxes.lost_mounts import placeholder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
+
+log = structlog.get_logger("substrat.protection")
+
+_CONFIGURATIONS = frozenset({"config", "config.worktree"})
+"""Names that git reads as configuration, in a git directory."""
+
+
+class Judgement(NamedTuple):
+    """What was decided about a path."""
+
+    path: str
+    before: Copy
+    now: Copy
+    verdict: Verdict
+
+
+def judge_all(
+    paths: list[str],
+    sandboxes: list[ProtectedSandbox],
+    before: Mapping[str, float],
+    at_start: Mapping[tuple[str, str], Copy],
+) -> list[Judgement]:
+    """Judge each path; runs in a thread, because an agent decides how much there is to read.
+
+    Args:
+        paths: protected paths that aren't mounted, outer ones first.
+        sandboxes: those that show them.
+        before: since when an agent may have put objects into the repository, by the sandbox's name.
+        at_start: the copies of the turn's start of paths that were protected again, by the sandbox's name and the path.
+    """
+    judged = []
+    writable = {path for one in sandboxes for path in (*one.guard.kept, *one.guard.own)}
+    for path in paths:
+        if path in writable:
+            if os.path.lexists(path) and not (os.path.isdir(path) and not os.path.islink(path)):
+                # A file `.git` would lead git to another repository, and a link to another directory.
+                judged.append(Judgement(path, ABSENT, copies.take(path), Verdict.REACHED))
+            continue
+        if not os.path.isdir(os.path.dirname(path)):
+            continue
+        sandbox = next(one for one in sandboxes if path in one.guard.mounts)
+        was = sandbox.kept.get(path, ABSENT if path in sandbox.guard.missing else UNKNOWN)
+        now = copies.take(path)
+        # As it was at the turn's start: after `git stash` and `git stash pop`, for example.
+        is_known = now == at_start.get((sandbox.name, path)) and now.kind in {"file", "directory"}
+        is_known = is_known or _is_committed(path, now, sandbox, before[sandbox.name])
+        is_git_config = os.path.basename(path) in _CONFIGURATIONS
+        verdict = decide(was, now, is_known=is_known, is_git_config=is_git_config, placeholder=placeholder(path))
+        judged.append(Judgement(path, was, now, verdict))
+    return judged
+
+
+def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float) -> bool:
+    """Say whether all that is at a path was in the workspace's repository before a moment, as after a checkout."""
+    if now.kind not in {"file", "directory"} or "/.git/" in path:
+        return False
+    objects = [f"{sandbox.workspace}/.git/objects", *(f"{shared}/objects" for shared in sandbox.guard.shared)]
+    return any(copies.Objects(directory, before).hold(now) for directory in objects if os.path.isdir(directory))
+
+
+# Where the agent may have been faster
+
+
+def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:
+    """Move what is there aside and put the copies back; what can't be moved is left where it is, and told in the log."""
+    os.makedirs(aside, mode=0o700, exist_ok=True)
+    for one, target in targets:
+        try:
+            if one.now.kind != "absent":
+                copies.move_aside(one.path, target)
+            copies.put(one.path, one.before)
+        except OSError as problem:
+            log.error("a changed file stays", path=one.path, reason=problem.strerror)  # noqa: TRY400 - it says it all
+
+
+def replace_rest(moves: Mapping[str, str], kept: Mapping[str, Copy], aside: str) -> None:
+    """Do those of some moves that aren't done; what is as the copy has it stays."""
+    judged = [
+        (Judgement(path, before, now, Verdict.REACHED), target)
+        for path, target in moves.items()
+        for before in [kept.get(path, ABSENT)]
+        if not os.path.lexists(target) and (now := copies.take(path)) != before
+    ]
+    if judged:
+        replace_all(judged, aside)

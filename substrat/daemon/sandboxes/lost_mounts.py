@@ -1,0 +1,165 @@
+"""Finds the protected paths whose mounts a running sandbox has lost, and mounts them again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from sandbox import protect
+from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy
+from substrat.daemon.kernel import procfs
+from substrat.daemon.sandboxes import copies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
+
+_MOUNT_SECONDS = 10.0
+"""Mounting takes some milliseconds; a machine that is short of memory may take some seconds."""
+
+
+class Holder(Protocol):
+    """A running sandbox as this needs it: a turn's or that of a person's command."""
+
+    def first_process(self) -> int | None:
+        """Return the pid of its first process, None while there is none or when it has ended."""
+
+    async def hold(self) -> bool:
+        """Stop all of it in memory until `release`; says whether that was possible."""
+
+    def release(self) -> None:
+        """Let it go on, unless a person has frozen it."""
+
+    def end(self, reason: str) -> None:
+        """Kill it, and let its turn end for a reason; to be called after that was committed."""
+
+
+class ProtectedSandbox(NamedTuple):
+    """A sandbox whose protected paths are watched.
+
+    Args:
+        name: the turn's id, or another name of its own.
+        agent: the agent's id.
+        turn: the turn's id, None for a person's command.
+        workspace: the agent's workspace.
+        guard: what is protected.
+        kept: the copies of what is protected, by path; changed when a path is protected again.
+        holder: the running sandbox.
+        mark: a file that is there while the sandbox is held, so that the next daemon lets it go.
+        keep: writes the copies and `renewed` down for the next daemon.
+        renewed: the inodes of what was put there when a path was protected again, by path.
+    """
+
+    name: str
+    agent: str
+    turn: str | None
+    workspace: str
+    guard: ProtectedPaths
+    kept: dict[str, Copy]
+    holder: Holder
+    mark: str | None
+    keep: Callable[[dict[str, Copy], dict[str, int]], None] | None
+    renewed: dict[str, int]
+
+
+def unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
+    """Return the protected paths that aren't mounted, and those where something is that nobody has judged.
+
+    A person's second command may put another file there just before the first one's is mounted: then that is what is
+    mounted, and the agent may hold it open.
+    """
+    lost = _lost(sandbox.guard, frozenset(mount.point for mount in procfs.mounts(first)), first)
+    return lost + [
+        path for path, inode in sandbox.renewed.items() if path not in lost and _inode(path) not in {None, inode}
+    ]
+
+
+def unsettled(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
+    """Return which of some paths that were put there anew aren't as they were put there, or may not stay so."""
+    return [
+        path
+        for path in paths
+        if path in sandbox.renewed and not copies.is_settled(path, _expected(sandbox.kept.get(path, ABSENT), path))
+    ]
+
+
+def _expected(copy: Copy, path: str) -> Copy:
+    return placeholder(path) if copy.kind == "absent" else copy
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return None
+
+
+def _lost(guard: ProtectedPaths, mounted: frozenset[str], first: int) -> list[str]:
+    """Return the protected paths that aren't mounted, though there is something to mount them over or in.
+
+    A workspace that is renamed on the host is still there in the sandbox, which shows it under its old path.
+    """
+    if not mounted:
+        return []  # the sandbox has just ended
+    inside = f"/proc/{first}/root"
+    return [
+        path
+        for path in guard.mounts
+        if path not in mounted
+        for place in [_place(guard, path)]
+        if os.path.lexists(place) or os.path.lexists(inside + place)
+    ]
+
+
+def _place(guard: ProtectedPaths, path: str) -> str:
+    """Return the path that has to exist for a protected one to be mounted: itself, or its directory if it may be made."""
+    return path if path in guard.kept or path in guard.own else os.path.dirname(path)
+
+
+def moved(sandbox: ProtectedSandbox, paths: list[str]) -> str | None:
+    """Return a directory that isn't the one on the host that it is in the sandbox, as after `mv workspace elsewhere`."""
+    first = sandbox.holder.first_process()
+    for place in dict.fromkeys(_place(sandbox.guard, path) for path in paths):
+        # Twice, because a person's git may be making the directory anew just now.
+        before, shown, after = _identity(place), _identity(f"/proc/{first}/root{place}"), _identity(place)
+        if shown is not None and before == after != shown:
+            return place
+    return None
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def placeholder(path: str) -> Copy:
+    """Return what stands for a path that doesn't exist."""
+    content = protect.stand_in(path)
+    return Copy("directory") if content is None else Copy("file", {"": CopiedFile(0o644, content)})
+
+
+async def mount_again(program: tuple[str, ...], first: int, modes: str, paths: list[str]) -> str | None:
+    """Mount protected paths over themselves again in a running sandbox; returns why that failed, None if it didn't.
+
+    Args:
+        program: the command line that starts `sandbox/remount.py`.
+        first: the pid of the sandbox's first process.
+        modes: a letter for each path, `r` for read-only and `w` for writable.
+        paths: the paths, outer ones first.
+    """
+    command = (*program, str(first), modes, *paths)
+    try:
+        with trio.fail_after(_MOUNT_SECONDS):
+            done = await trio.run_process(
+                command, env={}, check=False, capture_stderr=True, stdout=subprocess.DEVNULL, stdin=b""
+            )
+    except (OSError, trio.TooSlowError) as problem:
+        return getattr(problem, "strerror", None) or "it took too long"
+    return done.stderr.decode("utf-8", "replace").strip() if done.returncode else None
