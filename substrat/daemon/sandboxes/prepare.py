@@ -23,7 +23,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.cursor import command_line
 from substrat.core.workspaces import git_underway, overlap
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import authorities, binds, build_spec, copies, program, sources, workspace
+from substrat.daemon.sandboxes import authorities, binds, build_spec, copies, program, sources, workspace, workspace_scan
 from substrat.daemon.sandboxes import protected_paths as guard
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.git import Git
@@ -539,7 +539,7 @@ class SandboxPreparer:
         configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
         # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
         private = (os.path.realpath(self._places.state), os.path.realpath(os.path.join(home, ".cursor", "chats")))
-        return guard.look(agent.workspace, shared, own, further, user_configs=configs, private=private)
+        return workspace_scan.scan(agent.workspace, shared, own, further, user_configs=configs, private=private)
 
     def _further(self, agent: Agent) -> tuple[str, ...]:
         """Return where else protected names count: what the agent may write to, and other agents' workspaces in it.

@@ -12,9 +12,11 @@ import pytest
 
 from sandbox import host
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.sandboxes import gitlink, oneshot, placeholders, protected_paths
+from substrat.daemon.sandboxes import gitlink, oneshot, placeholders, protected_paths, workspace_scan
 from substrat.daemon.sandboxes.git import Git
-from substrat.daemon.sandboxes.protected_paths import Bounds, ProtectedPaths
+from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
+from substrat.daemon.sandboxes.scan_record import Bounds
+from substrat.daemon.sandboxes.workspace_scan import scan
 from substrat.daemon.state.layout import TurnDir
 from substrat.errors import DescriptorsUsedUp, WorkspaceUnusable
 
@@ -45,7 +47,7 @@ def repository(work):
 
 def found(work, **how):
     """What was found, with paths from the workspace."""
-    seen = protected_paths.look(str(work), **how)
+    seen = scan(str(work), **how)
     return {
         name: {os.path.relpath(path, work) for path in getattr(seen, name)} for name in ("kept", "closed", "missing")
     } | {"notes": seen.notes}
@@ -59,7 +61,7 @@ def test_an_empty_workspace(work):
 
 
 def test_what_a_shell_runs_is_refused_in_a_home(work, monkeypatch):
-    monkeypatch.setattr(protected_paths.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir=str(work)))
+    monkeypatch.setattr(workspace_scan.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir=str(work)))
     assert {".bashrc", ".profile", ".zshrc"} <= found(work)["missing"]
 
 
@@ -102,7 +104,7 @@ def test_a_link_at_the_top_is_refused(work, tmp_path, name):
         (work / ".git").mkdir()
     (work / name).symlink_to(tmp_path)
     with pytest.raises(WorkspaceUnusable, match=name):
-        protected_paths.look(str(work))
+        scan(str(work))
 
 
 def test_a_link_further_down_is_told_and_not_followed(work, tmp_path):
@@ -120,21 +122,21 @@ def test_the_walk_is_bounded(work):
     for number in range(30):
         git(work, "init", "-q", work / f"r{number}")
     for bounds in (Bounds(entries=5), Bounds(mounts=10), Bounds(seconds=-1), Bounds(depth=0)):
-        (note,) = protected_paths.look(str(work), bounds=bounds).notes
+        (note,) = scan(str(work), bounds=bounds).notes
         assert "too much" in note
     (work / "node_modules" / "x" / ".git").mkdir(parents=True)
     assert not any("node_modules" in path for path in found(work)["kept"])
 
 
 def test_what_stands_in_comes_and_goes(repository):
-    missing = protected_paths.look(str(repository)).missing
+    missing = scan(str(repository)).missing
     assert placeholders.make_all(missing) == tuple(missing)
     assert git(repository, "status", "--porcelain") == ""
     git(repository, "commit", "-q", "--allow-empty", "-m", "with them")
     assert placeholders.make_all(missing) == tuple(missing)
     placeholders.remove_all(missing)
     placeholders.remove_all(missing)
-    assert set(protected_paths.look(str(repository)).missing) == set(missing)
+    assert set(scan(str(repository)).missing) == set(missing)
 
 
 def test_what_somebody_put_there_stays(repository):
@@ -161,15 +163,15 @@ def test_nothing_is_made_or_removed_behind_a_link(work, tmp_path, name):
 
 
 def test_news_are_what_is_new_or_another(repository):
-    before = protected_paths.look(str(repository))
+    before = scan(str(repository))
     placeholders.make_all(before.missing)
-    assert protected_paths.news(before, protected_paths.look(str(repository))) == []
+    assert protected_paths.news(before, scan(str(repository))) == []
     git(repository, "init", "-q", repository / "new")
     (repository / "sub").mkdir()
     (repository / "sub" / ".envrc").touch()
     os.replace(repository / ".git" / "config", repository / "kept")
     (repository / ".git" / "config").write_text("[core]\n")
-    found = protected_paths.news(before, protected_paths.look(str(repository)))
+    found = protected_paths.news(before, scan(str(repository)))
     assert found == [f"{repository}/{name}" for name in (".git/config", "new/.git", "sub/.envrc")]
     assert all(path in protected_paths.told(found) for path in found)
 
@@ -186,7 +188,7 @@ def test_a_worktree_in_the_workspace_works_and_is_protected(repository):
 def test_another_agents_workspace_in_this_one_is_protected_like_its_top(work):
     inner = work / "a" / "b"
     inner.mkdir(parents=True)
-    seen = protected_paths.look(str(work), further=(str(inner),))
+    seen = scan(str(work), further=(str(inner),))
     assert {str(inner), str(work / "a")} <= set(seen.kept)
     assert {f"{inner}/.cursor", f"{inner}/.envrc"} <= set(seen.missing)
 
@@ -199,7 +201,7 @@ def test_everything_that_an_agent_can_make_many_of_is_bounded(repository):
         entry.mkdir(parents=True)
         (entry / "gitdir").write_text(f"{repository}/w{number}/.git\n")
         (entry / "commondir").write_text("../..\n")
-    seen = protected_paths.look(str(repository), bounds=protected_paths.Bounds(seconds=60.0))
+    seen = scan(str(repository), bounds=Bounds(seconds=60.0))
     assert len(seen.mounts) < 300
     assert any("too much" in note for note in seen.notes)
 
@@ -302,14 +304,14 @@ def test_where_git_is_led_to_is_protected(repository, lead):
     nested, store = repository / "sub", repository / "node_modules" / "store"
     git(repository, "init", "-q", nested)
     store.parent.mkdir()
-    before = protected_paths.look(str(repository))
+    before = scan(str(repository))
     lead(nested, store)
     seen = found(repository)
     # A control: git goes there.
     assert (nested / git(nested, "rev-parse", "--git-common-dir").strip()).resolve() == store
     assert {"sub", "node_modules", "node_modules/store"} <= seen["kept"]
     assert {"node_modules/store/config"} <= seen["closed"]
-    assert f"{store}" in protected_paths.news(before, protected_paths.look(str(repository)))
+    assert f"{store}" in protected_paths.news(before, scan(str(repository)))
     if lead is split:
         assert {"own/commondir"} <= seen["closed"]
     else:
@@ -346,40 +348,40 @@ def test_nothing_outside_is_looked_at_because_an_index_or_a_link_names_it(reposi
     (repository / "c" / ".git").write_text(f"gitdir: {tmp_path}/c/.git\n")
     named(repository, "link")
     (repository / "link").symlink_to(tmp_path / "a")
-    assert not [path for path in protected_paths.look(str(repository)).mounts if not path.startswith(f"{repository}/")]
+    assert not [path for path in scan(str(repository)).mounts if not path.startswith(f"{repository}/")]
 
 
 def test_links_that_appear_or_are_made_anew_are_news(repository):
     (repository / "sub").mkdir()
-    before = protected_paths.look(str(repository))
+    before = scan(str(repository))
     links = [repository / "sub" / name for name in (".vscode", ".envrc", ".git")]
     for link in links:
         link.symlink_to("../other")
-    first = protected_paths.look(str(repository))
+    first = scan(str(repository))
     assert protected_paths.news(before, first) == sorted(map(str, links))
-    assert protected_paths.news(first, protected_paths.look(str(repository))) == []
+    assert protected_paths.news(first, scan(str(repository))) == []
     for _ in range(3):
         links[0].unlink()
         links[0].symlink_to("../elsewhere")
-        assert protected_paths.news(first, protected_paths.look(str(repository))) == [str(links[0])]
+        assert protected_paths.news(first, scan(str(repository))) == [str(links[0])]
 
 
 def test_how_much_of_indexes_is_looked_at_is_bounded(repository):
     index = repository / ".git" / "index"
     named(repository, *(f"n{number}" for number in range(20)))
     note = f"not all of this can be read, so nested repositories that it names may be unprotected: {index}"
-    assert protected_paths.look(str(repository)).notes == ()
-    assert protected_paths.look(str(repository), bounds=Bounds(gitlinks=19)).notes == (note,)
-    assert protected_paths.look(str(repository), bounds=Bounds(index_bytes=500)).notes == (note,)
+    assert scan(str(repository)).notes == ()
+    assert scan(str(repository), bounds=Bounds(gitlinks=19)).notes == (note,)
+    assert scan(str(repository), bounds=Bounds(index_bytes=500)).notes == (note,)
     for number in range(40):
         git(repository, "init", "-q", repository / "node_modules" / f"r{number}")
         named(repository, f"node_modules/r{number}")
-    seen = protected_paths.look(str(repository))
+    seen = scan(str(repository))
     assert len(seen.mounts) < 350
     assert any("too much" in note for note in seen.notes)
     os.rename(index, repository / "index")
     index.symlink_to("../index")
-    assert protected_paths.look(str(repository)).notes == (note,)
+    assert scan(str(repository)).notes == (note,)
 
 
 def test_links_without_an_end_and_odd_names_are_no_error(repository):
@@ -418,7 +420,7 @@ def test_what_is_no_directory_or_no_file_is_no_error(repository, where, name, ki
 
 
 def test_a_guard_survives_the_daemon(repository):
-    seen = protected_paths.look(str(repository))
+    seen = scan(str(repository))
     assert protected_paths.decode(protected_paths.encode(seen)) == seen
     assert protected_paths.decode(b"{") is None
     assert protected_paths.decode(None) is None
@@ -440,7 +442,7 @@ def linked(repository, tmp_path):
 def test_a_linked_worktrees_repository_is_believed(repository, linked):
     common, own = f"{repository}/.git", f"{repository}/.git/worktrees/linked"
     assert gitlink.link_of(str(linked), ()) == (common, own)
-    seen = protected_paths.look(str(linked), (common,), (own,))
+    seen = scan(str(linked), (common,), (own,))
     assert f"{common}/worktrees" in seen.closed
     assert {f"{linked}/.git", f"{common}/config", f"{own}/commondir"} <= set(seen.closed)
 
@@ -515,7 +517,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
         git(repository, "config", key, str(evil))
     (repository / ".git" / "more").write_text(f"[core]\n\tfsmonitor = {evil}\n")
     git(repository, "config", "include.path", "more")
-    seen = protected_paths.look(str(repository))
+    seen = scan(str(repository))
     placeholders.make_all(seen.missing)
     before = config.read_bytes()
     await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
@@ -540,7 +542,7 @@ def remembered(repository, monkeypatch):
         return await run(*arguments)
 
     monkeypatch.setattr(oneshot, "run", counted)
-    return repository, protected_paths.look(str(repository)), runs
+    return repository, scan(str(repository)), runs
 
 
 def a_fifo(path):
@@ -618,7 +620,7 @@ def test_what_cannot_be_opened_for_want_of_descriptors_is_not_taken_for_missing(
     git(nested, "init", "-q")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
-    seen = protected_paths.look(str(repository))
+    seen = scan(str(repository))
     gaps = []
     while not gaps or gaps[-1] < highest:
         gaps.append(os.dup(0))
@@ -628,7 +630,7 @@ def test_what_cannot_be_opened_for_want_of_descriptors_is_not_taken_for_missing(
         for room in range(1, 12):
             resource.setrlimit(resource.RLIMIT_NOFILE, (highest + room, limits[1]))
             try:
-                found = protected_paths.look(str(repository))
+                found = scan(str(repository))
             except DescriptorsUsedUp:
                 refused += 1
             else:
@@ -644,7 +646,7 @@ def test_what_configurations_name_is_looked_up_to_a_bound(repository):
     """An agent's own nested repositories count, so their number and size are its to choose."""
     settings = "[alias]\n" + "".join(f"\ta{number} = !./p{number}\n" for number in range(600))
     (repository / ".git" / "config").write_text(settings)
-    seen = protected_paths.look(str(repository))
+    seen = scan(str(repository))
     assert len(seen.unsettled) <= 512
     assert any(".git/config" in note for note in seen.notes if note.startswith("too much"))
 
@@ -660,7 +662,7 @@ def test_a_program_named_from_the_worktrees_top_is_protected(repository):
 def settings_told(repository, text):
     with open(repository / ".git" / "config", "a") as file:
         file.write(text)
-    return [name for name, _ in protected_paths.look(str(repository)).unsettled]
+    return [name for name, _ in scan(str(repository)).unsettled]
 
 
 TOLD = {
@@ -684,7 +686,7 @@ def test_a_program_of_a_setting_that_no_table_names_is_read_only(repository):
     (repository / "tools" / "meld").write_text("#!/bin/sh\n")
     text = '[difftool "meld"]\n\tpath = tools/meld\n[lfs "customtransfer.x"]\n\tpath = tools/meld\n'
     assert settings_told(repository, text) == []
-    assert str(repository / "tools" / "meld") in protected_paths.look(str(repository)).closed
+    assert str(repository / "tools" / "meld") in scan(str(repository)).closed
 
 
 ORDINARY = """
@@ -780,13 +782,13 @@ def test_a_git_directory_that_its_owner_is_kept_out_of_is_refused(repository, na
     """Nothing could be seen or made in it, and the agent would give it another mode during the turn."""
     (repository / name).mkdir(exist_ok=True)
     with mode(repository / name, bits), pytest.raises(WorkspaceUnusable, match=rf"chmod u\+rwx {repository / name}`"):
-        protected_paths.look(str(repository))
+        scan(str(repository))
 
 
 def test_a_directory_further_down_that_its_owner_is_kept_out_of_is_told(work):
     for name in ("a", "b/.git", "c/.git/modules/x"):
         (work / name).mkdir(parents=True)
     with mode(work / "a", 0o000), mode(work / "b/.git", 0o000), mode(work / "c/.git/modules/x", 0o000):
-        (note,) = protected_paths.look(str(work)).notes
+        (note,) = scan(str(work)).notes
     assert note.startswith("can't be looked at, so not all of it is protected")
     assert all(f"{work}/{name}" in note for name in ("a", "b/.git", "c/.git"))
