@@ -120,7 +120,8 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             preparer.set_limits()
             findings = Findings(registry)
             protection = undo.enter_context(closing(Protection(registry, findings, places)))
-            sessions = Sessions(registry, places, user, trash, preparer.find_bubblewrap, preparer.covers.paths)
+            find_bubblewrap = preparer.machine.find_bubblewrap
+            sessions = Sessions(registry, places, user, trash, find_bubblewrap, preparer.covers.paths)
             book = Accounting(registry, sessions, preparer.leave_out)
             supervisor = AgentRequests(registry, book, sessions)
             agent_server = AgentServer(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
@@ -129,7 +130,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 registry, book, places, preparer, groups, networks, user, watcher, nursery, sweep_wanted, protection,
                 findings, sessions, agent_server.serve, now, turns,
             )  # fmt: skip
-            chats = Chats(user.home, preparer.find_bubblewrap, sessions.own_chats, preparer.covers.paths)
+            chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.covers.paths)
             visits = ExecSessions(
                 registry,
                 preparer,
@@ -151,7 +152,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             nursery.start_soon(preparer.covers.keep)
             await nursery.start(_obey_signals, settings, registry, preparer, notifier, nursery.cancel_scope)
             _set_aside_lost_turns(registry, places, now())
-            await preparer.find_all_git()
+            await preparer.protector.find_all_git()
             registry.take_up()
             await nursery.start(runner.run)
             _tidy_up(visits, preparer, registry, groups, nursery)
@@ -192,9 +193,9 @@ def _tidy_up(
     """Remove what a daemon that was killed has left; on a full disk that ends when there is room."""
     visits.end_those_before()
     try:
-        preparer.stand_ins.remove_unneeded()
+        preparer.protector.placeholders.remove_unneeded()
     except StorageFailed:
-        nursery.start_soon(until_stored, preparer.stand_ins.remove_unneeded)
+        nursery.start_soon(until_stored, preparer.protector.placeholders.remove_unneeded)
     turns = (agent.turn for agent in registry.agents)
     groups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
 

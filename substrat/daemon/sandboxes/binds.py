@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.records import SharedPath
@@ -89,3 +90,36 @@ def _refuse_overlap(shown: SharedPath, workspace: str) -> None:
         raise PolicyDenied(f"{shown.path} can't be shown, because the workspace lies in it: choose a part beside that")
     if shown.writable and is_within(shown.path, workspace):
         raise PolicyDenied(f"{shown.path} lies in the workspace, which is writable already: leave --bind out")
+
+
+def check_ssh_agent(path: str, writable: Iterable[str], own: Iterable[str]) -> str:
+    """Check that an ssh-agent's socket is one and return its physical path.
+
+    Args:
+        path: where it is.
+        writable: the directories that the new agent and the others may write to.
+        own: the daemon's own directories.
+
+    Raises:
+        InvalidParams: it is none, or lies where an agent could put something else in its place.
+    """
+    place = os.path.realpath(path)
+    if not os.path.isabs(path) or not is_socket(place) or any(_is_below(place, root) for root in own):
+        raise InvalidParams(f"{path!r} isn't an ssh-agent's socket: start one (`ssh-agent`), its SSH_AUTH_SOCK names it")
+    for root in writable:
+        if _is_below(place, root):
+            raise InvalidParams(f"{path!r} lies in {root}, where agents may write: start the ssh-agent elsewhere")
+    return place
+
+
+def _is_below(place: str, root: str) -> bool:
+    """Say whether a physical path is a directory or lies in it, wherever links lead to that."""
+    return is_within(place, os.path.realpath(root))
+
+
+def is_socket(path: str) -> bool:
+    """Say whether a physical path is a socket, and is reached through no link."""
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode) and os.path.realpath(path) == path
+    except (OSError, ValueError):
+        return False

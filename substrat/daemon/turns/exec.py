@@ -189,7 +189,9 @@ class ExecSessions:
                 sandbox = held.sandbox = await self._launch(furnished, own, call, network, group, caller.descriptors)
                 code = await self._stay(agent, sandbox, caller.stream, network, place)
                 self._findings.record(
-                    agent.id, None, await self._preparer.news(agent, protected_paths.renewed(furnished.guard, renewed))
+                    agent.id,
+                    None,
+                    await self._preparer.protector.news(agent, protected_paths.renewed(furnished.guard, renewed)),
                 )
                 return held.passed_on(code)
 
@@ -240,7 +242,7 @@ class ExecSessions:
     def _visiting(self, agent: Agent, place: AgentDir, own: TurnDir) -> Iterator[None]:
         self._visited[agent.id] += 1
         try:
-            with self._preparer.stand_ins.keeping(own.root, agent.workspace):
+            with self._preparer.protector.placeholders.keeping(own.root, agent.workspace):
                 yield
         finally:
             self._visited[agent.id] -= 1

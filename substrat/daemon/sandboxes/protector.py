@@ -1,0 +1,137 @@
+"""Protects one agent's workspace for a sandbox: scans it, creates placeholders, and finds afterwards what has appeared."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from substrat.core.workspaces import git_underway, overlap
+from substrat.daemon.agents.findings import Found
+from substrat.daemon.sandboxes import copies, protected_paths, workspace, workspace_scan
+from substrat.daemon.sandboxes.placeholders import Placeholders
+from substrat.errors import SubstratError, WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.protection import Copy
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
+    from substrat.daemon.sandboxes.workspace import User
+    from substrat.daemon.state.layout import Layout
+
+_GIT_SECONDS = 5.0
+"""How long a daemon's start or a spawn waits for what a workspace's `.git` says; each turn's start looks again."""
+
+
+class WorkspaceProtector:
+    """Finds and prepares the protected paths of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        places: the daemon's directories.
+        user: who agents are.
+        environ: the daemon's own environment.
+    """
+
+    def __init__(self, registry: Registry, places: Layout, user: User, environ: dict[str, str]) -> None:
+        self._registry = registry
+        self._places = places
+        self._user = user
+        self._environ = environ
+        self._closed = workspace.closed_places(user, (places.state, places.runtime))
+        self.placeholders = Placeholders(registry)
+
+    async def find_git(self, directory: str) -> None:
+        """Note which git directory elsewhere a workspace's repository is in, without waiting long for a slow disk."""
+        with trio.move_on_after(_GIT_SECONDS):
+            found = await trio.to_thread.run_sync(
+                protected_paths.shared_with, directory, self._closed, abandon_on_cancel=True
+            )
+            self._registry.note_git(directory, found[0])
+
+    async def find_all_git(self) -> None:
+        """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""
+        directories = {claim.workspace for claim in self._registry.claims()}
+        found: dict[str, tuple[str, ...]] = {}
+
+        def look() -> None:
+            for directory in directories:
+                with suppress(SubstratError):
+                    found[directory] = protected_paths.shared_with(directory, self._closed)[0]
+
+        with trio.move_on_after(_GIT_SECONDS):
+            await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+        for directory, shared in found.copy().items():
+            self._registry.note_git(directory, shared)
+
+    async def protect(
+        self, agent: Agent, holder: str
+    ) -> tuple[ProtectedPaths, tuple[tuple[str, str], ...], dict[str, Copy]]:
+        """Find what has to be protected in a workspace, and make what is mounted over where something is missing.
+
+        Returns:
+            What was found, what can't be protected, each with where it is, and copies of what is there.
+        """
+        shared, own, refused = await self.shared_with(agent)
+        self._registry.note_git(agent.workspace, shared, agent.id)
+        self.placeholders.keep(holder, (agent.workspace, *shared, *writable(agent)))
+        found, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
+        unprotected = [(agent.workspace, note) for note in (*found.notes, *([refused] if refused is not None else []))]
+        made = self.placeholders.make(found.missing)
+        return msgspec.structs.replace(found, missing=made), (*unprotected, *found.unsettled), kept
+
+    async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
+        """Return what is protected in an agent's workspace now; raises `WorkspaceUnusable`."""
+        return await trio.to_thread.run_sync(self._scan, agent, shared, own, self._further(agent))
+
+    def _scan_and_copy(
+        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
+    ) -> tuple[ProtectedPaths, dict[str, Copy]]:
+        found = self._scan(agent, shared, own, further)
+        return found, copies.take_all(found.closed)
+
+    def _scan(
+        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
+    ) -> ProtectedPaths:
+        home = self._user.home
+        config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+        configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
+        # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
+        private = (os.path.realpath(self._places.state), os.path.realpath(os.path.join(home, ".cursor", "chats")))
+        return workspace_scan.scan(agent.workspace, shared, own, further, user_configs=configs, private=private)
+
+    def _further(self, agent: Agent) -> tuple[str, ...]:
+        """Return where else protected names count: what the agent may write to, and other agents' workspaces in it.
+
+        Those agents take the files at the top of their workspaces for their own rules.
+        """
+        others = overlap.roots(self._registry.claim(agent), self._registry.claims(agent.id))
+        return tuple(dict.fromkeys((*writable(agent), *others)))
+
+    async def shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+        """Return the git directories elsewhere of an agent's workspace (`protected_paths.shared_with`)."""
+        return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self._closed)
+
+    async def news(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
+        """Return what a sandbox has made that would have been protected, had it been there."""
+        return await trio.to_thread.run_sync(self._news, agent, before, self._further(agent))
+
+    def _news(self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]) -> list[Found]:
+        try:
+            after = self._scan(agent, before.shared, before.own, further)
+        except WorkspaceUnusable as problem:
+            return [Found(agent.workspace, problem.message)]
+        changed = git_underway.news(before.underway, after.underway)
+        return [
+            *(Found(path, protected_paths.told([path])) for path in protected_paths.news(before, after)),
+            *(Found(path, text) for path, text in changed),
+        ]
+
+
+def writable(agent: Agent) -> tuple[str, ...]:
+    """Return where an agent may write besides its workspace."""
+    return tuple(shown.path for shown in agent.policy.binds if shown.writable)
