@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from substrat.core.programs.cursor import dialects, tool_calls
+from substrat.core.programs.cursor import dialects, stream, tool_calls
 
 Object = dict[str, object]
 
@@ -74,60 +74,15 @@ def documented(body: dict[str, Any], name: str, call: tool_calls.Call | None = N
         return shape[name]
     if name == "workspace" and shape.get("type") == "system":
         return shape.get("cwd")
-    if name == "error" and shape.get("type") == "result" and failed(shape):
+    kind = stream.kind_of(shape)
+    if name == "error" and kind == "result:error":
         return error_words(shape)
-    if name == "text" and is_delta(shape):
-        return text_of(shape)
-    return None
-
-
-def text_of(shape: Object) -> str | None:
-    """Return an event's words: its `text`, else its `result`, else those of its message's content.
-
-    Args:
-        shape: the event in the one shape (`core.dialects.normalise`).
-    """
-    found: str | None = None
-    message = shape.get("message")
-    content = message.get("content") if isinstance(message, dict) else message if shape.get("type") == "error" else None
-    for words in (shape.get("text"), shape.get("result"), _joined(content)):
-        if isinstance(words, str):
-            if words:
-                return words
-            found = words
-    return found
-
-
-def is_delta(shape: Object) -> bool:
-    """Say whether an event is a piece of the answer: timed, and not the repetition of a segment before a tool call."""
-    return shape.get("type") == "assistant" and shape.get("timestamp_ms") is not None and shape.get("model_call_id") is None
-
-
-def failed(shape: Object) -> bool:
-    """Say whether a `result` event tells of a failure."""
-    return shape.get("subtype") == "error" or shape.get("is_error") is True
+    return stream.own_words(shape) if name == "text" and kind == "assistant:delta" else None
 
 
 def error_words(shape: Object) -> str:
-    """Return what a failed `result` event says; builds differ in where they put it."""
-    for key in ("error", "result", "message"):
-        found = shape.get(key)
-        if isinstance(found, dict):
-            found = found.get("message")
-        if isinstance(found, str) and found:
-            return found
-    return "the agent reported an error without a text"
-
-
-def whole(value: object) -> int | None:
-    """Read a whole number; 64-bit ones come as text, and some writers know only floats."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return int(value)
-    return value if isinstance(value, int) else None
+    """Return the sentence of a failed `result` event."""
+    return stream.error_words(shape) or "the agent reported an error without a text"
 
 
 def _joined(content: object) -> str | None:

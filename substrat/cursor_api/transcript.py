@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from substrat.core.programs import lenient
 from substrat.cursor_api import decode, dialect
 from substrat.cursor_api.model import AgentEvent, AgentResult, EventType
 
@@ -82,8 +83,8 @@ class Transcript:
             result=(self.final.text or self._said()) if success else self._said(),
             session_id=self.session_id,
             request_id=request if isinstance(request, str) else None,
-            duration_ms=dialect.whole(data.get("duration_ms")),
-            duration_api_ms=dialect.whole(data.get("duration_api_ms")),
+            duration_ms=lenient.whole(data.get("duration_ms")),
+            duration_api_ms=lenient.whole(data.get("duration_api_ms")),
             error=None if success else dialect.error_words(data),
             events=self.events,
         )

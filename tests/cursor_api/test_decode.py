@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from substrat.core.programs.cursor import stream
+from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import Line
 from substrat.cursor_api import AgentEvent, EventType, collect_text
 from substrat.cursor_api.decode import Decoder
@@ -88,11 +90,11 @@ def test_the_type_of_a_line(body, kind):
         ({"type": "thinking", "payload": {"content": "hm"}}, "hm"),
         ({"type": "user", "payload": {"prompt": "do it"}}, "do it"),
         ({"type": "error", "message": "it broke"}, "it broke"),
-        ({"type": "assistant", "message": {"content": []}}, None),
-        ({"type": "assistant", "message": {"content": [{"type": "image"}]}}, None),
-        ({"type": "user", "message": "just words"}, None),
+        ({"type": "assistant", "message": {"content": []}}, ""),
+        ({"type": "assistant", "message": {"content": [{"type": "image"}]}}, ""),
+        ({"type": "user", "message": "just words"}, "just words"),
         ({"type": "result", "subtype": "success", "result": ""}, ""),
-        ({"type": "result", "subtype": "error", "error": "no"}, None),
+        ({"type": "result", "subtype": "error", "error": "no"}, "no"),
         ({"type": "tool-call-completed", "tool_name": "Shell", "result": {"output": "x"}}, None),
         ({}, None),
     ],
@@ -299,13 +301,25 @@ LINES = st.dictionaries(KNOWN, JSON, max_size=5) | st.builds(
 )  # fmt: skip
 
 
+TYPES = {kind.value for kind in EventType}
+OWN_WORDS = {"user", "assistant", "assistant:delta", "thinking:delta", "result:success", "result:error", "error"}
+
+
 @given(st.lists(LINES, min_size=1, max_size=3))
 @settings(max_examples=150, deadline=None)
-def test_every_object_is_an_event_that_answers_for_every_documented_field(bodies):
-    decoder = Decoder()
+def test_every_object_is_an_event_that_agrees_with_the_log_and_answers_for_every_documented_field(bodies):
+    decoder, calls = Decoder(), Pairing()
     for body in bodies:
         data = json.dumps(body).encode()
         event = decoder.line(Line(0, len(data), data))
+        logged = stream.decode(Line(0, len(data), data), calls)
+        assert event.type.value == (logged.kind if logged.kind in TYPES else "unknown")
+        if logged.kind in OWN_WORDS:
+            assert (event.text or "") == (logged.text or "")
+        if (result := stream.result_of(logged)) is not None and result.is_error and "error" not in body and result.text:
+            assert event.data["error"] == result.text
+        if logged.call is not None:
+            assert event.tool_parameters in (logged.call.args, logged.body.get("parameters"))
         assert isinstance(event.type, EventType)
         assert isinstance(event.data, dict)
         for name in DOCUMENTED:

@@ -9,6 +9,8 @@ Object = dict[str, object]
 
 MAX_DEPTH = 200
 """What is nested deeper counts as no JSON: every reader of it gives up somewhere, Python's at a thousand levels."""
+_MOST_DIGITS = 20
+"""A whole number of 64 bits has fewer; Python refuses to read thousands of digits."""
 
 
 def parse(data: bytes | str) -> Object | None:
@@ -71,3 +73,13 @@ def tame(value: object) -> object:
 def tame_text(text: str) -> str:
     """Replace what UTF-8 can't say, such as the bytes of a file's name that are in no encoding."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def whole(value: object) -> int | None:
+    """Read a whole number of at most 64 bits, which some writers print as text or as a float; None when it isn't one.
+
+    `7`, `7.0` and `"7"` are 7; `7.5`, `"7 s"` and `true` are none.
+    """
+    if (isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS) or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None

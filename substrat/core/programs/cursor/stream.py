@@ -15,7 +15,7 @@ import msgspec
 
 from substrat.core.programs import lenient
 from substrat.core.programs.cursor import dialects, tool_calls
-from substrat.core.programs.cursor.tool_calls import Pairing
+from substrat.core.programs.cursor.tool_calls import Call, Pairing
 from substrat.core.programs.ndjson import Line
 
 Object = dict[str, object]
@@ -50,6 +50,7 @@ class Event(NamedTuple):
         body: the line's JSON object, None when it isn't one.
         verbatim: whether the line itself is valid JSON, so that it can be passed on as it is.
         written: the body as every reader takes it (`as_json`), where that was made beforehand.
+        call: the tool call that the line is about; an end is completed from its start.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Event(NamedTuple):
     body: Object | None
     verbatim: bool
     written: bytes | None = None
+    call: Call | None = None
 
 
 class Result(NamedTuple):
@@ -78,12 +80,28 @@ def decode(line: Line, pairing: Pairing | None = None) -> Event:
     body, verbatim = _parse(line) if is_readable else (None, False)
     if not is_readable and (head := _head(line)).get("type") == "result":
         # However long its text is, this is the end of the turn.
-        return Event(_kind(head), _own_text(head), head, verbatim=False)
+        return Event(kind_of(head), own_words(head), head, verbatim=False)
     if body is None:
         return Event("raw", _plain(line), None, verbatim=False)
-    plain = dialects.normalise(body)
-    kind = _kind(plain)
-    return Event(kind, _text(kind, plain, pairing if pairing is not None else Pairing(), line.length), body, verbatim)
+    return read(body, pairing, line.length, verbatim=verbatim)
+
+
+def read(body: Object, pairing: Pairing | None = None, size: int = 0, *, verbatim: bool = False) -> Event:
+    """Say what a line's object is.
+
+    Args:
+        body: the object, in any dialect.
+        pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
+        size: the line's length in bytes.
+        verbatim: whether the line itself is valid JSON.
+    """
+    shape = dialects.normalise(body)
+    kind = kind_of(shape)
+    call = _call(kind, shape, pairing if pairing is not None else Pairing(), size)
+    if call is None:
+        return Event(kind, _named_text(kind, shape) or own_words(shape), body, verbatim)
+    text = tool_calls.summary(call) if kind == "tool-call-started" else tool_calls.ended_line(call)
+    return Event(kind, text, body, verbatim, call=call)
 
 
 def as_json(body: Object) -> bytes:
@@ -106,13 +124,29 @@ def result_of(event: Event) -> Result | None:
     body = dialects.normalise(event.body)
     usage = body.get("usage")
     counts = _counts(usage) if isinstance(usage, dict) else None
-    text = _first_string(body, "result", "error", "message") or event.text or ""
-    return Result(text, event.kind == "result:error", counts)
+    is_error = event.kind == "result:error"
+    return Result(error_words(body) if is_error else event.text or "", is_error, counts)
+
+
+def error_words(body: Object) -> str:
+    """Return the sentence of a failed result, which builds put in different places; empty when it has none.
+
+    `{"error": {"message": "no"}}`, `{"error": "no"}` and `{"is_error": true, "result": "no"}` say `no`.
+
+    Args:
+        body: the line's object in the one shape (`dialects.normalise`).
+    """
+    for key in ("error", "result", "message"):
+        found = body.get(key)
+        words = _first_string(found, "message", "text") if isinstance(found, dict) else found
+        if isinstance(words, str) and words:
+            return words
+    return own_words(body) or ""
 
 
 def _counts(usage: Object) -> dict[str, int]:
     named = islice((item for item in usage.items() if len(item[0]) <= _LONGEST_COUNT_NAME), _MOST_COUNTS)
-    counts = {key: tool_calls.whole(value) for key, value in named}
+    counts = {key: lenient.whole(value) for key, value in named}
     return {key: count for key, count in counts.items() if count is not None and count >= 0}
 
 
@@ -161,7 +195,12 @@ def _too_deep(data: bytes, body: Object) -> bool:
     return data.count(b"{") + data.count(b"[") > lenient.MAX_DEPTH and lenient.too_deep(body)
 
 
-def _kind(body: Object) -> str:
+def kind_of(body: Object) -> str:
+    """Return the contract's kind of a line's object, such as `result:error`.
+
+    Args:
+        body: the object in the one shape (`dialects.normalise`).
+    """
     raw_type, subtype = body.get("type"), body.get("subtype")
     match raw_type, subtype:
         case (("user" | "error" | "raw" | "text"), _):
@@ -182,14 +221,13 @@ def _kind(body: Object) -> str:
     return "unknown"
 
 
-def _text(kind: str, body: Object, pairing: Pairing, size: int) -> str | None:
+def _call(kind: str, body: Object, pairing: Pairing, size: int) -> Call | None:
+    """Read a line's tool call, pairing its start and its end; None for lines of other kinds."""
     if kind == "tool-call-started":
         call = tool_calls.read(body)
         pairing.start(call, size)
-        return tool_calls.summary(call)
-    if kind == "tool-call-completed":
-        return tool_calls.ended_line(pairing.end(tool_calls.read(body)))
-    return _named_text(kind, body) or _own_text(body)
+        return call
+    return pairing.end(tool_calls.read(body)) if kind == "tool-call-completed" else None
 
 
 def _named_text(kind: str, body: Object) -> str | None:
@@ -227,7 +265,14 @@ def _answer(body: Object) -> str:
     return ""
 
 
-def _own_text(body: Object) -> str | None:
+def own_words(body: Object) -> str | None:
+    """Return the words that a line holds: a message's text, a result, an error's sentence; None when it has none.
+
+    `{"type": "assistant", "message": {"content": [{"text": "hel"}, {"text": "lo"}]}}` says `hello`.
+
+    Args:
+        body: the line's object in the one shape (`dialects.normalise`).
+    """
     if (text := _first_string(body, "text", "result", "error")) is not None:
         return text
     problem = body.get("error")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from substrat.core.programs.lenient import whole
+
 Object = dict[str, object]
 
 _MAX_SUMMARY = 200
@@ -272,17 +274,6 @@ def _took(body: Object, outcome: Object) -> int | None:
     for value in (body.get("duration_ms"), outcome.get("durationMs"), outcome.get("executionTime")):
         if (found := whole(value)) is not None:
             return found
-    return None
-
-
-def whole(value: object) -> int | None:
-    """Read a whole number of 64 bits, which cursor-agent writes as text; None when it isn't one."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value if abs(value) < 1 << 63 else None
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return whole(int(value))
     return None
 
 
