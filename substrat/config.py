@@ -20,6 +20,7 @@ from substrat.core.agents.records import Restore
 from substrat.core.netfilter import upstream
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.netfilter.upstream import NoUpstream
+from substrat.core.programs.table import PROGRAM
 from substrat.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ MIB = 1024 * 1024
 class AgentKeys(msgspec.Struct, frozen=True):
     """`[agent]`: the agent program."""
 
-    binary: Annotated[str, Meta(description="the agent program: a path, or a name looked up on PATH")] = "cursor-agent"
+    binary: Annotated[str, Meta(description="the agent program: a path, or a name looked up on PATH")] = PROGRAM.name
     model: Annotated[str, Meta(min_length=1, description="the model of agents that name none")] = "auto"
     restore: Annotated[
         Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")
@@ -56,7 +57,7 @@ class SandboxKeys(msgspec.Struct, frozen=True):
     allow: Annotated[
         tuple[str, ...],
         Meta(description="what `filtered` lets every agent reach: `HOST[:PORT][=private]`, `*.HOST`, a network, `@PRESET`"),
-    ] = ("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com")
+    ] = PROGRAM.hosts
     upstream_proxy: Annotated[
         str,
         Meta(

@@ -17,6 +17,7 @@ from substrat import config as configuration
 from substrat import errors, paths
 from substrat.core.diagnosis import machine
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Finding
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> 
     try:
         path = program.find(loaded.agent.binary, environ.get("PATH")).path
     except errors.AgentProgramMissing as problem:
-        return machine.agent_program_missing(problem.message, is_default=loaded.agent.binary == "cursor-agent")
+        return machine.agent_program_missing(problem.message, is_default=loaded.agent.binary == PROGRAM.name)
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as problem:
@@ -128,14 +129,14 @@ def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> 
 
 def _login(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
     return machine.login(
-        in_environment=bool(environ.get("CURSOR_API_KEY") or environ.get("CURSOR_AUTH_TOKEN")),
-        in_file=os.path.exists(os.path.join(_home(environ), ".config", "cursor", "auth.json")),
-        needed=os.path.basename(loaded.agent.binary) != "cursor-agent-standin",
+        in_environment=any(environ.get(name) for name in PROGRAM.login.variables),
+        in_file=os.path.exists(os.path.join(_home(environ), PROGRAM.login.file)),
+        needed=os.path.basename(loaded.agent.binary) not in PROGRAM.without_login,
     )
 
 
 def _chats(environ: Mapping[str, str]) -> Finding:
-    path = os.path.join(_home(environ), ".cursor", "chats")
+    path = os.path.join(_home(environ), PROGRAM.places.chats)
     existing = _existing(path)
     return machine.chats(path, existing, _user(environ), writable=os.access(existing, os.W_OK))
 

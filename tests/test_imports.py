@@ -51,6 +51,8 @@ ARROWS = {
     "substrat.client": {"substrat", *SHARED},
     "substrat.cli": {"substrat.cli", "substrat", *SHARED},
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},
+    "substrat.cli.verbs.explain": {"substrat.cli", "substrat.core.programs.table", *SHARED},
+    "substrat.cli.verbs.service": {"substrat.cli", "substrat.core.programs.table", *SHARED},
     "substrat.cli.transcripts": {"substrat.cli", "substrat.core.programs.transcript"},
     "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},

@@ -27,12 +27,13 @@ class Decoder:
         """Decode a line; a blank one is no event."""
         if not line.data.strip() and not line.cut:
             return None
-        event = stream.decode(line, self._calls)
-        return _documented(event, event.body) if event.body is not None else raw_event(event.text or "")
+        event, call = stream.decode_with_call(line, self._calls)
+        return _documented(event.kind, event.body, call) if event.body is not None else raw_event(event.text or "")
 
     def body(self, body: dict[str, Any]) -> AgentEvent:
         """Decode a line's object, which becomes the event's `data` as it is."""
-        return _documented(stream.read(body, self._calls), body)
+        event, call = stream.read(body, self._calls)
+        return _documented(event.kind, body, call)
 
 
 def raw_event(text: str) -> AgentEvent:
@@ -40,17 +41,17 @@ def raw_event(text: str) -> AgentEvent:
     return AgentEvent(EventType.UNKNOWN, RAW, None, dialect.EventData({}), text=text)
 
 
-def _documented(event: stream.Event, body: dict[str, Any]) -> AgentEvent:
+def _documented(kind: str, body: dict[str, Any], call: tool_calls.Call | None) -> AgentEvent:
     shape = dialects.normalise(body)
     raw_type, subtype, session = body.get("type"), body.get("subtype"), shape.get("session_id")
     text = stream.own_words(shape)
     if text is None and "" in (shape.get("text"), shape.get("result")):
         text = ""  # an answer without words is an answer
     return AgentEvent(
-        type=_TYPES.get(event.kind, EventType.UNKNOWN),
+        type=_TYPES.get(kind, EventType.UNKNOWN),
         raw_type=raw_type if isinstance(raw_type, str) else "",
         subtype=subtype if isinstance(subtype, str) else None,
-        data=dialect.EventData(body, event.call),
+        data=dialect.EventData(body, call),
         text=text,
         session_id=session if isinstance(session, str) and session else None,
         timestamp_ms=lenient.whole(shape.get("timestamp_ms")),

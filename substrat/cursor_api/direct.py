@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from substrat.core.programs.cursor import failures
+from substrat.core.programs.failures import last_words
 from substrat.cursor_api import command, decode
 from substrat.cursor_api.model import AgentEvent, EventType, OutputFormat
 from substrat.cursor_api.run import Run
@@ -125,7 +126,7 @@ class Direct:
             return known.sentence.replace(" in the daemon's environment", "")
         code = self.run.process.returncode
         ended = f"was ended by {_signal_name(-code)}" if code < 0 else f"exited with status {code}"
-        words = failures.last_words(errors)
+        words = last_words(errors)
         said = f": {words}" if words else "" if self.run.anything else " and without any output"
         return f"the agent program {ended} without a result{said}"
 

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from substrat.core.programs.cursor import failures
+from substrat.core.programs.failures import without_codes
 from substrat.core.programs.ndjson import Line, Splitter
 from substrat.cursor_api import tree
 
@@ -125,7 +125,7 @@ class Run:
 
     def errors(self) -> str:
         """Return the end of what the program has written to standard error, without terminal codes."""
-        return failures.without_codes(bytes(self._errors).decode("utf-8", "replace"))
+        return without_codes(bytes(self._errors).decode("utf-8", "replace"))
 
     @property
     def exited(self) -> bool:

@@ -14,6 +14,7 @@ import trio
 
 from substrat import __version__
 from substrat import config as configuration
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.allow_list import AllowLists
@@ -125,7 +126,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             book = Accounting(registry, sessions, preparer.leave_out)
             supervisor = AgentRequests(registry, book, sessions)
             agent_server = AgentServer(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
-            disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, ".cursor", "chats"), turn_runs)
+            disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
             runner = TurnRunner(
                 registry, book, places, preparer, groups, networks, user, watcher, nursery, sweep_wanted, protection,
                 findings, sessions, agent_server.serve, now, turns,

@@ -15,6 +15,7 @@ from substrat.core.agents.records import Agent, Policy
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
+from substrat.core.programs.program import TurnResult
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.disk_gate import DiskGate
@@ -198,7 +199,7 @@ class House:
 
     def finish(self, name, text="done", usage=None):
         """Let an agent's turn succeed."""
-        seen = TurnObservation(stream.Result(text, is_error=False, usage=usage), 0, None, "", anything=True)
+        seen = TurnObservation(TurnResult(text, is_error=False, usage=usage), 0, None, "", anything=True)
         self.book.turn_over(self.turn(name).id, judge(seen), seen)
 
     def fall(self, name, *, exit_code=1, stop=None, errors=""):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from substrat.core.agents.verdict import TurnObservation, judge
-from substrat.core.programs.cursor.stream import Result
+from substrat.core.programs.program import TurnResult
 from substrat.errors import SubstratError
 from tests.daemon.conftest import House
 from tests.model.conftest import DEEP
@@ -237,7 +237,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def tell_end(self, name, how):
         turn = self.house.turn(name)
-        result = Result("done", is_error=False, usage=None) if how == "result" else None
+        result = TurnResult("done", is_error=False, usage=None) if how == "result" else None
         code, errors = None if how == "gone" else 1, PASSES if how == "passes" else ""
         seen = TurnObservation(result, code, turn.stop, errors, anything=True)
         self.do(lambda: self.house.book.turn_over(turn.id, judge(seen), seen), lambda: self.world.over(name, how))

@@ -32,7 +32,6 @@ COMMAND = Command(
 )
 UNIT = "substratd.service"
 SOCKET_UNIT = "substratd.socket"
-_SECRETS = ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN")
 _NOT_THE_DAEMONS = ("SUBSTRAT_SOCKET", "SUBSTRAT_AGENT")
 _SUBGROUPS_SINCE = 254  # systemd's NEWS: DelegateSubgroup=
 
@@ -170,8 +169,10 @@ def _systemd_version() -> int:
 
 def daemons_variables(environ: os._Environ[str] | dict[str, str]) -> list[str]:
     """Return the names of a shell's variables that a daemon started in it would read, PATH apart."""
+    from substrat.core.programs.table import PROGRAM
+
     ours = [name for name in environ if name.startswith("SUBSTRAT_") and name not in _NOT_THE_DAEMONS]
-    return sorted(name for name in (*ours, *_SECRETS) if environ.get(name))
+    return sorted(name for name in (*ours, *PROGRAM.login.variables) if environ.get(name))
 
 
 def named_in(settings: str, name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from substrat.core.programs.cursor.failures import Failure
+    from substrat.core.programs.failures import Failure
 
 DELAYS = (2.0, 5.0, 15.0, 45.0, 120.0)
 """Seconds before each further try; after the last of them the agent has failed."""

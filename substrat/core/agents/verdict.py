@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from substrat.core.agents import cgroup_limits
 from substrat.core.agents.cgroup_limits import RanOut
 from substrat.core.agents.records import Outcome
-from substrat.core.programs.cursor import answers, failures
+from substrat.core.programs import failures
+from substrat.core.programs.table import PROGRAM
 
 if TYPE_CHECKING:
-    from substrat.core.programs.cursor.failures import Failure
-    from substrat.core.programs.cursor.stream import Result
+    from substrat.core.programs.failures import Failure
+    from substrat.core.programs.program import TurnResult
 
 
 TIME_LIMIT = "time limit"
@@ -66,9 +67,9 @@ def _stopped_for_disk(stop: str) -> str | None:
         return f"{said}: raise it if it must write so much"
     if stop.startswith(_HOME_LIMIT):
         return (
-            f"the agent's own directories (~/.cache, ~/.cursor, chats) ran into their {stop}, which is disk.agent_home of "
-            "the configuration, have more files than one for every 4096 bytes of it, or can't be looked into: delete "
-            "something in them with `substratctl exec`, or raise the limit"
+            f"the agent's own directories (~/.cache, ~/{PROGRAM.places.home}, chats) ran into their {stop}, which is "
+            "disk.agent_home of the configuration, have more files than one for every 4096 bytes of it, or can't be looked "
+            "into: delete something in them with `substratctl exec`, or raise the limit"
         )
     if stop.startswith(_DISK_NEARLY_FULL):
         said = stop.removeprefix(_DISK_NEARLY_FULL)
@@ -91,7 +92,7 @@ class TurnObservation(NamedTuple):
         last_passage: what the agent said last, after its last tool call.
     """
 
-    result: Result | None
+    result: TurnResult | None
     exit_code: int | None
     stop: str | None
     errors: str
@@ -135,7 +136,7 @@ def judge(seen: TurnObservation) -> Verdict:
     if seen.result is not None:
         if seen.result.is_error:
             return Verdict(Outcome.ERROR, seen.result.text or "the agent reported an error without a text")
-        if (failure := answers.failure_shown(seen.result.text, seen.last_passage)) is not None:
+        if (failure := PROGRAM.failure_shown(seen.result.text, seen.last_passage)) is not None:
             return Verdict(Outcome.ERROR, failure.sentence, failure)
         return Verdict(Outcome.SUCCESS, None)
     if seen.stop is not None:
@@ -151,7 +152,7 @@ def judge(seen: TurnObservation) -> Verdict:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
     if (found := _no_room(seen)) is not None:
         return found
-    if (failure := failures.recognise(seen.errors)) is not None:
+    if (failure := PROGRAM.failure_of(seen.errors)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)
     if seen.exit_code == _KILLED:
         ended = f"was killed by SIGKILL, or exited with its status {_KILLED},"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from substrat.core.agents.cgroup_limits import CONTROLLERS
+from substrat.core.programs.table import PROGRAM
 
 GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
 
@@ -178,11 +179,10 @@ def agent_program_missing(said: str, *, is_default: bool) -> Finding:
 
     Args:
         said: the error's sentence, which has the remedy after a colon.
-        is_default: whether it is cursor-agent that is looked for.
+        is_default: whether it was looked for under the program's own name.
     """
     what, _, remedy = said.partition(": ")
-    # The installer that Cursor names (cursor.com/docs/cli/installation); it puts the program into ~/.local/bin.
-    return Finding("agent program", BROKEN, what, "curl https://cursor.com/install -fsS | bash" if is_default else remedy)
+    return Finding("agent program", BROKEN, what, PROGRAM.install if is_default else remedy)
 
 
 def agent_program(path: str, said: str | None, problem: str = "") -> Finding:
@@ -204,16 +204,16 @@ def login(*, in_environment: bool, in_file: bool, needed: bool) -> Finding:
 
     Args:
         in_environment: whether the environment has one.
-        in_file: whether `~/.config/cursor/auth.json` is there.
+        in_file: whether the file is there that the program's own login writes.
         needed: whether the agent program needs any.
     """
     if in_environment:
-        return Finding("login", GOOD, "CURSOR_API_KEY or CURSOR_AUTH_TOKEN is set and is passed on to agents")
+        return Finding("login", GOOD, f"{' or '.join(PROGRAM.login.variables)} is set and is passed on to agents")
     if in_file:
-        return Finding("login", GOOD, "~/.config/cursor/auth.json")
+        return Finding("login", GOOD, f"~/{PROGRAM.login.file}")
     if not needed:
         return Finding("login", GOOD, "none, and the stand-in needs none")
-    return Finding("login", WEAKER, "no login was found", "cursor-agent login")
+    return Finding("login", WEAKER, "no login was found", PROGRAM.login.command)
 
 
 def chats(path: str, existing: str, user: str, *, writable: bool) -> Finding:

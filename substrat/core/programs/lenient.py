@@ -70,6 +70,11 @@ def tame(value: object) -> object:
     return [tame(item) for item in value] if isinstance(value, list) else value
 
 
+def as_json(body: Object) -> bytes:
+    """Write an object that came in a line no strict reader takes as one that every reader takes."""
+    return json.dumps(tame(body), separators=(",", ":"), allow_nan=False).encode()
+
+
 def tame_text(text: str) -> str:
     """Replace what UTF-8 can't say, such as the bytes of a file's name that are in no encoding."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
@@ -80,6 +85,8 @@ def whole(value: object) -> int | None:
 
     `7`, `7.0` and `"7"` are 7; `7.5`, `"7 s"` and `true` are none.
     """
-    if (isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS) or (isinstance(value, float) and value.is_integer()):
-        value = int(value)
+    if isinstance(value, str):
+        value = int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else None
+    elif isinstance(value, float):
+        value = int(value) if value.is_integer() else None
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None

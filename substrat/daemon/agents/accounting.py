@@ -26,10 +26,9 @@ from substrat.core.agents.records import (
     left_unfinished,
 )
 from substrat.core.agents.verdict import fills_disk, over_home_limit, over_output_limit
-from substrat.core.programs.cursor import answers, stream
-from substrat.core.programs.cursor.command_line import DISPENSABLE, is_session_id
-from substrat.core.programs.cursor.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN
+from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN
 from substrat.core.programs.ndjson import Line
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed, SubstratError
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.verdict import TurnObservation, Verdict
+    from substrat.core.programs.program import LineEvent, TurnResult
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
@@ -53,7 +53,7 @@ _UNREAD_LINES = 16
 """As many lines that are no JSON are looked at; a program that prints more of them isn't understood."""
 _NOT_CONTACTED = (
     "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
-    "cursor-agent says nothing when it can't read its mcp.json or start a server"
+    f"{PROGRAM.name} says nothing when it can't read its {PROGRAM.places.mcp} or start a server"
 )
 
 
@@ -117,7 +117,7 @@ class Accounting:
 
     # What a turn reports
 
-    def result_seen(self, turn: str) -> stream.Result | None:
+    def result_seen(self, turn: str) -> TurnResult | None:
         """Return the result that an earlier daemon saw of a turn, read again from where the journal says it is."""
         agent = self._registry.agent_of_turn(turn)
         row = self._store.result_event(turn) if agent is not None else None
@@ -125,7 +125,7 @@ class Accounting:
         if row is None or data is None:
             return None
         line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
-        return stream.result_of(stream.decode(line))
+        return PROGRAM.result_of(PROGRAM.decode(line))
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
         """Note a turn's process."""
@@ -134,7 +134,7 @@ class Accounting:
         told = ("turn:started", f"turn {number} started{_by(version)}")
         self._update(turn, "sandbox recorded", told, process=started)
 
-    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int, *, urgent: bool = False) -> None:
+    def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
         """Note what an agent wrote, the session's id above all; `urgent` uses the room that is kept for a full disk."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
@@ -145,7 +145,7 @@ class Accounting:
             for _, event in lines:
                 if event.kind == "system:init":
                     reported = True
-                    agent = self._note_session(change, agent, turn, stream.session_of(event))
+                    agent = self._note_session(change, agent, turn, PROGRAM.session_of(event))
             assert agent.turn is not None
             change.put_turn(agent, replace(agent.turn, offset=offset, reported=reported))
 
@@ -164,7 +164,7 @@ class Accounting:
 
     def turn_home_too_big(self, turn: str, limit: int) -> None:
         """Stop a turn whose agent's own directories hold more bytes on disk than they may."""
-        told = "the agent's own directories, ~/.cache, ~/.cursor and chats, hold too much"
+        told = f"the agent's own directories, ~/.cache, ~/{PROGRAM.places.home} and chats, hold too much"
         self._stop(turn, over_home_limit(limit), ("turn:home-too-big", told))
 
     def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
@@ -225,7 +225,7 @@ class Accounting:
         agent = self._registry.agent_of_turn(turn_id)
         if agent is None or agent.turn is None:
             return
-        text = answers.result_text(seen.result.text, self._journal.said(agent.id, turn_id)) if seen.result else ""
+        text = PROGRAM.result_text(seen.result.text, self._journal.said(agent.id, turn_id)) if seen.result else ""
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
             ended_at=self._registry.now(), exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
@@ -271,12 +271,12 @@ class Accounting:
             return True
         unread = self._store.events_of_turn(agent.id, turn.id, "raw", _UNREAD_LINES + 1)
         return len(unread) > _UNREAD_LINES or any(
-            not stream.only_speaks(self._journal.line_of(row) or b"") for row in unread
+            not PROGRAM.only_speaks(self._journal.line_of(row) or b"") for row in unread
         )
 
     def _does_without(self, option: str) -> bool:
         """Leave an option out from now on that the agent program doesn't know, if a turn can do without it."""
-        return option in DISPENSABLE and self._leave_out(option)
+        return option in PROGRAM.dispensable and self._leave_out(option)
 
     def _try_again(self, change: Change, agent: Agent, turn: Turn, seconds: float) -> None:
         """Put the items that the turn was to deliver back, and let the agent wait."""
@@ -341,7 +341,7 @@ class Accounting:
 
     def _session_obstacle(self, agent: Agent, session: str) -> str | None:
         """Say why a session can't become an agent's, None if it can."""
-        if not is_session_id(session):
+        if not PROGRAM.is_session_id(session):
             return f"{session[:80]!r} is no session id"
         if any(other.session and other.session.id == session for other in self._registry.agents):
             return f"session {session} belongs to another agent"
@@ -381,7 +381,7 @@ def _end_event(agent: Agent, turn: Turn) -> DaemonEvent:
 
 
 def _by(version: str | None) -> str:
-    return f" (cursor-agent {version})" if version else ""
+    return f" ({PROGRAM.name} {version})" if version else ""
 
 
 def _cut(text: str | None, longest: int) -> str | None:

@@ -27,7 +27,7 @@ from substrat.core.agents.records import (
 )
 from substrat.core.agents.usage import family
 from substrat.core.netfilter.names import AllowList, NoName
-from substrat.core.programs.cursor.command_line import is_session_id
+from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim, Overlap
 from substrat.daemon.agents import mail
@@ -360,7 +360,7 @@ class AgentRequests:
     def _check_name(self, name: str, parent: Agent | None) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
-        if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or is_session_id(name.lower()):
+        if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or PROGRAM.is_session_id(name.lower()):
             raise InvalidParams(f"the name {name!r} is reserved: choose another")
         if self.registry.has_name(name):
             raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")

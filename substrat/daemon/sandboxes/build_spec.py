@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandbox.netrelay import PORT
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, NetworkMode, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.netfilter.names import AllowList
-from substrat.core.programs.cursor.command_line import chats_folder
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.sandboxes import authorities
 from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import AgentDir
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-_PASSED_ON = ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN", "LANG", "LC_ALL", "TZ")
+_PASSED_ON = (*PROGRAM.login.variables, "LANG", "LC_ALL", "TZ")
 """What an agent gets of the daemon's own environment: its login, and how to write times and texts."""
 
 _PROXY_ADDRESS = f"http://127.0.0.1:{PORT}"
@@ -229,15 +229,16 @@ def _home(agent: Agent, place: AgentDir, around: HostFacts, chat: str | None) ->
     put a link where the next turn will mount.
     """
     home = around.user.home
-    folder = chats_folder(agent.workspace)
+    folder, chats = PROGRAM.chats_folder(agent.workspace), f"{home}/{PROGRAM.places.chats}"
     yield Tmpfs(home, around.memory_dir_bytes, 0o700)
-    yield Bind(place.dot_cursor, f"{home}/.cursor", writable=True)
-    yield Bind(place.chats, f"{home}/.cursor/chats", writable=True)
-    yield Bind(f"{place.chats}/{folder}", f"{home}/.cursor/chats/{folder}", writable=True, held=True)
+    yield Bind(place.dot_cursor, f"{home}/{PROGRAM.places.home}", writable=True)
+    yield Bind(place.chats, chats, writable=True)
+    yield Bind(f"{place.chats}/{folder}", f"{chats}/{folder}", writable=True, held=True)
     if chat is not None:
-        yield Bind(chat, f"{home}/.cursor/chats/{folder}/{os.path.basename(chat)}", writable=True, held=True)
+        yield Bind(chat, f"{chats}/{folder}/{os.path.basename(chat)}", writable=True, held=True)
     yield Bind(place.cache, f"{home}/.cache", writable=True)
-    yield Bind(f"{home}/.config/cursor", f"{home}/.config/cursor", optional=True)
+    for name in PROGRAM.places.settings:
+        yield Bind(f"{home}/{name}", f"{home}/{name}", optional=True)
     yield Bind(place.gitconfig, f"{home}/.gitconfig")
     yield Bind(place.git, f"{home}/.config/git")
 
@@ -247,7 +248,7 @@ def _workspace(agent: Agent, place: AgentDir, guard: ProtectedPaths) -> Iterator
 
     An agent can rename what it can write to, but not a mount: so what holds something protected is one, over itself.
     """
-    cursor = os.path.join(agent.workspace, ".cursor")
+    cursor = os.path.join(agent.workspace, PROGRAM.places.workspace)
     # Each once, because a descriptor is closed when it is mounted.
     for path in dict.fromkeys((agent.workspace, *guard.shared, *guard.kept, *guard.own)):
         yield Bind(path, path, writable=True, held=True)

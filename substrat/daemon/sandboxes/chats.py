@@ -9,7 +9,7 @@ import msgspec
 
 import substrat.chatreader
 from sandbox.spec import Bind, Directory, Mount, Tmpfs
-from substrat.core.programs.cursor.command_line import chats_folder, is_session_id
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.sandboxes import oneshot, program
 from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing, WorkspaceUnusable
 
@@ -26,7 +26,7 @@ _MOST_OWN = 100
 _MODULES = (
     "substrat/__init__.py",
     "substrat/core/__init__.py",
-    "substrat/core/programs/cursor/chat_store.py",
+    *PROGRAM.chat_modules,
     "substrat/chatreader.py",
 )
 _START = f"import sys; sys.path.insert(0, {_LIBRARY!r}); from substrat.chatreader import main; sys.exit(main(sys.argv[1:]))"
@@ -120,7 +120,7 @@ class Chats:
         else:
             return []
         # The user's own comes first where a session is in both places.
-        chats = {chat.session: chat for chat in reversed(found) if is_session_id(chat.session)}
+        chats = {chat.session: chat for chat in reversed(found) if PROGRAM.is_session_id(chat.session)}
         return sorted(chats.values(), key=lambda chat: chat.updated_at, reverse=True)
 
     async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[Message]]:
@@ -144,9 +144,10 @@ class Chats:
     async def _read_page(self, workspace: str, session: str, after: int) -> tuple[Head, list[Message]]:
         folder: str | None = self._folder(workspace)
         own = {}
-        if is_session_id(session) and not os.path.isfile(os.path.join(self._folder(workspace), session, "store.db")):
+        store = os.path.join(self._folder(workspace), session, PROGRAM.places.chat_file)
+        if PROGRAM.is_session_id(session) and not os.path.isfile(store):
             folder, own = None, {name: path for name, path in self._own(workspace).items() if name == session}
-        if not is_session_id(session) or (folder is None and not own):
+        if not PROGRAM.is_session_id(session) or (folder is None and not own):
             raise SessionMissing(
                 f"there is no session {session} of {workspace}: `substratctl sessions -w {workspace}` lists those there are"
             )
@@ -163,7 +164,7 @@ class Chats:
         return head, messages
 
     def _folder(self, workspace: str) -> str:
-        return os.path.join(self._home, ".cursor", "chats", chats_folder(workspace))
+        return os.path.join(self._home, PROGRAM.places.chats, PROGRAM.chats_folder(workspace))
 
     def _own(self, workspace: str) -> dict[str, str]:
         return self._own_chats(workspace) if self._own_chats is not None else {}

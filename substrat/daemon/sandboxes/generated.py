@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.netlaunch import NAMESERVER
 from substrat.core.agents import prompts
-from substrat.core.programs.cursor import mcp_config
-from substrat.core.programs.cursor.command_line import chats_folder
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes.workspace import copy_cursor_directory
 from substrat.daemon.state.layout import COMPANION_IN_SANDBOX, MOST_RECORD, OWN_MCP_IN_SANDBOX, SOCKET_IN_SANDBOX
@@ -58,29 +57,30 @@ def generate(
     """
     for directory in (place.dot_cursor, place.chats, place.cache, place.etc, place.git, place.door):
         os.makedirs(directory, mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(place.chats, chats_folder(agent.workspace)), exist_ok=True)
+    os.makedirs(os.path.join(place.chats, PROGRAM.chats_folder(agent.workspace)), exist_ok=True)
     if chat is not None:
         _make_mount_point(place.chat(agent.workspace, chat))
     shutil.rmtree(place.cursor, ignore_errors=True)
     os.makedirs(place.cursor, mode=0o755)
     try:
-        left_out = copy_cursor_directory(os.path.join(agent.workspace, ".cursor"), place.cursor, workspace)
+        left_out = copy_cursor_directory(os.path.join(agent.workspace, PROGRAM.places.workspace), place.cursor, workspace)
     except OSError as obstacle:
         if obstacle.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
             raise
         raise WorkspaceUnusable(
-            f"{agent.workspace}/.cursor has become a link, or lies behind one: put back what was there"
+            f"{agent.workspace}/{PROGRAM.places.workspace} has become a link, or lies behind one: put back what was there"
         ) from None
-    rules = os.path.join(place.cursor, "rules")
+    rules_file = os.path.join(place.cursor, PROGRAM.places.rules)
+    rules = os.path.dirname(rules_file)
     if os.path.isfile(rules):
         os.unlink(rules)
     os.makedirs(rules, mode=0o755, exist_ok=True)
     found = nofollow.read_own(place.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
     own = found.decode("utf-8", "replace") if found is not None else None
-    ours = mcp_config.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
-    text, problem = mcp_config.merge(own, ours)
+    ours = PROGRAM.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+    text, problem = PROGRAM.mcp_config(own, ours)
     _write(place.mcp_json, text)
-    _write(os.path.join(place.cursor, "rules", "substrat.mdc"), prompts.rules(agent, parent))
+    _write(rules_file, prompts.rules(agent, parent))
     _write_etc(place, user, agent)
     _write_git(place, user, (f"{agent.workspace}/.git", *git_directories), identity, own)
     return problem or left_out
@@ -95,8 +95,9 @@ def _write_git(place: AgentDir, user: User, git_directories: tuple[str, ...], id
     os.makedirs(place.git, mode=0o700, exist_ok=True)
     there = f"{user.home}/.config/git"
     _write(place.own_mcp_json, own or "")
-    _write(os.path.join(place.git, "ignore-ours"), "/.cursor/mcp.json\n/.cursor/rules/substrat.mdc\n")
-    _write(os.path.join(place.git, "attributes-ours"), "/.cursor/mcp.json filter=substrat -text\n" if own else "")
+    mcp, rules = (f"/{PROGRAM.places.workspace}/{name}" for name in (PROGRAM.places.mcp, PROGRAM.places.rules))
+    _write(os.path.join(place.git, "ignore-ours"), f"{mcp}\n{rules}\n")
+    _write(os.path.join(place.git, "attributes-ours"), f"{mcp} filter=substrat -text\n" if own else "")
     _write(
         os.path.join(place.git, "workspace"),
         f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"

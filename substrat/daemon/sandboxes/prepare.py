@@ -18,7 +18,7 @@ from substrat import paths
 from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import Limits
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.programs.cursor import command_line
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import authorities, binds, build_spec, program, sources, workspace
 from substrat.daemon.sandboxes.generated import generate
@@ -223,7 +223,8 @@ class SandboxPreparer:
         command = shlex.join(launch.command(bubblewrap.path, spec))
         given = {*self._config.agent.env, *dict(agent.environment)}
         whole = {**dict(spec.environment), **dict(spec.variables)}
-        hidden = {name: "…" if name in given or name.startswith("CURSOR_") else value for name, value in whole.items()}
+        secret = {name for name in whole if name in given or name.startswith(PROGRAM.private)}
+        hidden = {name: "…" if name in secret else value for name, value in whole.items()}
         return Explanation(command, hidden, program.find(self._config.agent.binary).path, missing)
 
     def _without_placeholders(self, found: ProtectedPaths) -> tuple[ProtectedPaths, tuple[str, ...]]:
@@ -323,7 +324,7 @@ class SandboxPreparer:
             given = self._config.sandbox
             group.make(Limits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
-        version = program.version_of(spec.command[0])
+        version = PROGRAM.version_of(spec.command[0])
         held = await trio.to_thread.run_sync(self._open_sources, furnished, started.held)
         if not by_descriptor:
             sources.close_all(held)
@@ -376,7 +377,7 @@ class SandboxPreparer:
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
-        command = instead or command_line.command(agent_program.path, agent.workspace, agent.model, session, without)
+        command = instead or PROGRAM.command(agent_program.path, agent.workspace, agent.model, session, without)
         form = furnished.form or NetworkMode.TRANSPARENT
         return build_spec.spec(agent, furnished.place, around, command, furnished.guard, form, furnished.chat)
 
@@ -406,9 +407,8 @@ class SandboxPreparer:
         """
         bubblewrap = self.machine.known_bubblewrap
         if bubblewrap is not None:
+            mcp = os.path.join(PROGRAM.places.workspace, PROGRAM.places.mcp)
             try:
-                await self._git.forget_size(
-                    bubblewrap, agent.workspace, ".cursor/mcp.json", left, await self.covers.paths()
-                )
+                await self._git.forget_size(bubblewrap, agent.workspace, mcp, left, await self.covers.paths())
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))

@@ -48,12 +48,6 @@ def find(name: str, path: str | None = None) -> Program:
     return Program(real, tuple(dict.fromkeys(_visible(real))))
 
 
-def version_of(path: str) -> str | None:
-    """Return the version that an agent program's path names: cursor-agent installs each into `versions/VERSION/`."""
-    above, version = os.path.split(os.path.dirname(path))
-    return version if os.path.basename(above) == "versions" else None
-
-
 def find_python() -> tuple[str, tuple[str, ...]]:
     """Find a Python for the companion that can be seen in every sandbox, and what must be visible for it.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_underway, overlap
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import copies, protected_paths, workspace, workspace_scan
@@ -101,7 +102,7 @@ class WorkspaceProtector:
         config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
         configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
         # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
-        private = (os.path.realpath(self._places.state), os.path.realpath(os.path.join(home, ".cursor", "chats")))
+        private = (os.path.realpath(self._places.state), os.path.realpath(os.path.join(home, PROGRAM.places.chats)))
         return workspace_scan.scan(agent.workspace, shared, own, further, user_configs=configs, private=private)
 
     def _further(self, agent: Agent) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ import trio
 import substrat.chatcopier
 from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.chatcopier import REFUSED
-from substrat.core.programs.cursor import command_line
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import oneshot, program, workspace
 from substrat.daemon.state import damaged_files
@@ -199,9 +199,9 @@ class Sessions:
                 f"another one adopt it"
             )
         if not check_there(self._user, place, agent):
-            folder = os.path.join("~/.cursor/chats", command_line.chats_folder(agent.workspace), session)
+            folder = os.path.join("~", PROGRAM.places.chats, PROGRAM.chats_folder(agent.workspace), session)
             raise SessionMissing(
-                f"the session {session} of {agent.name} is gone: {folder}/store.db doesn't exist; "
+                f"the session {session} of {agent.name} is gone: {folder}/{PROGRAM.places.chat_file} doesn't exist; "
                 f"put it back, or spawn another agent"
             )
 

@@ -10,7 +10,7 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.programs.cursor.command_line import chats_folder
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import nofollow
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
@@ -84,7 +84,7 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         with nofollow.opened(real) as directory:
             found = os.fstat(directory)
             read_only = bool(os.fstatvfs(directory).f_flag & os.ST_RDONLY)
-            cursor = _stat_beneath(directory, ".cursor") if stat.S_ISDIR(found.st_mode) else None
+            cursor = _stat_beneath(directory, PROGRAM.places.workspace) if stat.S_ISDIR(found.st_mode) else None
     except PermissionError as problem:
         raise WorkspaceUnusable(f"the workspace {path} can't be used: {problem.strerror}; choose another") from None
     except OSError as problem:
@@ -105,7 +105,8 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         )
     _check_owner(real, found, user)
     if cursor is not None and not stat.S_ISDIR(cursor.st_mode):
-        raise WorkspaceUnusable(f"{real}/.cursor is a link or a file, so it can't be protected: make it a directory")
+        path = os.path.join(real, PROGRAM.places.workspace)
+        raise WorkspaceUnusable(f"{path} is a link or a file, so it can't be protected: make it a directory")
     return real
 
 
@@ -118,7 +119,8 @@ def _stat_beneath(directory: int, name: str) -> os.stat_result | None:
 
 def closed_places(user: User, forbidden: tuple[str, ...]) -> tuple[str, ...]:
     """Return the directories no agent works in: writing there would decide about other agents, logins or the daemon."""
-    return (*forbidden, *(os.path.join(user.home, name) for name in (".cursor", ".config/cursor", ".ssh", ".gnupg")))
+    own = (PROGRAM.places.home, *PROGRAM.places.settings)
+    return (*forbidden, *(os.path.join(user.home, name) for name in (*own, ".ssh", ".gnupg")))
 
 
 _SYSTEM_PLACES = frozenset(  # none of them is written to here: they are what must not become a workspace
@@ -151,7 +153,7 @@ def _check_owner(path: str, found: os.stat_result, user: User) -> None:
 
 def chats_of(user: User, workspace: str) -> str:
     """Return the physical path of a workspace's folder in the user's own `~/.cursor/chats`."""
-    return os.path.join(os.path.realpath(os.path.join(user.home, ".cursor", "chats")), chats_folder(workspace))
+    return os.path.join(os.path.realpath(os.path.join(user.home, PROGRAM.places.chats)), PROGRAM.chats_folder(workspace))
 
 
 def session_is_stored(user: User, workspace: str, session: str) -> bool:
@@ -160,10 +162,10 @@ def session_is_stored(user: User, workspace: str, session: str) -> bool:
 
 
 def is_chat(path: str) -> bool:
-    """Say whether a directory is a chat: it has a `store.db`. No link is followed."""
+    """Say whether a directory is a chat: it has a file `PROGRAM.places.chat_file`. No link is followed."""
     try:
         with nofollow.opened(path) as directory:
-            return stat.S_ISREG(os.stat("store.db", dir_fd=directory, follow_symlinks=False).st_mode)
+            return stat.S_ISREG(os.stat(PROGRAM.places.chat_file, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:
         return False
 
@@ -192,14 +194,14 @@ def make_chats_folder(user: User, workspace: str) -> str:
         WorkspaceUnusable: a part of the path isn't a directory or can't be made.
     """
     path = user.home
-    for name in (".cursor", "chats", chats_folder(workspace)):
+    for name in (*PROGRAM.places.chats.split("/"), PROGRAM.chats_folder(workspace)):
         path = os.path.join(path, name)
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
             # The user may have made it a link; no agent can, because none sees what lies above its own chats.
             if not os.path.isdir(path):
-                raise WorkspaceUnusable(f"{path} isn't a directory: cursor-agent keeps its chats there") from None
+                raise WorkspaceUnusable(f"{path} isn't a directory: {PROGRAM.name} keeps its chats there") from None
         except OSError as problem:
             raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}") from None
     return path
@@ -284,7 +286,7 @@ def copy_cursor_directory(source: str, target: str, expected: Identity | None = 
     finally:
         os.close(root)
     names = ", ".join(name.encode("utf-8", "replace").decode() for name in budget.skipped[:5])
-    return f"left out of the workspace's .cursor: {names}" if budget.skipped else None
+    return f"left out of the workspace's {PROGRAM.places.workspace}: {names}" if budget.skipped else None
 
 
 def check_same(descriptor: int, expected: Identity | None, path: str) -> None:

@@ -19,7 +19,7 @@ from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, STATE_OF
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import Restore
 from substrat.core.agents.usage import Total, family, together, total
-from substrat.core.programs.cursor.command_line import is_session_id
+from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.overview import Overview, finding_object
 from substrat.daemon.agents.requests import SpawnRequest, bounded
@@ -274,7 +274,7 @@ class OperatorServer:
         workspace, model, session = self._preparer.check_workspace(_text(params, "workspace")), params.get("model"), None
         if (adopted := _optional(params, "session")) is not None:
             session = adopted.lower()
-            if is_session_id(session):
+            if PROGRAM.is_session_id(session):
                 await self._agents_chats.rescue(workspace, session)
             head, _ = await self._chats.read(workspace, session)
             if head.damage is not None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from substrat.core.agents.prompts import timestamp
-from substrat.core.programs.cursor import stream
+from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.state.event_lines import MAX_RAW
 
 if TYPE_CHECKING:
+    from substrat.core.programs.program import LineEvent
     from substrat.daemon.state.event_lines import LineReader
     from substrat.daemon.state.rows import EventRow
 
@@ -60,7 +62,7 @@ def read_event(reader: LineReader, row: EventRow) -> tuple[EncodedEvent, bytes |
     if line is None:
         return encode(row, None), None
     data = line.removesuffix(b"\n")
-    return encode(row, stream.decode(Line(row.offset or 0, row.length or 0, data)), data), line
+    return encode(row, PROGRAM.decode(Line(row.offset or 0, row.length or 0, data)), data), line
 
 
 def with_line(event: EncodedEvent, line: bytes | None) -> bytes:
@@ -84,7 +86,7 @@ def _moment(seconds: float) -> str:
         return timestamp(0.0)
 
 
-def encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> EncodedEvent:
+def encode(row: EventRow, event: LineEvent | None, data: bytes = b"") -> EncodedEvent:
     """Encode an event.
 
     Args:
@@ -95,7 +97,7 @@ def encode(row: EventRow, event: stream.Event | None, data: bytes = b"") -> Enco
     text = row.text if row.text is not None or event is None else event.text
     raw: object = None
     if event is not None and event.body is not None and len(data) <= MAX_RAW:
-        raw = msgspec.Raw(data) if event.verbatim else msgspec.Raw(event.written or stream.as_json(event.body))
+        raw = msgspec.Raw(data) if event.verbatim else msgspec.Raw(event.written or lenient.as_json(event.body))
     elif event is None and row.offset is not None:
         text = text or "[this line was removed from the turn's output]"
     body = {
@@ -115,4 +117,4 @@ def text_of(reader: LineReader, row: EventRow) -> str:
     data = reader.line_of(row)
     if data is None:
         return ""
-    return stream.decode(Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))).text or ""
+    return PROGRAM.decode(Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))).text or ""

@@ -24,8 +24,8 @@ from substrat.daemon.state.store import EventRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from substrat.core.programs.cursor import stream
     from substrat.core.programs.ndjson import Line
+    from substrat.core.programs.program import LineEvent
     from substrat.daemon.state.store import Store
 
 _RECENT_EVENTS = 4096
@@ -109,7 +109,7 @@ class Journal:
                 self._acts[told.agent] = _act(told.text, now)
         self._keep([encode(row, None) for row in self._store.add_events(rows)])
 
-    def append(self, agent: str, turn: str, lines: Sequence[tuple[Line, stream.Event]]) -> None:
+    def append(self, agent: str, turn: str, lines: Sequence[tuple[Line, LineEvent]]) -> None:
         """Store an agent's lines; to be called inside `transaction`, like `record`."""
         now = self._now()
         rows = [
@@ -344,6 +344,6 @@ def _act(text: str | None, since: float) -> Act:
     return Act(line if len(line) <= _ACT_LENGTH else line[: _ACT_LENGTH - 1] + "…", since)
 
 
-def _stored_text(event: stream.Event) -> str | None:
+def _stored_text(event: LineEvent) -> str | None:
     """Store the text only where the line alone doesn't give it: a completed call is told with its beginning."""
     return event.text if event.kind == "tool-call-completed" else None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sandbox.spec import NetworkMode
-from substrat.core.programs.cursor.command_line import chats_folder
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import descriptors, nofollow
 
 COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
@@ -351,7 +351,7 @@ class AgentDir(NamedTuple):
     @property
     def mcp_json(self) -> str:
         """The generated MCP configuration."""
-        return os.path.join(self.cursor, "mcp.json")
+        return os.path.join(self.cursor, PROGRAM.places.mcp)
 
     @property
     def dot_cursor(self) -> str:
@@ -365,7 +365,7 @@ class AgentDir(NamedTuple):
 
     def chat(self, workspace: str, session: str) -> str:
         """Return the directory of a session that is the agent's own until it is moved to the user's."""
-        return os.path.join(self.chats, chats_folder(workspace), session)
+        return os.path.join(self.chats, PROGRAM.chats_folder(workspace), session)
 
     @property
     def session(self) -> str:

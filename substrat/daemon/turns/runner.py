@@ -20,7 +20,8 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.netfilter import upstream
-from substrat.core.programs.cursor import answers, failures
+from substrat.core.programs import failures
+from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
@@ -269,7 +270,7 @@ class TurnRunner:
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
             self._kill_remains(agent, turn)
             return NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
-        if seen.result is not None and answers.needs_last_passage(seen.result.text):
+        if seen.result is not None and PROGRAM.needs_last_passage(seen.result.text):
             seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
         return seen, judge(seen)
 

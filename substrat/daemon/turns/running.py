@@ -16,9 +16,9 @@ import trio
 
 from substrat.core.agents.cgroup_limits import RanOut
 from substrat.core.agents.verdict import SILENCE_LIMIT, TIME_LIMIT, TurnObservation
-from substrat.core.programs.cursor import stream
-from substrat.core.programs.cursor.tool_calls import Pairing
+from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line, Splitter
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.kernel.tail import Cut, Tail
 from substrat.daemon.sandboxes import launch_plan
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from substrat.core.agents.records import Process
+    from substrat.core.programs.program import LineEvent, TurnResult
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.kernel.cgroups import Group
     from substrat.daemon.kernel.inotify import Change, Watcher
@@ -93,24 +94,24 @@ def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
         yield batch
 
 
-def _decode_whole(line: Line, calls: Pairing) -> stream.Event:
+def _decode_whole(line: Line, decode: Callable[[Line], LineEvent]) -> LineEvent:
     """Decode a line, and write it anew where the journal would have to."""
-    event = stream.decode(line, calls)
+    event = decode(line)
     if event.body is None or event.verbatim:
         return event
-    return event._replace(written=stream.as_json(event.body))
+    return event._replace(written=lenient.as_json(event.body))
 
 
 class TurnObserver(Protocol):
     """What a turn tells whoever keeps the books; each call commits before it returns."""
 
-    def result_seen(self, turn: str) -> stream.Result | None:
+    def result_seen(self, turn: str) -> TurnResult | None:
         """Return the result of the turn that is in the books already, if one is."""
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
         """The sandbox was started, with a version of the agent program."""
 
-    def turn_lines(self, turn: str, lines: list[tuple[Line, stream.Event]], offset: int, *, urgent: bool = False) -> None:
+    def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
         """The agent wrote lines; everything before `offset` has been seen; `urgent`: recorded on a full disk too."""
 
     def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
@@ -166,13 +167,13 @@ class RunningTurn:
         self._stop_reason: str | None = None
         self._result_seen = trio.Event()
         self._exited = trio.Event()
-        self._calls = Pairing()
+        self._decode_line = PROGRAM.decoder()
         self._lines = self._cuts = 0
         self._read_until: float | None = None
         self._is_unread = False
         self._urgent_writes = _URGENT_WRITES
         self._is_too_long = False
-        self._result: stream.Result | None = None
+        self._result: TurnResult | None = None
         self._process: Process | None = None
         self._inner: int | None = None
         self._inner_pidfd: int | None = None
@@ -587,11 +588,11 @@ class RunningTurn:
                 return
             await trio.lowlevel.checkpoint()
 
-    async def _decode(self, batch: list[Line]) -> list[tuple[Line, stream.Event]]:
+    async def _decode(self, batch: list[Line]) -> list[tuple[Line, LineEvent]]:
         """Decode lines; a long one in a thread, because an agent decides how much there is in it."""
         if len(batch) > 1 or batch[0].length <= _BATCH_BYTES:
-            return [(line, stream.decode(line, self._calls)) for line in batch]
-        return [(batch[0], await trio.to_thread.run_sync(_decode_whole, batch[0], self._calls))]
+            return [(line, self._decode_line(line)) for line in batch]
+        return [(batch[0], await trio.to_thread.run_sync(_decode_whole, batch[0], self._decode_line))]
 
     def _reads_too_long(self) -> bool:
         """Say whether somebody who stopped the turn has waited long enough for what it wrote to be read."""
@@ -620,12 +621,12 @@ class RunningTurn:
             self._is_too_long = True
             await until_stored(lambda: self._books.turn_output_too_long(self.turn, self._pace.output))
 
-    async def _note(self, decoded: list[tuple[Line, stream.Event]], offset: int) -> bool:
+    async def _note(self, decoded: list[tuple[Line, LineEvent]], offset: int) -> bool:
         """Record lines; returns whether that could be done."""
         if not await self._recorded(partial(self._books.turn_lines, self.turn, decoded, offset)):
             return False
         for _, event in decoded:
-            if (result := stream.result_of(event)) is not None:
+            if (result := PROGRAM.result_of(event)) is not None:
                 self._result = result
                 self._result_seen.set()
         return True

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.bwrap import LOCK_FD
-from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
+from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import nofollow, sandbox_process
 from substrat.daemon.state.archive import SUFFIX, ArchiveDamaged, Archives
 from substrat.daemon.state.own_files import is_kind
@@ -177,7 +177,7 @@ def _session(place: AgentDir) -> str | None:
             with suppress(OSError, ArchiveDamaged):
                 data = Archives().read(stdout + SUFFIX, 0, _FIRST_LINES)
         for line in Splitter().feed(data):
-            if (session := stream.session_of(stream.decode(line))) is not None:
+            if (session := PROGRAM.session_of(PROGRAM.decode(line))) is not None:
                 return session
     return None
 

@@ -15,12 +15,12 @@ from substrat.core.agents.verdict import (
     over_home_limit,
     over_output_limit,
 )
-from substrat.core.programs.cursor.failures import DISK_FULL_IN_TURN
-from substrat.core.programs.cursor.stream import Result
+from substrat.core.programs.failures import DISK_FULL_IN_TURN
+from substrat.core.programs.program import TurnResult
 
-GOOD = Result("done", is_error=False, usage=None)
-BAD = Result("quota", is_error=True, usage=None)
-SILENT = Result("", is_error=True, usage=None)
+GOOD = TurnResult("done", is_error=False, usage=None)
+BAD = TurnResult("quota", is_error=True, usage=None)
+SILENT = TurnResult("", is_error=True, usage=None)
 
 
 def seen(result=None, exit_code=0, stop=None, errors="", anything=True):

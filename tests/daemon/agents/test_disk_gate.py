@@ -5,7 +5,7 @@ import pytest
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.retry import DELAYS
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict
-from substrat.core.programs.cursor.failures import DISK_FULL, DISK_FULL_IN_TURN
+from substrat.core.programs.failures import DISK_FULL, DISK_FULL_IN_TURN
 from substrat.daemon.agents.disk_gate import PAUSE, free_bytes
 
 MIB = 1024 * 1024

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from substrat.core.programs.cursor import failures
-from substrat.core.programs.cursor.failures import Failure
+from substrat.core.programs.failures import Failure, last_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ def _introduces(before: str) -> bool:
 
 def _named(line: str) -> Failure:
     found = failures.recognise(line)
-    return found or _DEFAULT._replace(sentence=_DEFAULT.sentence.format(said=failures.last_words(line)))
+    return found or _DEFAULT._replace(sentence=_DEFAULT.sentence.format(said=last_words(line)))
 
 
 def result_text(result: str, segments: Sequence[str]) -> str:

@@ -6,10 +6,8 @@ The shapes are those of builds up to 2026.10; the field names are cursor-agent's
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +15,7 @@ from substrat.core.programs import lenient
 from substrat.core.programs.cursor import dialects, tool_calls
 from substrat.core.programs.cursor.tool_calls import Call, Pairing
 from substrat.core.programs.ndjson import Line
+from substrat.core.programs.program import LineEvent, TurnResult
 
 Object = dict[str, object]
 
@@ -41,53 +40,32 @@ NAMED = {
 _INIT = (("session", "session_id"), ("model", "model"))
 
 
-class Event(NamedTuple):
-    """What one line says.
-
-    Args:
-        kind: one of the contract's kinds.
-        text: its readable form, if it has one.
-        body: the line's JSON object, None when it isn't one.
-        verbatim: whether the line itself is valid JSON, so that it can be passed on as it is.
-        written: the body as every reader takes it (`as_json`), where that was made beforehand.
-        call: the tool call that the line is about; an end is completed from its start.
-    """
-
-    kind: str
-    text: str | None
-    body: Object | None
-    verbatim: bool
-    written: bytes | None = None
-    call: Call | None = None
-
-
-class Result(NamedTuple):
-    """What a `result` event says about its turn."""
-
-    text: str
-    is_error: bool
-    usage: dict[str, int] | None
-
-
-def decode(line: Line, pairing: Pairing | None = None) -> Event:
+def decode(line: Line, pairing: Pairing | None = None) -> LineEvent:
     """Say what a line of output is.
 
     Args:
         line: the line.
         pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
     """
+    return decode_with_call(line, pairing)[0]
+
+
+def decode_with_call(line: Line, pairing: Pairing | None = None) -> tuple[LineEvent, Call | None]:
+    """Decode a line like `decode`, and return the tool call that it is about; an end is completed from its start."""
     is_readable = not line.cut and not lenient.has_more_values(line.data, MAX_VALUES)
     body, verbatim = _parse(line) if is_readable else (None, False)
     if not is_readable and (head := _head(line)).get("type") == "result":
         # However long its text is, this is the end of the turn.
-        return Event(kind_of(head), own_words(head), head, verbatim=False)
+        return LineEvent(kind_of(head), own_words(head), head, verbatim=False), None
     if body is None:
-        return Event("raw", _plain(line), None, verbatim=False)
+        return LineEvent("raw", _plain(line), None, verbatim=False), None
     return read(body, pairing, line.length, verbatim=verbatim)
 
 
-def read(body: Object, pairing: Pairing | None = None, size: int = 0, *, verbatim: bool = False) -> Event:
-    """Say what a line's object is.
+def read(
+    body: Object, pairing: Pairing | None = None, size: int = 0, *, verbatim: bool = False
+) -> tuple[LineEvent, Call | None]:
+    """Return the event of a line's object, and the tool call that it is about.
 
     Args:
         body: the object, in any dialect.
@@ -99,17 +77,12 @@ def read(body: Object, pairing: Pairing | None = None, size: int = 0, *, verbati
     kind = kind_of(shape)
     call = _call(kind, shape, pairing if pairing is not None else Pairing(), size)
     if call is None:
-        return Event(kind, _named_text(kind, shape) or own_words(shape), body, verbatim)
+        return LineEvent(kind, _named_text(kind, shape) or own_words(shape), body, verbatim), None
     text = tool_calls.summary(call) if kind == "tool-call-started" else tool_calls.ended_line(call)
-    return Event(kind, text, body, verbatim, call=call)
+    return LineEvent(kind, text, body, verbatim), call
 
 
-def as_json(body: Object) -> bytes:
-    """Write an object that came in a line no strict reader takes as one that every reader takes."""
-    return json.dumps(lenient.tame(body), separators=(",", ":"), allow_nan=False).encode()
-
-
-def session_of(event: Event) -> str | None:
+def session_of(event: LineEvent) -> str | None:
     """Return the session's UUID that a `system:init` names, if it names one."""
     if event.kind != "system:init" or event.body is None:
         return None
@@ -117,7 +90,7 @@ def session_of(event: Event) -> str | None:
     return session if isinstance(session, str) and session else None
 
 
-def result_of(event: Event) -> Result | None:
+def result_of(event: LineEvent) -> TurnResult | None:
     """Return what a `result:*` event says, or None for any other event."""
     if event.body is None or not event.kind.startswith("result:"):
         return None
@@ -125,7 +98,7 @@ def result_of(event: Event) -> Result | None:
     usage = body.get("usage")
     counts = _counts(usage) if isinstance(usage, dict) else None
     is_error = event.kind == "result:error"
-    return Result(error_words(body) if is_error else event.text or "", is_error, counts)
+    return TurnResult(error_words(body) if is_error else event.text or "", is_error, counts)
 
 
 def error_words(body: Object) -> str:

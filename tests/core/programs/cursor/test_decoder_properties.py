@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from substrat.core.programs import lenient
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import MAX_LINE, Line, Splitter
+from substrat.core.programs.program import LineEvent
 from tests.core.dialect_writer import DIALECTS, SESSION, TIME, TOOLS, Call, Current, End, Payload, Say, Start, Think, Turn
 
 CHUNK = 64 * 1024
@@ -27,12 +29,12 @@ def events_of(chunks, limit=MAX_LINE):
 
 def usable(event):
     """Do everything that is done with an event: it must be possible."""
-    assert isinstance(event, stream.Event)
+    assert isinstance(event, LineEvent)
     assert event.kind
     if event.text is not None:
         assert msgspec.json.decode(msgspec.json.encode(event.text)) == event.text
     if event.body is not None:
-        assert isinstance(msgspec.json.decode(stream.as_json(event.body)), dict)
+        assert isinstance(msgspec.json.decode(lenient.as_json(event.body)), dict)
     result, session = stream.result_of(event), stream.session_of(event)
     assert (result is not None) == event.kind.startswith("result:")
     assert result is None or result.text.encode().decode() == result.text

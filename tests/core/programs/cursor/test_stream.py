@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from substrat.core.programs import lenient
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import MAX_LINE, Line, Splitter
+from substrat.core.programs.program import LineEvent, TurnResult
 from substrat.daemon.state.rows import USAGE
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -223,12 +225,12 @@ def test_calls_without_end_cost_bounded_memory():
 def test_a_result_with_usage():
     usage = {"inputTokens": 15, "outputTokens": 3, "cacheReadTokens": 0, "cacheWriteTokens": 0}
     result = stream.result_of(decode({"type": "result", "subtype": "success", "result": "done", "usage": usage}))
-    assert result == stream.Result("done", is_error=False, usage=usage)
+    assert result == TurnResult("done", is_error=False, usage=usage)
 
 
 def test_a_result_of_an_old_build_has_no_usage():
     result = stream.result_of(decode({"type": "result", "subtype": "success", "result": "done"}))
-    assert result == stream.Result("done", is_error=False, usage=None)
+    assert result == TurnResult("done", is_error=False, usage=None)
 
 
 @pytest.mark.parametrize("usage", [None, 7, [], "many", {"inputTokens": "many", "nested": {}, "outputTokens": 1.5}])
@@ -240,7 +242,7 @@ def test_a_strange_usage_does_not_harm_the_result(usage):
 
 def test_an_error_result():
     result = stream.result_of(decode({"type": "result", "subtype": "error", "is_error": True, "error": "quota"}))
-    assert result == stream.Result("quota", is_error=True, usage=None)
+    assert result == TurnResult("quota", is_error=True, usage=None)
 
 
 @pytest.mark.parametrize("body", [{"type": "assistant", "result": "done"}, {"type": "turn_ended"}, {"result": "x"}])
@@ -258,7 +260,7 @@ def usable(event):
         event.text.encode()
     assert isinstance(event.kind, str)
     if event.body is not None:
-        assert isinstance(msgspec.json.decode(stream.as_json(event.body)), dict)
+        assert isinstance(msgspec.json.decode(lenient.as_json(event.body)), dict)
     if (session := stream.session_of(event)) is not None:
         repr(session).encode()
     if (result := stream.result_of(event)) is not None:
@@ -286,7 +288,7 @@ NOT_OBJECTS = [
 @pytest.mark.parametrize("data", NOT_OBJECTS)
 def test_what_is_no_object_is_raw(data):
     event = usable(decode(data))
-    assert event == stream.Event("raw", data.decode("utf-8", "replace"), None, verbatim=False)
+    assert event == LineEvent("raw", data.decode("utf-8", "replace"), None, verbatim=False)
 
 
 CUT = [
@@ -341,7 +343,7 @@ def test_what_only_a_lenient_reader_takes_is_read_and_tamed(data, tame):
     event = usable(decode(data))
     assert event.kind == "user"
     assert event.verbatim is False
-    assert json.loads(stream.as_json(event.body)) == tame
+    assert json.loads(lenient.as_json(event.body)) == tame
 
 
 SURROGATES = [
@@ -461,14 +463,14 @@ def test_any_bytes_are_an_event(data):
 @given(values)
 def test_taming_keeps_what_json_can_say(value):
     plain = json.dumps({"x": value})
-    again = json.loads(stream.as_json(json.loads(plain)), parse_constant=pytest.fail)
+    again = json.loads(lenient.as_json(json.loads(plain)), parse_constant=pytest.fail)
     if "NaN" not in plain and "Infinity" not in plain and "\\ud" not in plain and "e+" not in plain:
         assert again == json.loads(plain)
 
 
 @given(st.floats())
 def test_taming_numbers(number):
-    (again,) = json.loads(stream.as_json({"x": number})).values()
+    (again,) = json.loads(lenient.as_json({"x": number})).values()
     assert again == (number if math.isfinite(number) else None)
 
 

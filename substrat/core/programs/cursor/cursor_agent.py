@@ -1,0 +1,63 @@
+"""cursor-agent as an `AgentProgram`: its names and places, and which function of this folder does what. Pure."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from substrat.core.programs.cursor import answers, command_line, failures, mcp_config, stream
+from substrat.core.programs.cursor.tool_calls import Pairing
+from substrat.core.programs.program import AgentProgram, LineEvent, Login, Places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.core.programs.ndjson import Line
+
+
+def version_of(path: str) -> str | None:
+    """Return the version that a program's path names: `…/versions/2026.01.02-abc/cursor-agent` is `2026.01.02-abc`."""
+    above, version = os.path.split(os.path.dirname(path))
+    return version if os.path.basename(above) == "versions" else None
+
+
+def _decoder() -> Callable[[Line], LineEvent]:
+    return partial(stream.decode, pairing=Pairing())
+
+
+PROGRAM = AgentProgram(
+    name="cursor-agent",
+    # The installer that Cursor names (cursor.com/docs/cli/installation); it puts the program into ~/.local/bin.
+    install="curl https://cursor.com/install -fsS | bash",
+    without_login=frozenset({"cursor-agent-standin"}),
+    hosts=("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com"),
+    places=Places(
+        home=".cursor",
+        chats=".cursor/chats",
+        settings=(".config/cursor",),
+        workspace=".cursor",
+        mcp="mcp.json",
+        rules="rules/substrat.mdc",
+        chat_file="store.db",
+    ),
+    login=Login(("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"), ".config/cursor/auth.json", "cursor-agent login"),
+    private="CURSOR_",
+    command=command_line.command,
+    dispensable=command_line.DISPENSABLE,
+    version_of=version_of,
+    is_session_id=command_line.is_session_id,
+    chats_folder=command_line.chats_folder,
+    chat_modules=("substrat/core/programs/cursor/chat_store.py",),
+    mcp_config=mcp_config.merge,
+    companion=mcp_config.companion,
+    decode=stream.decode,
+    decoder=_decoder,
+    session_of=stream.session_of,
+    result_of=stream.result_of,
+    only_speaks=stream.only_speaks,
+    failure_of=failures.recognise,
+    failure_shown=answers.failure_shown,
+    needs_last_passage=answers.needs_last_passage,
+    result_text=answers.result_text,
+)

@@ -1,0 +1,152 @@
+"""The seam to agent programs: all that the rest of Substrat knows about a program, as one frozen value. Pure.
+
+A second program needs a folder beside `cursor/` and an entry in `table.PROGRAMS`. Its folder provides:
+
+- a `Places`: the directories and files that the program uses, such as `.cursor/chats` in the home directory;
+- a `Login`: the variables and the file that hold the account, such as `CURSOR_API_KEY`;
+- functions for each member of `AgentProgram`: the command line of a turn, the meaning of a line of output, the names of
+  failures. They are pure, take any input without raising, and answer for input that the program was never seen to print;
+- tests with recorded output: `tests/core/programs/cursor` shows which.
+
+The state directory, the event kinds and the operator's methods are the same for all programs. Chats are read and copied by
+programs in a sandbox (`AgentProgram.chat_modules`), because an agent can write to them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from substrat.core.programs.failures import Failure
+    from substrat.core.programs.ndjson import Line
+
+Object = dict[str, object]
+
+
+class LineEvent(NamedTuple):
+    """The meaning of one line of a program's output.
+
+    Args:
+        kind: one of the contract's kinds, such as `assistant:delta`.
+        text: its readable form, if it has one.
+        body: the line's JSON object; None when it isn't one.
+        verbatim: whether the line itself is valid JSON, so that it can be passed on as it is.
+        written: the body as every reader takes it (`lenient.as_json`), where that was made beforehand.
+    """
+
+    kind: str
+    text: str | None
+    body: Object | None
+    verbatim: bool
+    written: bytes | None = None
+
+
+class TurnResult(NamedTuple):
+    """The result that a program prints at the end of a turn.
+
+    Args:
+        text: the answer, or the sentence of a failure.
+        is_error: whether it is a failure.
+        usage: counts such as `{"inputTokens": 12}`; None when the result has none.
+    """
+
+    text: str
+    is_error: bool
+    usage: dict[str, int] | None
+
+
+class Places(NamedTuple):
+    """The directories and files of a program; the first group is relative to the home directory, the second to a workspace.
+
+    Args:
+        home: the program's own directory, of which each agent has one of its own: `.cursor`.
+        chats: the directory that holds a folder for each workspace: `.cursor/chats`.
+        settings: directories that sandboxes show read-only because the login lies there: `.config/cursor`.
+        workspace: the directory of a workspace's own settings, which a generated copy covers: `.cursor`.
+        mcp: the MCP servers' file in it: `mcp.json`.
+        rules: the file in it that tells an agent about Substrat: `rules/substrat.mdc`.
+        chat_file: the file that makes a directory a chat: `store.db`.
+    """
+
+    home: str
+    chats: str
+    settings: tuple[str, ...]
+    workspace: str
+    mcp: str
+    rules: str
+    chat_file: str
+
+
+class Login(NamedTuple):
+    """The places where an account's login can be.
+
+    Args:
+        variables: variables of the daemon's environment that are passed on to agents.
+        file: the file that the program's own login writes, in the home directory.
+        command: the command that logs a person in.
+    """
+
+    variables: tuple[str, ...]
+    file: str
+    command: str
+
+
+class AgentProgram(NamedTuple):
+    """An agent program: its names and places as values, its formats as functions.
+
+    Args:
+        name: the command's name, looked up on PATH where the configuration names no other.
+        install: the command that installs it.
+        without_login: names of programs that speak its formats and need no account, such as the stand-in.
+        hosts: what a `filtered` network must allow for it to work.
+        places: its directories and files.
+        login: where its login can be.
+        private: the beginning of its variables' names; their values are shown to nobody.
+        command: returns the argv of a turn from the program's path, workspace, model, session (None: a new one) and
+            the options to leave out; the prompt comes on standard input.
+        dispensable: options that a turn can do without, left out when a version refuses them.
+        version_of: returns the version that an installed program's path names, None when it names none.
+        is_session_id: says whether a text can be a session's id; it becomes part of a path.
+        chats_folder: returns the name of a workspace's folder in `places.chats`.
+        chat_modules: files of ours that the sandboxed reader of chats needs.
+        mcp_config: returns the text of `places.mcp` from the workspace's own file and the companion's entry, and the
+            problem with the workspace's file, None when there is none.
+        companion: returns the companion's entry in `places.mcp` from the paths of its interpreter and script, the
+            agent's id and the path of the agent socket, all as the sandbox has them.
+        decode: returns the event of one line by itself.
+        decoder: returns a function that decodes one turn's lines in order, so that an end can be told with its start.
+        session_of: returns the session that an event names, None when it names none.
+        result_of: returns the turn's result from an event, None when it is no result.
+        only_speaks: says whether the beginning of a cut line shows that the line reports no act.
+        failure_of: names the failure that standard error shows; None when it shows no known one.
+        failure_shown: names the failure that stands in an answer's place, from the answer and its last passage.
+        needs_last_passage: says whether `failure_shown` needs the last passage of an answer.
+        result_text: returns a turn's answer from the result's text and the segments that were said.
+    """
+
+    name: str
+    install: str
+    without_login: frozenset[str]
+    hosts: tuple[str, ...]
+    places: Places
+    login: Login
+    private: str
+    command: Callable[[str, str, str, str | None, frozenset[str]], tuple[str, ...]]
+    dispensable: frozenset[str]
+    version_of: Callable[[str], str | None]
+    is_session_id: Callable[[str], bool]
+    chats_folder: Callable[[str], str]
+    chat_modules: tuple[str, ...]
+    mcp_config: Callable[[str | None, Object], tuple[str, str | None]]
+    companion: Callable[[str, str, str, str], Object]
+    decode: Callable[[Line], LineEvent]
+    decoder: Callable[[], Callable[[Line], LineEvent]]
+    session_of: Callable[[LineEvent], str | None]
+    result_of: Callable[[LineEvent], TurnResult | None]
+    only_speaks: Callable[[bytes], bool]
+    failure_of: Callable[[str], Failure | None]
+    failure_shown: Callable[[str, str], Failure | None]
+    needs_last_passage: Callable[[str], bool]
+    result_text: Callable[[str, Sequence[str]], str]
