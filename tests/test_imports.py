@@ -17,7 +17,7 @@ HEAVY = {
     "trio", "anyio", "asyncio", "mcp", "mcp_types", "pydantic", "msgspec", "structlog", "platformdirs", "rich", "click",
     "attrs", "attr", "ssl", "pyroute2", "logging", "dataclasses", "typing", "pathlib", "subprocess",
 }  # fmt: skip
-SHARED = {"substrat.errors", "substrat.paths", "substrat.visible", "substrat.protocol"}
+SHARED = {"substrat.errors", "substrat.names", "substrat.paths", "substrat.visible", "substrat.protocol"}
 
 DAEMON = {"substrat.config", "substrat.core", "substrat.daemon.failpoints", "substrat", "sandbox", "mcp_server", *SHARED}
 """These may be imported by each layer of the daemon."""
@@ -42,10 +42,11 @@ ARROWS = {
     "substrat": {"substrat.client"},
     "substrat.__main__": {"substrat.daemon.main"},
     "substrat.errors": set(),
+    "substrat.names": set(),
     "substrat.paths": {"substrat.errors"},
     "substrat.visible": set(),
     "substrat.protocol": SHARED,
-    "substrat.core": {"substrat.core", "substrat.errors", "sandbox.spec"},
+    "substrat.core": {"substrat.core", "substrat.errors", "substrat.names", "sandbox.spec"},
     "substrat.config": {"substrat.core", "sandbox", *SHARED},
     **LAYERS,
     "substrat.client": {"substrat", *SHARED},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 from substrat import errors
@@ -11,6 +10,7 @@ from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 from substrat.cli.verbs.sessions import WORKSPACE, whole_id, workspace_of
+from substrat.names import is_uuid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ COMMAND = Command(
     options=(WORKSPACE,),
     notes="A SESSION is one that `substratctl sessions` lists; a NAME stands for that agent's session.",
 )
-_SESSION = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def run(arguments: Arguments) -> int:
@@ -52,7 +51,7 @@ def _find(connection: Connection, arguments: Arguments) -> tuple[str, str]:
         NotFound: the agent has no session yet, or there is no such agent.
     """
     word = arguments.words[0]
-    if _SESSION.fullmatch(word):
+    if is_uuid(word.lower()):
         try:
             agent = connection.call_object("agent.show", agent=word)
         except errors.NotFound:

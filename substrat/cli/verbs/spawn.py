@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 
 from substrat.cli import outage, output, turns
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 from substrat.cli.table import VERBS
 from substrat.cli.verbs.sessions import whole_id
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from substrat.names import is_agent_name
 
 COMMAND = Command(
     "spawn",
@@ -109,9 +107,9 @@ def name_and_prompt(arguments: Arguments) -> tuple[str | None, str | None]:
         UsageError: the name can't be one.
     """
     words = arguments.words
-    if len(words) == 1 and not _NAME.fullmatch(words[0]):
+    if len(words) == 1 and not is_agent_name(words[0]):
         return None, words[0]
     name = words[0] if words else None
-    if name is not None and not _NAME.fullmatch(name):
+    if name is not None and not is_agent_name(name):
         raise COMMAND.wrong(f"{name!r} can't be a name: up to 64 letters, digits, '.', '_' and '-', no '.' or '-' first")
     return name, words[1] if len(words) == 2 else None

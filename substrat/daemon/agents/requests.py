@@ -34,6 +34,7 @@ from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.store import READ_IN_TOOL
 from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
+from substrat.names import is_agent_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAX_STATUS = 500
 _MAX_MODEL = 200
 
@@ -358,7 +358,7 @@ class AgentRequests:
             raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, which is the limit of a family")
 
     def _check_name(self, name: str, parent: Agent | None) -> None:
-        if not _NAME.fullmatch(name):
+        if not is_agent_name(name):
             raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
         if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or PROGRAM.is_session_id(name.lower()):
             raise InvalidParams(f"the name {name!r} is reserved: choose another")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import shutil
 from contextlib import suppress
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from sandbox.spec import NetworkMode
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import descriptors, nofollow
+from substrat.names import is_uuid
 
 COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
 DOOR_IN_SANDBOX = "/run/substrat/door"
@@ -29,7 +29,6 @@ MOST_RECORD = 64 * 1024 * 1024
 less; what is larger isn't the daemon's, and reading it could take all the memory there is."""
 _REPORT_BYTES = 64 * 1024
 _ID_BYTES = 64
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Layout(NamedTuple):
@@ -168,7 +167,7 @@ class TurnDir(NamedTuple):
         """
         with suppress(OSError):
             found = (nofollow.read_own(self.id, _ID_BYTES) or b"").decode("ascii", "replace")
-            return found if _ID.fullmatch(found) else None
+            return found if is_uuid(found) else None
         return None
 
     def is_of(self, turn_id: str, *, unless_told: bool) -> bool:

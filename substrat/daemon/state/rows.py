@@ -28,6 +28,7 @@ from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.daemon.kernel.procfs import MAX_PID
 from substrat.errors import StateUnusable
+from substrat.names import is_agent_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +50,6 @@ _LONGEST_PROSE = 16 * 1024 * 1024
 _LONGEST_LIST = 1024 * 1024
 """Characters of a list in JSON. Command lines, which such lists come from, are shorter."""
 _IDENTIFIER = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class RowDamaged(StateUnusable):
@@ -73,9 +73,7 @@ class Column(NamedTuple):
 # Values. SQLite's declared types count for nothing here: a damaged file holds anything in any column.
 
 
-def _matching(pattern: re.Pattern[str], complaint: str) -> Column:
-    matches = pattern.fullmatch
-
+def _matching(matches: Callable[[str], object], complaint: str) -> Column:
     def read(value: object) -> str:
         if type(value) is not str or not matches(value):
             raise ValueError(complaint)
@@ -241,9 +239,9 @@ def _or_null(column: Column) -> Column:
     return Column(read_or_null, write_or_null if write is not None else None, column.prose)
 
 
-IDENTIFIER = _matching(_IDENTIFIER, "is no id")
+IDENTIFIER = _matching(_IDENTIFIER.fullmatch, "is no id")
 """An agent's, turn's or session's id. It becomes part of paths, so it has neither slashes nor dots."""
-NAME = _matching(_NAME, "is no name")
+NAME = _matching(is_agent_name, "is no name")
 WORDS = Column(_read_words, _write_words)
 PATH = Column(_read_path)
 PROSE = Column(_read_prose, tame_text, prose=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-
+from substrat.names import is_uuid
 
 OPTIONS = (
     ("--print",),
@@ -43,8 +41,8 @@ def command(
 
 
 def is_session_id(text: str) -> bool:
-    """Say whether a text is a UUID; what an agent prints becomes part of a path, so nothing else is accepted."""
-    return _UUID.fullmatch(text) is not None
+    """Say whether a text is a UUID: an agent prints it and it becomes part of a path, so nothing else is accepted."""
+    return is_uuid(text)
 
 
 def chats_folder(workspace: str) -> str:
