@@ -56,7 +56,7 @@ class AsyncCursorAgentClient:
         Raises:
             AgentNotFound: there is no agent program.
         """
-        asked = options.order(
+        asked = options.request(
             prompt, output_format=output_format, session_id=session_id, resume=resume, timeout=timeout, mode=mode
         )
         return await _ask(_stream(options.configuration(self.config, fields), asked), asked)
@@ -76,7 +76,7 @@ class AsyncCursorAgentClient:
 
         The run starts with the stream's block or first event, which is also when a missing program is noticed.
         """
-        asked = options.order(
+        asked = options.request(
             prompt, session_id=session_id, resume=resume, timeout=timeout, mode=mode, stream_partial=stream_partial
         )
         return _stream(options.configuration(self.config, fields), asked)
@@ -100,8 +100,8 @@ class AsyncConversationSession(Conversation):
         given = isinstance(client, AsyncCursorAgentClient) and config is None and not fields
         self.client = client if given else AsyncCursorAgentClient(self._config)
         self._stream: weakref.ref[AsyncStreamingResponse] | None = None
-        if self._tenant is not None:
-            weakref.finalize(self, _remove, self._tenant, os.getpid())
+        if self._sandbox_agent is not None:
+            weakref.finalize(self, _remove, self._sandbox_agent, os.getpid())
 
     async def __aenter__(self) -> Self:
         return self
@@ -122,7 +122,7 @@ class AsyncConversationSession(Conversation):
         Raises:
             Refused: the last answer is still being read.
         """
-        asked = options.order(prompt, output_format=output_format, timeout=timeout, mode=mode)
+        asked = options.request(prompt, output_format=output_format, timeout=timeout, mode=mode)
         return self._record(prompt, await _ask(self._open(asked), asked))
 
     def send_stream(
@@ -137,7 +137,7 @@ class AsyncConversationSession(Conversation):
 
         The prompt is sent, or `Refused` is raised because the last answer is still being read, when the stream starts.
         """
-        return self._open(options.order(prompt, timeout=timeout, mode=mode, stream_partial=stream_partial))
+        return self._open(options.request(prompt, timeout=timeout, mode=mode, stream_partial=stream_partial))
 
     async def finalize_stream(self, prompt: str, stream: AsyncStreamingResponse) -> AgentResult:
         """Record a prompt and its streamed answer; a stream that wasn't read to its end is stopped."""
@@ -157,14 +157,14 @@ class AsyncConversationSession(Conversation):
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 20):
             if stream is not None:
                 await stream.aclose()
-            if self._tenant is not None and self._tenant.agent is not None:
-                await apart(self._tenant.socket, self._tenant.remove())
+            if self._sandbox_agent is not None and self._sandbox_agent.agent is not None:
+                await apart(self._sandbox_agent.socket, self._sandbox_agent.remove())
 
     def _open(self, asked: RunRequest) -> AsyncStreamingResponse:
         async def opener() -> AsyncSource:
             await self._check_free()
             self._stream = weakref.ref(stream)
-            return await open_source(self._config, asked._replace(session_id=self._resumed()), self._tenant)
+            return await open_source(self._config, asked._replace(session_id=self._resumed()), self._sandbox_agent)
 
         stream = AsyncStreamingResponse(opener, Transcript(self._resumed(), self._named))
         return stream
@@ -199,6 +199,6 @@ async def _ask(stream: AsyncStreamingResponse, asked: RunRequest) -> AgentResult
     return without_events(stream.result, asked)
 
 
-def _remove(tenant: SandboxAgent, owner: int) -> None:
-    if os.getpid() == owner and tenant.agent is not None:
-        remove_quietly(tenant.socket, tenant.remove())
+def _remove(sandbox_agent: SandboxAgent, owner: int) -> None:
+    if os.getpid() == owner and sandbox_agent.agent is not None:
+        remove_quietly(sandbox_agent.socket, sandbox_agent.remove())

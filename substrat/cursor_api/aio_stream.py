@@ -183,11 +183,11 @@ class AsyncDirect:
 
     Args:
         config: how cursor-agent is run.
-        order: what is asked of it.
+        request: the prompt and its options.
     """
 
-    def __init__(self, config: AgentConfig, order: RunRequest) -> None:
-        self._direct = Direct(config, order)
+    def __init__(self, config: AgentConfig, request: RunRequest) -> None:
+        self._direct = Direct(config, request)
         self._run = self._direct.run
         self._reading = False
         self._stopped: trio.Event | None = None
@@ -262,23 +262,23 @@ class AsyncSandboxed:
     """A turn in the daemon's sandbox; made by `open`.
 
     Args:
-        tenant: the agent.
-        order: what is asked of it.
+        sandbox_agent: the agent.
+        request: the prompt and its options.
         keep: whether the agent stays after the turn.
     """
 
     process = None
 
-    def __init__(self, tenant: sandboxed.SandboxAgent, order: RunRequest, *, keep: bool) -> None:
-        self._tenant = tenant
+    def __init__(self, sandbox_agent: sandboxed.SandboxAgent, request: RunRequest, *, keep: bool) -> None:
+        self._sandbox_agent = sandbox_agent
         self._keep = keep
-        self._turn = sandboxed.Turn(tenant, order)
+        self._turn = sandboxed.Turn(sandbox_agent, request)
         self._connection: trio_connection.TrioConnection | None = None
         self.conclude = self._turn.conclude
 
     async def open(self) -> Self:
         """Hand over the prompt."""
-        self._connection = await trio_connection.connect(self._tenant.socket)
+        self._connection = await trio_connection.connect(self._sandbox_agent.socket)
         try:
             await self._connection.drive(self._turn.begin())
         except BaseException:
@@ -297,7 +297,7 @@ class AsyncSandboxed:
 
     async def cancel(self, number: int) -> None:
         """Interrupt the turn."""
-        await apart(self._tenant.socket, self._turn.interrupt())
+        await apart(self._sandbox_agent.socket, self._turn.interrupt())
 
     async def close(self) -> None:
         """Give up the connection, and the agent unless it stays; a turn that goes on is stopped."""
@@ -305,7 +305,7 @@ class AsyncSandboxed:
         if connection is None:
             return
         connection.close()
-        await apart(self._tenant.socket, self._turn.leave() if self._keep else self._tenant.remove())
+        await apart(self._sandbox_agent.socket, self._turn.leave() if self._keep else self._sandbox_agent.remove())
 
     def abandon(self) -> None:
         """Do what `close` does, blocking: only for a stream that was dropped instead of being left."""
@@ -313,7 +313,7 @@ class AsyncSandboxed:
         if connection is None:
             return
         connection.close()
-        remove_quietly(self._tenant.socket, self._turn.leave() if self._keep else self._tenant.remove())
+        remove_quietly(self._sandbox_agent.socket, self._turn.leave() if self._keep else self._sandbox_agent.remove())
 
 
 async def apart(path: str, steps: sandboxed.Steps[None]) -> None:
@@ -333,21 +333,23 @@ def remove_quietly(path: str, steps: sandboxed.Steps[None]) -> None:
         return
 
 
-async def open_source(config: AgentConfig, order: RunRequest, tenant: sandboxed.SandboxAgent | None = None) -> AsyncSource:
+async def open_source(
+    config: AgentConfig, request: RunRequest, sandbox_agent: sandboxed.SandboxAgent | None = None
+) -> AsyncSource:
     """Start a run.
 
     Args:
         config: how cursor-agent is run.
-        order: what is asked of it.
-        tenant: the sandboxed agent of a conversation; None: one for this run alone, if it is to be sandboxed.
+        request: the prompt and its options.
+        sandbox_agent: the sandboxed agent of a conversation; None: one for this run alone, if it is to be sandboxed.
     """
     if not config.sandboxed:
         await trio.lowlevel.checkpoint()
-        return AsyncDirect(config, order)
-    if tenant is None:
-        sandboxed.check_session(order.session_id)
-        return await AsyncSandboxed(sandboxed.SandboxAgent(config), order, keep=False).open()
-    return await AsyncSandboxed(tenant, order, keep=True).open()
+        return AsyncDirect(config, request)
+    if sandbox_agent is None:
+        sandboxed.check_session(request.session_id)
+        return await AsyncSandboxed(sandboxed.SandboxAgent(config), request, keep=False).open()
+    return await AsyncSandboxed(sandbox_agent, request, keep=True).open()
 
 
 async def _shielded(closing: Awaitable[None]) -> None:

@@ -67,7 +67,7 @@ class CursorAgentClient:
         Raises:
             AgentNotFound: there is no agent program.
         """
-        asked = options.order(
+        asked = options.request(
             prompt, output_format=output_format, session_id=session_id, resume=resume, timeout=timeout, mode=mode
         )
         return ask(open_stream(options.configuration(self.config, fields), asked), asked)
@@ -100,23 +100,23 @@ class CursorAgentClient:
         Raises:
             AgentNotFound: there is no agent program.
         """
-        asked = options.order(
+        asked = options.request(
             prompt, session_id=session_id, resume=resume, timeout=timeout, mode=mode, stream_partial=stream_partial
         )
         return open_stream(options.configuration(self.config, fields), asked)
 
 
-def ask(stream: StreamingResponse, order: RunRequest) -> AgentResult:
+def ask(stream: StreamingResponse, request: RunRequest) -> AgentResult:
     """Read a stream to its end and return what became of it."""
     with stream:
         for _ in stream:
             pass
-    return without_events(stream.result, order)
+    return without_events(stream.result, request)
 
 
-def without_events(result: AgentResult, order: RunRequest) -> AgentResult:
+def without_events(result: AgentResult, request: RunRequest) -> AgentResult:
     """Take the events out of a result whose format is no stream."""
-    return result if order.output_format is OutputFormat.STREAM_JSON else dataclasses.replace(result, events=[])
+    return result if request.output_format is OutputFormat.STREAM_JSON else dataclasses.replace(result, events=[])
 
 
 def query(prompt: str, config: AgentConfig | None = None, **options: Any) -> AgentResult:

@@ -39,10 +39,10 @@ class RunRequest(NamedTuple):
     stream_partial: bool = True
 
 
-def arguments(config: AgentConfig, order: RunRequest) -> list[str]:
+def arguments(config: AgentConfig, request: RunRequest) -> list[str]:
     """Return the arguments. The prompt isn't among them: it is given on standard input, where its length has no limit."""
-    found = ["--print", "--output-format", order.output_format.value]
-    if order.output_format is OutputFormat.STREAM_JSON and order.stream_partial:
+    found = ["--print", "--output-format", request.output_format.value]
+    if request.output_format is OutputFormat.STREAM_JSON and request.stream_partial:
         found.append("--stream-partial-output")
     found.append("--trust")
     if config.force_approve:
@@ -55,10 +55,10 @@ def arguments(config: AgentConfig, order: RunRequest) -> list[str]:
         found += ["--workspace", workspace]
     if config.model is not None:
         found += ["--model", config.model]
-    if order.mode is not None:
-        found += ["--mode", order.mode]
-    if order.session_id:
-        found += _resume(order.session_id)
+    if request.mode is not None:
+        found += ["--mode", request.mode]
+    if request.session_id:
+        found += _resume(request.session_id)
     return found
 
 

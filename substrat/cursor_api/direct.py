@@ -25,22 +25,22 @@ class Direct:
 
     Args:
         config: how cursor-agent is run.
-        order: what is asked of it.
+        request: the prompt and its options.
 
     Raises:
         AgentNotFound: there is no agent program that could be started.
     """
 
-    def __init__(self, config: AgentConfig, order: RunRequest) -> None:
+    def __init__(self, config: AgentConfig, request: RunRequest) -> None:
         program = command.find_binary(config)
-        arguments = [program, *command.arguments(config, order)]
-        self._order = order
+        arguments = [program, *command.arguments(config, request)]
+        self._request = request
         self._decoder = decode.Decoder()
-        self._plain = order.output_format is not OutputFormat.STREAM_JSON
+        self._plain = request.output_format is not OutputFormat.STREAM_JSON
         self._printed: list[bytes] = []
         self.answered = False
         try:
-            self.run = Run(arguments, command.environment(config), order.prompt, order.timeout)
+            self.run = Run(arguments, command.environment(config), request.prompt, request.timeout)
         except OSError as problem:
             reason = (problem.strerror or str(problem)).lower()
             raise command.AgentNotFound(f"the agent program {program} can't be started: {reason}") from problem
@@ -55,7 +55,7 @@ class Direct:
         while (line := self.run.take()) is not None:
             if self._plain:
                 self._printed.append(line.data)
-            if self._order.output_format is OutputFormat.TEXT:
+            if self._request.output_format is OutputFormat.TEXT:
                 continue
             if (event := self._decoder.line(line)) is not None:
                 if event.type in {EventType.RESULT_SUCCESS, EventType.RESULT_ERROR}:
@@ -104,7 +104,7 @@ class Direct:
     def _take_printed(self, transcript: Transcript) -> bool:
         """Take what was printed for the answer, if it can be one."""
         text = b"\n".join(self._printed).decode("utf-8", "replace")
-        if self._order.output_format is OutputFormat.TEXT:
+        if self._request.output_format is OutputFormat.TEXT:
             if self.run.process.returncode == 0 and text.strip():
                 transcript.printed(text)
                 return True
@@ -119,7 +119,7 @@ class Direct:
 
     def _problem(self) -> str:
         if self.run.timed_out:
-            return f"Request timed out after {self._order.timeout:g} s"
+            return f"Request timed out after {self._request.timeout:g} s"
         errors = self.run.errors()
         if (known := failures.recognise(errors)) is not None:
             # The names are the daemon's, too; here there is only one environment.

@@ -1,4 +1,4 @@
-"""Arguments as people write them to a configuration and an order; tolerant in the spelling, strict about misspellings."""
+"""Arguments as people write them to a configuration and a request; tolerant in the spelling, strict about misspellings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def configuration(base: AgentConfig | None, fields: Mapping[str, Any]) -> AgentC
     return config
 
 
-def order(
+def request(
     prompt: str,
     *,
     output_format: OutputFormat | str = OutputFormat.STREAM_JSON,
@@ -46,7 +46,7 @@ def order(
     mode: str | None = None,
     stream_partial: bool = True,
 ) -> RunRequest:
-    """Return an order; `resume` is another name of `session_id`.
+    """Return a request; `resume` is another name of `session_id`.
 
     Raises:
         TypeError: the prompt is no text.

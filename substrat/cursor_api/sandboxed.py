@@ -102,18 +102,18 @@ class Turn:
     """One prompt and what its turn brings.
 
     Args:
-        tenant: the agent; created with the first prompt.
-        order: what is asked of it.
+        sandbox_agent: the agent; created with the first prompt.
+        request: the prompt and its options.
 
     Raises:
-        NotAvailable: the order asks for what a sandboxed run doesn't have.
+        NotAvailable: the request asks for what a sandboxed run doesn't have.
     """
 
-    def __init__(self, tenant: SandboxAgent, order: RunRequest) -> None:
-        if order.mode is not None:
+    def __init__(self, sandbox_agent: SandboxAgent, request: RunRequest) -> None:
+        if request.mode is not None:
             raise errors.NotAvailable("a sandboxed agent has no modes: ask for what it shall do in the prompt")
-        self._tenant = tenant
-        self._order = order
+        self._sandbox_agent = sandbox_agent
+        self._request = request
         self._decoder = decode.Decoder()
         self._wait = 0
         self._cursor = 0
@@ -123,10 +123,10 @@ class Turn:
 
     def begin(self) -> Steps[None]:
         """Hand over the prompt and follow its turn."""
-        agent = yield from self._tenant.ensure()
+        agent = yield from self._sandbox_agent.ensure()
         self._cursor = int(_object((yield Call("events.subscribe", {"agent": agent})))["cursor"])
-        sent = _object((yield Call("agent.send", {"agent": agent, "prompt": self._order.prompt})))
-        params = {"agent": agent, "message": sent["message"], "timeout": self._order.timeout}
+        sent = _object((yield Call("agent.send", {"agent": agent, "prompt": self._request.prompt})))
+        params = {"agent": agent, "message": sent["message"], "timeout": self._request.timeout}
         self._wait = yield Submit("agent.wait_message", params)
 
     def read(self) -> Steps[AgentEvent | None]:
@@ -141,7 +141,7 @@ class Turn:
 
     def interrupt(self) -> Steps[None]:
         """Stop the turn. One that still waits for its start can't be withdrawn, so its agent is ended."""
-        agent = self._tenant.agent
+        agent = self._sandbox_agent.agent
         if agent is None:
             return
         try:
@@ -162,7 +162,7 @@ class Turn:
         if transcript.final is not None:
             return None
         if self.timed_out:
-            return transcript.fail(f"Request timed out after {self._order.timeout:g} s")
+            return transcript.fail(f"Request timed out after {self._request.timeout:g} s")
         turn = self._turn or {}
         problem = turn.get("error") or f"the turn ended as {turn.get('outcome') or 'unknown'} without a result"
         return transcript.fail(str(problem))
@@ -185,7 +185,7 @@ class Turn:
 
     def _read_rest(self) -> Steps[None]:
         while True:
-            page = _object((yield Call("events.read", {"agent": self._tenant.agent, "since": self._cursor})))
+            page = _object((yield Call("events.read", {"agent": self._sandbox_agent.agent, "since": self._cursor})))
             if not page["events"]:
                 return
             found = [self._decoded(event) for event in page["events"]]

@@ -42,10 +42,10 @@ class Conversation:
         self._session_id = session_id or None
         self._history: list[tuple[str, AgentResult]] = []
         self._recorded: weakref.WeakSet[object] = weakref.WeakSet()
-        self._tenant: sandboxed.SandboxAgent | None = None
+        self._sandbox_agent: sandboxed.SandboxAgent | None = None
         if self._config.sandboxed:
             sandboxed.check_session(session_id)
-            self._tenant = sandboxed.SandboxAgent(self._config)
+            self._sandbox_agent = sandboxed.SandboxAgent(self._config)
 
     @property
     def session_id(self) -> str | None:
@@ -75,8 +75,8 @@ class Conversation:
         return self._record(prompt, result)
 
     def _resumed(self) -> str | None:
-        """Return the chat to name in an order; a sandboxed agent has its own."""
-        return None if self._tenant is not None else self._session_id
+        """Return the chat to name in a request; a sandboxed agent has its own."""
+        return None if self._sandbox_agent is not None else self._session_id
 
 
 class ConversationSession(Conversation):
@@ -104,8 +104,8 @@ class ConversationSession(Conversation):
         given = isinstance(client, CursorAgentClient) and config is None and not fields
         self.client = client if given and isinstance(client, CursorAgentClient) else CursorAgentClient(self._config)
         self._stream: weakref.ref[StreamingResponse] | None = None
-        if self._tenant is not None:
-            weakref.finalize(self, _remove, self._tenant, os.getpid())
+        if self._sandbox_agent is not None:
+            weakref.finalize(self, _remove, self._sandbox_agent, os.getpid())
 
     def __enter__(self) -> Self:
         return self
@@ -133,8 +133,8 @@ class ConversationSession(Conversation):
             Refused: the last answer is still being read.
         """
         self._check_free()
-        asked = options.order(prompt, output_format=output_format, session_id=self._resumed(), timeout=timeout, mode=mode)
-        stream = open_stream(self._config, asked, self._tenant, self._named)
+        asked = options.request(prompt, output_format=output_format, session_id=self._resumed(), timeout=timeout, mode=mode)
+        stream = open_stream(self._config, asked, self._sandbox_agent, self._named)
         return self._record(prompt, ask(stream, asked))
 
     def send_stream(
@@ -157,8 +157,10 @@ class ConversationSession(Conversation):
             Refused: the last answer is still being read.
         """
         self._check_free()
-        asked = options.order(prompt, session_id=self._resumed(), timeout=timeout, mode=mode, stream_partial=stream_partial)
-        stream = open_stream(self._config, asked, self._tenant, self._named)
+        asked = options.request(
+            prompt, session_id=self._resumed(), timeout=timeout, mode=mode, stream_partial=stream_partial
+        )
+        stream = open_stream(self._config, asked, self._sandbox_agent, self._named)
         self._stream = weakref.ref(stream)
         return stream
 
@@ -188,8 +190,8 @@ class ConversationSession(Conversation):
         if stream is not None:
             stream.settle()
             stream.close()
-        if self._tenant is not None and self._tenant.agent is not None:
-            on_connection(self._tenant.socket, self._tenant.remove())
+        if self._sandbox_agent is not None and self._sandbox_agent.agent is not None:
+            on_connection(self._sandbox_agent.socket, self._sandbox_agent.remove())
 
     def _check_free(self) -> None:
         stream = self._stream() if self._stream is not None else None
@@ -202,9 +204,9 @@ class ConversationSession(Conversation):
             )
 
 
-def _remove(tenant: sandboxed.SandboxAgent, owner: int) -> None:
-    if os.getpid() == owner and tenant.agent is not None:
+def _remove(sandbox_agent: sandboxed.SandboxAgent, owner: int) -> None:
+    if os.getpid() == owner and sandbox_agent.agent is not None:
         try:
-            on_connection(tenant.socket, tenant.remove())
+            on_connection(sandbox_agent.socket, sandbox_agent.remove())
         except errors.SubstratError:
             return

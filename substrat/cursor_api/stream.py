@@ -154,8 +154,8 @@ class SandboxedSource:
     """A turn in the daemon's sandbox, over a connection of its own.
 
     Args:
-        tenant: the agent.
-        order: what is asked of it.
+        sandbox_agent: the agent.
+        request: the prompt and its options.
         keep: whether the agent stays after the turn.
 
     Raises:
@@ -164,14 +164,14 @@ class SandboxedSource:
 
     process = None
 
-    def __init__(self, tenant: sandboxed.SandboxAgent, order: RunRequest, *, keep: bool) -> None:
+    def __init__(self, sandbox_agent: sandboxed.SandboxAgent, request: RunRequest, *, keep: bool) -> None:
         from substrat.cli.connection import Connection
 
-        self._tenant = tenant
+        self._sandbox_agent = sandbox_agent
         self._keep = keep
         self._open = True
-        self._turn = sandboxed.Turn(tenant, order)
-        self._connection = Connection(tenant.socket)
+        self._turn = sandboxed.Turn(sandbox_agent, request)
+        self._connection = Connection(sandbox_agent.socket)
         try:
             sandboxed.drive(self._connection, self._turn.begin())
         except BaseException:
@@ -187,7 +187,7 @@ class SandboxedSource:
 
     def cancel(self, number: int) -> None:
         """Interrupt the turn, over another connection because this one may be in use by another thread."""
-        on_connection(self._tenant.socket, self._turn.interrupt())
+        on_connection(self._sandbox_agent.socket, self._turn.interrupt())
 
     def close(self) -> None:
         """Give up the connection, and the agent unless it stays; a turn that goes on is stopped."""
@@ -195,8 +195,8 @@ class SandboxedSource:
             return
         self._open = False
         try:
-            steps = self._turn.leave() if self._keep else self._tenant.remove()
-            on_connection(self._tenant.socket, steps)
+            steps = self._turn.leave() if self._keep else self._sandbox_agent.remove()
+            on_connection(self._sandbox_agent.socket, steps)
         finally:
             self._connection.__exit__()
 
@@ -222,29 +222,29 @@ def on_connection(path: str, steps: sandboxed.Steps[None]) -> None:
 
 def open_stream(
     config: AgentConfig,
-    order: RunRequest,
-    tenant: sandboxed.SandboxAgent | None = None,
+    request: RunRequest,
+    sandbox_agent: sandboxed.SandboxAgent | None = None,
     on_session: Callable[[str], None] | None = None,
 ) -> StreamingResponse:
     """Start a run.
 
     Args:
         config: how cursor-agent is run.
-        order: what is asked of it.
-        tenant: the sandboxed agent of a conversation; None: one for this run alone, if it is to be sandboxed.
+        request: the prompt and its options.
+        sandbox_agent: the sandboxed agent of a conversation; None: one for this run alone, if it is to be sandboxed.
         on_session: is told the chat's id when the run names it.
     """
     source: Source
     if not config.sandboxed:
         from substrat.cursor_api.direct import Direct
 
-        source = Direct(config, order)
-    elif tenant is None:
-        sandboxed.check_session(order.session_id)
-        source = SandboxedSource(sandboxed.SandboxAgent(config), order, keep=False)
+        source = Direct(config, request)
+    elif sandbox_agent is None:
+        sandboxed.check_session(request.session_id)
+        source = SandboxedSource(sandboxed.SandboxAgent(config), request, keep=False)
     else:
-        source = SandboxedSource(tenant, order, keep=True)
-    return StreamingResponse(source, Transcript(order.session_id, on_session))
+        source = SandboxedSource(sandbox_agent, request, keep=True)
+    return StreamingResponse(source, Transcript(request.session_id, on_session))
 
 
 def _abandon(source: Source, owner: int) -> None:

@@ -54,7 +54,7 @@ def test_importing_it_needs_no_trio_and_starts_nothing():
 
 
 def arguments(config=None, **order):
-    return command.arguments(config or AgentConfig(), options.order("the prompt", **order))
+    return command.arguments(config or AgentConfig(), options.request("the prompt", **order))
 
 
 def test_the_smallest_command_line():
@@ -83,13 +83,13 @@ def test_odd_values_stay_values(place):
 
 def test_orders_are_checked():
     with pytest.raises(ValueError, match="two chats"):
-        options.order("x", session_id="a", resume="b")
+        options.request("x", session_id="a", resume="b")
     with pytest.raises(ValueError, match="positive"):
-        options.order("x", timeout=0)
+        options.request("x", timeout=0)
     with pytest.raises(TypeError, match="a text"):
-        options.order(b"x")
+        options.request(b"x")
     with pytest.raises(ValueError, match="yaml"):
-        options.order("x", output_format="yaml")
+        options.request("x", output_format="yaml")
 
 
 def test_configurations_are_composed():
