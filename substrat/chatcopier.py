@@ -1,7 +1,7 @@
 """Copies one chat into an empty directory; run by the daemon in a sandbox that sees nothing but these two directories.
 
 An agent has written the chat, so nothing in it is believed: only plain files and directories are copied, within bounds, and
-no link is followed. A chat that holds anything else is refused as a whole. It runs with whatever Python the system has, so
+no link is followed. A chat that holds anything else is refused as a whole. It runs with any Python that the system has, so
 it imports next to nothing; `substrat.daemon.sandboxes.sessions` runs it.
 
 Usage: `FROM TO`. Exit status 0: copied; 3: refused; 4: it can't be read or written. Then stderr says why, in one line.
@@ -36,7 +36,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ChatRefused(Exception):
-    """The chat holds something that isn't copied; the message says what, in one line."""
+    """The chat holds something that isn't copied; the message names it, in one line."""
 
 
 class _Budget:
@@ -58,7 +58,7 @@ class _Budget:
 
 
 def main(line: Sequence[str]) -> int:
-    """Copy what the command line names; returns the exit status."""
+    """Copy the chat that the command line names; returns the exit status."""
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     try:

@@ -1,6 +1,6 @@
 """Reads cursor-agent's chats and prints them as JSON lines; run by the daemon in a sandbox that sees nothing else.
 
-A chat may be written by cursor-agent meanwhile, and may have been made by an agent that means harm. It runs with whatever
+A chat may be written by cursor-agent meanwhile, and may have been made by an agent that means harm. It runs with any
 Python the system has, so it imports next to nothing, and it never writes:
 `substrat.core.programs.cursor.chat_store` decodes the rows, `substrat.daemon.sandboxes.chats` runs this program.
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _MAX_PREAMBLE = 10
-"""Messages among which the first prompt is looked for: what stands before it is of cursor-agent's own making."""
+"""Messages among which the first prompt is looked for: cursor-agent's own messages stand before it."""
 _MAX_CHATS = 2000
 _MAX_BLOB = 16 * 1024 * 1024
 _MAX_TEXT = 256 * 1024
@@ -36,7 +36,7 @@ _MEMORY = 1 << 30
 
 
 def main(line: Sequence[str]) -> int:
-    """Do what the command line says; returns the exit status."""
+    """Perform the command line; returns the exit status."""
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     found = _chats(line[1:]) if line[0] == "list" else _messages(os.path.join(line[1], line[2]), int(line[3]))
@@ -117,7 +117,7 @@ def _files(path: str) -> list[str]:
 
 
 def _is_plain(path: str) -> bool:
-    """Say whether a chat's directory and store are what they seem, not links."""
+    """Say whether a chat's directory and store are a directory and a file, not links."""
     try:
         return stat.S_ISDIR(os.lstat(os.path.dirname(path)).st_mode) and stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
@@ -126,9 +126,9 @@ def _is_plain(path: str) -> bool:
 
 @contextmanager
 def _opened(path: str) -> Iterator[sqlite3.Connection]:
-    """Open a store for reading, as one that may be written meanwhile and that nobody vouches for.
+    """Open a store for reading, as one that may be written meanwhile and may be hostile.
 
-    Without a write-ahead log nobody has it open, and SQLite would have to make one to read it: then it is read as a file
+    Without a write-ahead log no process has it open, and SQLite would have to make one to read it: then it's read as a file
     that doesn't change (sqlite.org/wal.html, "Read-Only Databases").
     """
     try:

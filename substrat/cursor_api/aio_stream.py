@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from substrat.cursor_api.transcript import Transcript
 
 _CLOSING_S = 15.0
-"""How long giving up a run may take when nobody can cancel it: the daemon climbs from SIGINT to SIGKILL in ten seconds."""
+"""How long the uncancellable end of a run may take: the daemon climbs from SIGINT to SIGKILL in ten seconds."""
 
 
 class AsyncSource(Protocol):
@@ -62,7 +62,7 @@ class AsyncStreamingResponse:
 
     Args:
         opener: starts the run.
-        transcript: what notes the events.
+        transcript: takes note of the events.
     """
 
     def __init__(self, opener: Callable[[], Awaitable[AsyncSource]], transcript: Transcript) -> None:
@@ -99,7 +99,7 @@ class AsyncStreamingResponse:
 
     @property
     def result(self) -> AgentResult:
-        """What has become of the query, as far as events were received."""
+        """The query's result, as far as events were received."""
         return self._transcript.result()
 
     async def __aenter__(self) -> Self:
@@ -146,7 +146,7 @@ class AsyncStreamingResponse:
         """Stop the answer; returns when its process is gone.
 
         Args:
-            signal: what the process and everything under it is sent first; SIGKILL follows if that isn't enough.
+            signal: the first signal to the process and everything under it; SIGKILL follows if that isn't enough.
         """
         due = not self._cancelled and not self._finished
         self._cancelled = True
@@ -163,7 +163,7 @@ class AsyncStreamingResponse:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop what still runs and give up what the stream holds; can't be cancelled, and takes a bounded time."""
+        """Stop the run if it goes on, and close the stream's descriptors; can't be cancelled, and takes a bounded time."""
         self._finished = True
         if self._source is not None:
             await _shielded(self._source.close())
@@ -228,7 +228,7 @@ class AsyncDirect:
             self._stopped.set()
 
     async def close(self) -> None:
-        """Give everything up, stopping what still runs."""
+        """Stop the run if it goes on, and close its descriptors."""
         if not self._run.exited:
             await self.cancel(signals.SIGTERM)
         if self._reading:
@@ -251,7 +251,7 @@ class AsyncDirect:
         self._run.turn(0)
 
     async def _gone(self) -> None:
-        """Wait for the process's end, for a while; what it prints is dropped, by this task or by the one that reads."""
+        """Wait for the process's end, for a while; its output is dropped, by this task or by the one that reads."""
         with trio.move_on_after(run.STOP_GRACE):
             while not self._run.exited:
                 await trio.lowlevel.wait_readable(self._run.end_fileno() if self._reading else self._run.fileno())
@@ -308,7 +308,7 @@ class AsyncSandboxed:
         await apart(self._sandbox_agent.socket, self._turn.leave() if self._keep else self._sandbox_agent.remove())
 
     def abandon(self) -> None:
-        """Do what `close` does, blocking: only for a stream that was dropped instead of being left."""
+        """Close, blocking: only for a stream that was dropped instead of being left."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -326,7 +326,7 @@ async def apart(path: str, steps: sandboxed.Steps[None]) -> None:
 
 
 def remove_quietly(path: str, steps: sandboxed.Steps[None]) -> None:
-    """Perform steps, blocking, whatever the daemon says to them."""
+    """Perform steps, blocking, and ignore the daemon's refusal."""
     try:
         on_connection(path, steps)
     except errors.SubstratError:

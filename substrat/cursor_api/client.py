@@ -53,16 +53,16 @@ class CursorAgentClient:
         """Ask, and wait for the answer.
 
         Args:
-            prompt: what to ask.
+            prompt: the prompt.
             session_id: the chat to continue.
             timeout: after how many seconds the run is stopped, which is a failure.
             mode: `plan` or `ask`.
-            output_format: what cursor-agent is to print; only `STREAM_JSON` gives `events`, and `TEXT` no `session_id`.
+            output_format: the output's format; only `STREAM_JSON` gives `events`, and `TEXT` no `session_id`.
             resume: the same as `session_id`.
             fields: fields of `AgentConfig` for this query alone.
 
         Returns:
-            The answer, or what went wrong.
+            The answer, or the failure.
 
         Raises:
             AgentNotFound: there is no agent program.
@@ -89,7 +89,7 @@ class CursorAgentClient:
         reason as `error` and is marked as `synthetic`.
 
         Args:
-            prompt: what to ask.
+            prompt: the prompt.
             session_id: the chat to continue.
             stream_partial: whether the answer comes in pieces, too.
             mode: `plan` or `ask`.
@@ -107,7 +107,7 @@ class CursorAgentClient:
 
 
 def ask(stream: StreamingResponse, request: RunRequest) -> AgentResult:
-    """Read a stream to its end and return what became of it."""
+    """Read a stream to its end and return its result."""
     with stream:
         for _ in stream:
             pass
@@ -123,9 +123,9 @@ def query(prompt: str, config: AgentConfig | None = None, **options: Any) -> Age
     """Ask once; see `CursorAgentClient.query`.
 
     Args:
-        prompt: what to ask.
+        prompt: the prompt.
         config: how cursor-agent is run.
-        options: what `CursorAgentClient.query` takes, and fields of `AgentConfig`.
+        options: those of `CursorAgentClient.query`, and fields of `AgentConfig`.
     """
     return CursorAgentClient(config).query(prompt, **options)
 
@@ -134,8 +134,8 @@ def query_stream(prompt: str, config: AgentConfig | None = None, **options: Any)
     """Ask once and return the answer's events as they come; see `CursorAgentClient.query_stream`.
 
     Args:
-        prompt: what to ask.
+        prompt: the prompt.
         config: how cursor-agent is run.
-        options: what `CursorAgentClient.query_stream` takes, and fields of `AgentConfig`.
+        options: those of `CursorAgentClient.query_stream`, and fields of `AgentConfig`.
     """
     return CursorAgentClient(config).query_stream(prompt, **options)

@@ -24,7 +24,7 @@ class RunRequest(NamedTuple):
 
     Args:
         prompt: the prompt.
-        output_format: what the program is to print.
+        output_format: the format of the program's output.
         session_id: the chat to resume, or None for a new one.
         timeout: after how many seconds the run is stopped; None: never.
         mode: `plan` or `ask`, or None.

@@ -1,4 +1,4 @@
-"""The documented fields of an event whatever the line spells them like; the line's own object is never changed."""
+"""Finds the documented fields of an event in any dialect's spelling; the line's own object is never changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCUMENTED = frozenset({
     "tool_name", "tool_call_id", "parameters", "result", "duration_ms", "duration_api_ms", "error", "is_error", "workspace",
     "model", "text", "message", "session_id", "request_id", "timestamp_ms",
 })  # fmt: skip
-"""The fields that are looked for in other spellings; any other field is what the line says or absent."""
+"""The fields that are looked for in other spellings; any other field is the line's own or absent."""
 
 _TOOL_NAMES = {
     "ls": "LS",
@@ -26,7 +26,7 @@ _WHOLE_FILE = ("streamContent", "fileText", "contents", "content")
 class EventData(dict[str, Any]):
     """A line's object.
 
-    What it holds is what the line holds. `get` and indexing also answer for documented fields that the line has under
+    It holds the line's members alone. `get` and indexing also answer for documented fields that the line has under
     another name or in another place; `in`, iteration, comparison, copies and JSON know only the line's own.
 
     Args:

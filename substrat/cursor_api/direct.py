@@ -82,7 +82,7 @@ class Direct:
         self.run.close_if_idle()
 
     def close(self) -> None:
-        """Give everything up, stopping what still runs."""
+        """Stop the run if it goes on, and close its descriptors."""
         self.run.close()
 
     def abandon(self) -> None:
@@ -102,7 +102,7 @@ class Direct:
         return transcript.fail(self._problem())
 
     def _take_printed(self, transcript: Transcript) -> bool:
-        """Take what was printed for the answer, if it can be one."""
+        """Take the printed text for the answer, if it can be one."""
         text = b"\n".join(self._printed).decode("utf-8", "replace")
         if self._request.output_format is OutputFormat.TEXT:
             if self.run.process.returncode == 0 and text.strip():

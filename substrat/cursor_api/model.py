@@ -1,4 +1,4 @@
-"""The documented names and shapes: formats, event types, configuration, events, results; they run and decode nothing."""
+"""The documented types: formats, event types, configuration, events, results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_BINARY = "agent"
 
 
 class OutputFormat(Enum):
-    """What cursor-agent is asked to print (`--output-format`)."""
+    """The format of cursor-agent's output (`--output-format`)."""
 
     TEXT = "text"
     JSON = "json"
@@ -24,7 +24,7 @@ class OutputFormat(Enum):
 
 
 class EventType(Enum):
-    """What an event is; whatever has no name here is `UNKNOWN`, and its `data` still has all of it."""
+    """The kind of an event; one without a name here is `UNKNOWN`, and its `data` holds the whole line."""
 
     SYSTEM_INIT = "system:init"
     USER = "user"
@@ -45,16 +45,16 @@ class AgentConfig:
 
     Args:
         workspace: the directory it works in; the current one when None.
-        model: the model's slug; whatever cursor-agent's configuration says when None.
+        model: the model's slug; cursor-agent's configuration names it when None.
         force_approve: run every tool call without asking (`--force`).
         approve_mcps: use the project's MCP servers without asking (`--approve-mcps`).
         api_key: the account's key. It is passed in the environment (`CURSOR_API_KEY`) and not as `--api-key`, because
             every user of the machine can read command lines.
         headers: HTTP headers, one `-H` each. They do stand on the command line.
-        agent_binary: the program, a path or a name looked up on PATH. The default stands for what
-            `SUBSTRAT_AGENT_BINARY` names, else `agent`, else `cursor-agent`.
+        agent_binary: the program, a path or a name looked up on PATH. The default stands for the value of
+            `SUBSTRAT_AGENT_BINARY`, else `agent`, else `cursor-agent`.
         sandboxed: run it in a sandbox of the Substrat daemon instead of as a child of this process. Tool calls and MCP
-            servers are always approved there, since the sandbox is what bounds them.
+            servers are always approved there, since the sandbox bounds them.
     """
 
     workspace: str | None = None
@@ -76,7 +76,7 @@ class AgentEvent:
     """One line of cursor-agent's stream.
 
     Args:
-        type: what it is.
+        type: its kind.
         raw_type: the line's own `type`; `raw` when the line is no JSON object.
         subtype: the line's own `subtype`.
         data: the line's object, complete and as it came. Asked by `get` or by index for one of the documented fields
@@ -103,7 +103,7 @@ class AgentEvent:
 
     @property
     def tool_call_id(self) -> str | None:
-        """What pairs a tool call's start with its end."""
+        """The id that a tool call's start and end share."""
         found = self._documented("tool_call_id")
         return found if isinstance(found, str) else None
 
@@ -115,7 +115,7 @@ class AgentEvent:
 
     @property
     def tool_result(self) -> Any:
-        """What a completed tool call gave; for current builds an object with `success`, `output` and more."""
+        """A completed tool call's result; for current builds an object with `success`, `output` and more."""
         return self._documented("result") if self.type is EventType.TOOL_CALL_COMPLETED else None
 
     def _documented(self, name: str) -> Any:
@@ -125,16 +125,16 @@ class AgentEvent:
 
 @dataclass
 class AgentResult:
-    """What became of a query.
+    """The outcome of a query.
 
     Args:
         success: whether it came to a successful result.
-        result: the agent's answer; of a run that failed, what it had said until then.
-        session_id: the chat, to be resumed; empty when nobody named it.
+        result: the agent's answer; of a run that failed, its words until then.
+        session_id: the chat, to be resumed; empty when it has no name yet.
         request_id: the request, if the agent told.
         duration_ms: how long it took, if the agent told.
         duration_api_ms: how long the service took, if the agent told.
-        error: what went wrong, in a sentence.
+        error: the failure in a sentence, None when there is none.
         events: everything the stream brought; empty for the formats that are no streams.
     """
 
@@ -149,9 +149,9 @@ class AgentResult:
 
 
 def collect_text(events: Iterable[AgentEvent], include_thinking: bool = False) -> str:
-    """Return what the assistant said in a stream.
+    """Return the assistant's words in a stream.
 
-    The deltas are what counts; without any the whole messages; without those the result.
+    The deltas count; without any the whole messages; without those the result.
 
     Args:
         events: a stream, or events kept from one.

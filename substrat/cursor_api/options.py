@@ -19,7 +19,7 @@ def configuration(base: AgentConfig | None, fields: Mapping[str, Any]) -> AgentC
     """Return a configuration with some fields replaced; the given one isn't changed.
 
     Args:
-        base: what is replaced in; None: the defaults.
+        base: the options that are replaced in; None: the defaults.
         fields: the fields to replace.
 
     Raises:

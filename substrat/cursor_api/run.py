@@ -25,20 +25,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LONGEST_LINE = 64 * 1024 * 1024
+"""Bytes: more than the daemon keeps of a line, because a caller may want a large file's edit whole."""
 RESULT_GRACE = 5.0
 """Seconds a program may go on after its result or after closing its output; some builds never exit by themselves."""
 STOP_GRACE = 2.0
 """Seconds between the signal of a cancellation and SIGKILL; cursor-agent needs 15 ms."""
 _CHUNK = 1 << 18
+"""Bytes: four times a pipe's usual size (pipe(7))."""
 _LONGEST_WAIT = 3600.0
 """epoll counts milliseconds in 32 bits."""
 _PIPE_READS = 16
 """More than a full pipe takes, so that a child that goes on printing after its parent's end doesn't hold us up."""
 _KEPT_ERRORS = 64 * 1024
+"""Bytes: a failure's words stand at the end of standard error."""
 
 
 class Run:
-    """A running program and what it has printed but nobody has taken yet.
+    """A running program and its output that was not taken yet.
 
     Owns the process, three pipes' ends and two descriptors; `close` gives up all of them and may be called again.
 
@@ -46,7 +49,7 @@ class Run:
         command: the program and its arguments.
         environment: its whole environment.
         prompt: its standard input.
-        timeout: after how many seconds it is over whatever it does; None: never.
+        timeout: after how many seconds it is stopped; None: never.
 
     Raises:
         OSError: it couldn't be started.
@@ -114,7 +117,7 @@ class Run:
         self._due = min(self._due, time.monotonic() + RESULT_GRACE)
 
     def turn(self, wait: float) -> None:
-        """Wait for something to happen, and take in what has.
+        """Wait for output or the end, and take it in.
 
         Args:
             wait: for how many seconds at most.
@@ -124,7 +127,7 @@ class Run:
                 self._take_in(None if math.isinf(wait) else wait)
 
     def errors(self) -> str:
-        """Return the end of what the program has written to standard error, without terminal codes."""
+        """Return the end of the program's standard error, without terminal codes."""
         return without_codes(bytes(self._errors).decode("utf-8", "replace"))
 
     @property
@@ -136,7 +139,7 @@ class Run:
         """Send a signal to the process and everything under it.
 
         Returns:
-            What was under it, for `kill`.
+            The processes under it, for `kill`.
         """
         if self.exited:
             return []
@@ -146,7 +149,7 @@ class Run:
         return members
 
     def kill(self, members: list[tree.Member]) -> None:
-        """Kill the process, if it is still there, and what was or is under it."""
+        """Kill the process, if it is still there, and the processes that were or are under it."""
         if not self.exited:
             members = [*members, *tree.below(self.process.pid)]
             tree.kill_group(self.process.pid)
@@ -175,7 +178,7 @@ class Run:
         self._wait(STOP_GRACE)
 
     def close(self, number: int = signal.SIGTERM) -> None:
-        """Give up all descriptors, stopping what still runs.
+        """Close all descriptors, and stop the program if it goes on.
 
         Args:
             number: the signal to begin with.
@@ -204,14 +207,14 @@ class Run:
             _close_pipes(self.process)
 
     def drain(self) -> None:
-        """Take in what has happened without waiting, and drop what was printed."""
+        """Take in output without waiting, and drop it."""
         with self._reading:
             if self._open and self._end in self._live:
                 self._take_in(0, bounded=False)
             self._lines.clear()
 
     def _drain(self, grace: float) -> None:
-        """Wait for the process's end and drop what it still prints, which it may not be able to end without."""
+        """Wait for the process's end and drop its output: with a full pipe it could not end."""
         until = time.monotonic() + grace
         while not self.exited and (left := until - time.monotonic()) > 0:
             if self._open and self._end in self._live:
@@ -260,7 +263,7 @@ class Run:
         self._poll.unregister(descriptor)
 
     def _ended(self) -> None:
-        """Take in what the process has left in its pipes. A child of it may hold them open, so their end isn't awaited."""
+        """Take in the rest of the process's pipes. A child of it may hold them open, so their end isn't awaited."""
         self._unwatch(self._end)
         for _ in range(_PIPE_READS):
             ready = {descriptor for descriptor, _ in self._poll.poll(0)}

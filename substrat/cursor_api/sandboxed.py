@@ -1,4 +1,4 @@
-"""A run in a sandbox of the Substrat daemon: the conversation with the daemon as steps, whoever performs them.
+"""A run in a sandbox of the Substrat daemon: the conversation with the daemon as steps for either client.
 
 A *step* is one use of the connection. The functions here are generators that yield steps and are sent their outcomes, so
 that the blocking and the Trio client share every decision and differ only in `drive`.
@@ -60,10 +60,10 @@ class SandboxAgent:
     """The agent of one run, or of a conversation that keeps it.
 
     Args:
-        config: how the agent is to be; what a sandboxed one can't be is refused.
+        config: the agent's options; one that a sandboxed agent can't have is refused.
 
     Raises:
-        NotAvailable: the configuration asks for what the daemon decides.
+        NotAvailable: the configuration has an option that the daemon decides.
     """
 
     def __init__(self, config: AgentConfig) -> None:
@@ -99,14 +99,14 @@ class SandboxAgent:
 
 
 class Turn:
-    """One prompt and what its turn brings.
+    """One prompt and its turn's events.
 
     Args:
         sandbox_agent: the agent; created with the first prompt.
         request: the prompt and its options.
 
     Raises:
-        NotAvailable: the request asks for what a sandboxed run doesn't have.
+        NotAvailable: the request has an option that a sandboxed run doesn't have.
     """
 
     def __init__(self, sandbox_agent: SandboxAgent, request: RunRequest) -> None:
@@ -208,7 +208,7 @@ _AGENTS_OWN = frozenset({decode.RAW, *(kind.value for kind in EventType)})
 
 
 def drive(connection: Connection, steps: Steps[T]) -> T:
-    """Perform steps on a blocking connection and return what they come to."""
+    """Perform steps on a blocking connection and return their value."""
     outcome: Any = None
     problem: errors.SubstratError | None = None
     while True:

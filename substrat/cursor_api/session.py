@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """What a conversation remembers, whoever carries it on.
+    """The memory of a conversation, for the blocking and the Trio session.
 
     Args:
         client: whose configuration counts, or that configuration.
@@ -54,7 +54,7 @@ class Conversation:
 
     @property
     def history(self) -> list[tuple[str, AgentResult]]:
-        """The prompts and what became of them, oldest first."""
+        """The prompts and their results, oldest first."""
         return list(self._history)
 
     def _named(self, session_id: str) -> None:
@@ -124,7 +124,7 @@ class ConversationSession(Conversation):
         """Send a prompt, wait for the answer and record both.
 
         Args:
-            prompt: what to say.
+            prompt: the prompt.
             timeout: after how many seconds the run is stopped, which is a failure.
             mode: `plan` or `ask`.
             output_format: as for `CursorAgentClient.query`; `TEXT` doesn't name the chat, so don't begin with it.
@@ -148,7 +148,7 @@ class ConversationSession(Conversation):
         """Send a prompt and return the answer's events as they come; `finalize_stream` records them.
 
         Args:
-            prompt: what to say.
+            prompt: the prompt.
             stream_partial: whether the answer comes in pieces, too.
             mode: `plan` or `ask`.
             timeout: after how many seconds the run is stopped, which is a failure.
@@ -169,10 +169,10 @@ class ConversationSession(Conversation):
 
         Args:
             prompt: the prompt it answers.
-            stream: what `send_stream` returned.
+            stream: the stream that `send_stream` returned.
 
         Returns:
-            What became of it; of a cancelled one, a failure with what had been said.
+            Its result; of a cancelled one, a failure with the words until then.
         """
         stream.settle()
         stream.close()

@@ -1,4 +1,4 @@
-"""The stream of a run's events that can be cancelled, blocking; where the events come from is its source's matter."""
+"""A blocking stream of a run's events that can be cancelled; its events come from a `Source`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where a stream's events come from. `abandon` is what a stream that nobody refers to any more is ended with."""
+    """Where a stream's events come from. `abandon` ends a stream that was dropped."""
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
@@ -56,7 +56,7 @@ class StreamingResponse:
 
     Args:
         source: where the events come from.
-        transcript: what notes them.
+        transcript: takes note of them.
     """
 
     def __init__(self, source: Source, transcript: Transcript) -> None:
@@ -93,7 +93,7 @@ class StreamingResponse:
 
     @property
     def result(self) -> AgentResult:
-        """What has become of the query, as far as events were received."""
+        """The query's result, as far as events were received."""
         return self._transcript.result()
 
     def __iter__(self) -> Self:
@@ -128,7 +128,7 @@ class StreamingResponse:
         """Stop the answer; returns when its process is gone. Another thread may call it while one iterates.
 
         Args:
-            signal: what the process and everything under it is sent first; SIGKILL follows if that isn't enough. A
+            signal: the first signal to the process and everything under it; SIGKILL follows if that isn't enough. A
                 sandboxed run is interrupted by the daemon in its own way.
         """
         if self._cancelled or self._finished:
@@ -145,7 +145,7 @@ class StreamingResponse:
             self.close()
 
     def close(self) -> None:
-        """Stop what still runs and give up what the stream holds; may be called again."""
+        """Stop the run if it goes on, and close the stream's descriptors; may be called again."""
         self._finished = True
         self._source.close()
 
@@ -201,7 +201,7 @@ class SandboxedSource:
             self._connection.__exit__()
 
     def abandon(self) -> None:
-        """Close, whatever the daemon says to it."""
+        """Close, and ignore the daemon's refusal."""
         try:
             self.close()
         except errors.SubstratError:

@@ -1,4 +1,4 @@
-"""What one run has brought so far, and the result that follows from it; it reads nothing."""
+"""Collects the events of one run and derives its result. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Transcript:
         return event
 
     def cancel(self) -> None:
-        """Note that nobody wants the rest."""
+        """Note that the rest isn't wanted."""
         self._problem = CANCELLED
 
     def printed(self, text: str) -> None:
@@ -70,7 +70,7 @@ class Transcript:
         return self.add(decode.Decoder().body(body))
 
     def result(self) -> AgentResult:
-        """Say what has become of the run, as far as it has come."""
+        """Return the run's result, as far as it has come."""
         if self.final is None:
             done = self._printed is not None
             text = self._printed if self._printed is not None else self._said()

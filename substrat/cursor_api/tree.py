@@ -1,7 +1,7 @@
 """The processes under a process, as far as /proc shows them, and signals to them all; it waits for nothing.
 
 cursor-agent's shell commands lead process groups of their own, so a group's signal doesn't reach them. Found are all
-descendants and everything in the process's session; what made a session of its own *and* lost its parent is not.
+descendants and everything in the process's session; a process with a session of its own whose parent is gone is not.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Stage:
     """A daemon, a timeline, and the commands a person would type.
 
     Args:
-        show: whether to print what happens.
+        show: whether to print the events.
         environ: the demo's own environment; its home, directories and socket are not used.
     """
 
@@ -136,13 +136,13 @@ class Stage:
         self._daemon.send_signal(signal.SIGKILL)
         self._daemon.wait()
 
-    # What a person does
+    # A person's acts
 
     def command(self, *words: str) -> str:
         """Run `substratctl` as a person would, and show it.
 
         Returns:
-            What it printed.
+            Its output.
 
         Raises:
             StageFailed: it failed; the message is its own.
@@ -189,11 +189,11 @@ class Stage:
             stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
 
-    def watch(self, what: str, until: Callable[[Event], bool]) -> Event:
-        """Show events as they come until one is what the story waits for.
+    def watch(self, awaited: str, until: Callable[[Event], bool]) -> Event:
+        """Show events as they come, until the one that the story waits for.
 
         Args:
-            what: what it waits for, in case it doesn't come.
+            awaited: names that event, for the error when it doesn't come.
             until: recognises it; events that were shown before are not asked about.
 
         Raises:
@@ -204,9 +204,9 @@ class Stage:
             for event in self._read(left):
                 self._show_event(event)
                 if until(event):
-                    # What came in the same breath is shown with the next watch.
+                    # Events that came in the same breath are shown with the next watch.
                     return event
-        raise StageFailed(f"waited {_PATIENCE_S:g} s for this in vain: {what}")
+        raise StageFailed(f"waited {_PATIENCE_S:g} s for this in vain: {awaited}")
 
     def _read(self, seconds: float) -> list[Event]:
         """Give the next event that has arrived, as a list of at most one."""

@@ -34,7 +34,7 @@ _SURVIVE = """\
 
 
 class Story:
-    """Plays the story and keeps what it proved.
+    """Plays the story and keeps its proofs.
 
     Args:
         stage: where it plays.
@@ -135,7 +135,7 @@ class Story:
             "the workspace holds the agent's commit and nothing of Substrat's", true=clean and "Add greet.py" in log
         )
 
-    def _watch(self, agent: str, what: str, kind: str, text: str) -> Event:
+    def _watch(self, agent: str, awaited: str, kind: str, text: str) -> Event:
         """Show the timeline up to an event of an agent."""
         if agent not in self._names:
             self._names[agent] = str(self._stage.agent(agent)["id"])
@@ -144,7 +144,7 @@ class Story:
             right = event["agent"] == self._names[agent] and str(event["kind"]).startswith(kind)
             return right and text in f"{event['text']} {event['raw']}"
 
-        return self._stage.watch(what, until)
+        return self._stage.watch(awaited, until)
 
     def _prove(self, claim: str, *, true: bool = True) -> None:
         if not true:
@@ -158,7 +158,7 @@ def run(*, show: bool, environ: Mapping[str, str], report: Callable[[list[str]],
     Args:
         show: whether to print the story.
         environ: the environment to start from.
-        report: given what was proved.
+        report: is given the proofs.
 
     Raises:
         SubstratError: it didn't go as told; nothing is left behind all the same.

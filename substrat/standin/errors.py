@@ -1,4 +1,4 @@
-"""The ways a run ends early, as exceptions, and the signals that raise one; `main` decides what each prints and returns."""
+"""The ways a run ends early, as exceptions, and the signals that raise one; `main` prints them and returns their status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RefusalError(Exception):
     """The run fails: a sentence goes to stderr, and no result is printed.
 
     Args:
-        text: What stderr shows, without the final newline.
+        text: The text on stderr, without the final newline.
         code: The exit status.
     """
 
@@ -47,7 +47,7 @@ class StopSignal(BaseException):
 class StopRequest:
     """The handler of SIGINT and SIGTERM: the first one ends the run, wherever that is.
 
-    Python drops an exception that is raised inside some callbacks (those of an import among them), so whoever is about to
+    Python drops an exception that is raised inside some callbacks (those of an import among them), so code that is about to
     wait asks again with `check`.
     """
 

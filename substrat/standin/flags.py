@@ -1,4 +1,4 @@
-"""cursor-agent's command line as a table and a pure parser of it; what a flag does is decided elsewhere.
+"""Parses cursor-agent's command line by a table; other modules act on the flags. Pure.
 
 argparse is not used: its import costs more than the whole parse, and its abbreviations and texts differ from what
 the real program (commander) accepts and prints.
@@ -108,14 +108,14 @@ _BY_NAME = {name: option for option in OPTIONS for name in option.names}
 
 
 class UsageError(Exception):
-    """The command line is not one of cursor-agent's; the text is what commander prints."""
+    """The command line is not one of cursor-agent's; the text is commander's."""
 
 
 class Arguments:
     """A parsed command line.
 
     Args:
-        values: What was given, by the option's key.
+        values: The values given, by the option's key.
         words: The positional words, those after `--` included.
         command: The first word if it names a subcommand, which no word after `--` does; else nothing.
     """

@@ -1,6 +1,6 @@
-"""The stand-in's way in: one command line becomes one turn, or a failure; what a turn does is in `actions`.
+"""The stand-in's way in: one command line becomes one turn, or a failure; `actions` performs a turn.
 
-The order of what can be seen is the contract: failures before the session leave stdout empty, the first line is out
+The order of visible acts is the contract: failures before the session leave stdout empty, the first line is out
 before databases and servers are opened, and the turn is on disk before its result is out.
 """
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LeaveError as error:
         return error.code
     except BrokenPipeError:
-        return 1  # nobody reads any more, so there is nobody to tell
+        return 1  # the reader is gone
     except OSError as error:
         _complain(f"Error: {error}")
         return 1
@@ -136,7 +136,7 @@ class Plan:
 
 
 def _check(arguments: Arguments, environ: Mapping[str, str]) -> Plan:
-    """Refuse what the real program refuses before it prints anything.
+    """Refuse the requests that the real program refuses before it prints anything.
 
     Raises:
         RefusalError: The run fails.
@@ -188,7 +188,7 @@ def _workspace(arguments: Arguments) -> str:
 
 
 def _choose_chat(arguments: Arguments, run_places: Places) -> str:
-    """The id of the chat to continue or to begin; an id that nobody knows begins a chat."""
+    """The id of the chat to continue or to begin; an unknown id begins a chat."""
     if arguments.has("new-session-id"):
         chat_id = arguments.text("new-session-id")
         if not ids.is_uuid4(chat_id):

@@ -1,6 +1,6 @@
 """An MCP client over stdio with cursor-agent's habits: start, list tools, call; it knows nothing of turns.
 
-Servers are connected at the start of a turn while the turn goes on; whoever needs one waits for it. A server that fails
+Servers are connected at the start of a turn while the turn goes on; a turn that needs one waits for it. A server that fails
 is left out with a line in the log, and only there. Calls to a server never overlap, because the script is sequential.
 """
 
@@ -221,7 +221,7 @@ class Server:
         if method == "roots/list":
             return {"result": {"roots": [{"uri": "file://" + self._workspace, "name": os.path.basename(self._workspace)}]}}
         if method == "elicitation/create":
-            return {"result": {"action": "decline"}}  # nobody is there to ask
+            return {"result": {"action": "decline"}}  # there is no person to ask
         return {"error": {"code": -32601, "message": "Method not found"}}
 
     def _fail(self, reason: str) -> None:
@@ -310,7 +310,7 @@ class Servers:
 
 
 def _read_some(fd: int) -> bytes | None:
-    """What is there, nothing at the end; None if there is nothing yet."""
+    """The bytes that can be read, empty at the end; None if there are none yet."""
     with contextlib.suppress(BlockingIOError):
         return os.read(fd, 65536)
     return None

@@ -29,7 +29,7 @@ class ServerConfig:
     Args:
         name: Its name in the file.
         command: The program and its arguments; empty for a server that is reached by URL.
-        environ: What the configuration adds to its environment.
+        environ: The variables that the configuration adds to its environment.
         cwd: Its directory, or nothing for the process's own.
     """
 
@@ -131,9 +131,9 @@ def _normalise(name: str, definition: object) -> Json:
     return known
 
 
-def _object(value: object, what: str) -> Json:
+def _object(value: object, name: str) -> Json:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} is not an object")  # noqa: TRY004 - any wrong file is one kind of error
+        raise ValueError(f"{name} is not an object")  # noqa: TRY004 - any wrong file is one kind of error
     return value
 
 

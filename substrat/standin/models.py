@@ -50,5 +50,5 @@ def has_two_part_call_ids(slug: str) -> bool:
 
 
 def refusal(slug: str) -> str:
-    """What stderr shows for a model that is not in the catalogue."""
+    """The text on stderr for a model that is not in the catalogue."""
     return f"Cannot use this model: {slug}. Available models: {', '.join(CATALOGUE)}"

@@ -1,4 +1,4 @@
-"""Actions that show what cursor-agent does now and then and a supervisor must take; the turn goes on after each."""
+"""Actions for cursor-agent's occasional behaviour that a supervisor must cope with; the turn goes on after each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def completed_without_started(turn: Turn, text: str) -> None:
 
 
 def web(turn: Turn, text: str) -> None:
-    """`/web URL`: a web fetch that nobody is there to allow; nothing is ever fetched."""
+    """`/web URL`: a web fetch, which is refused because no person can allow it; nothing is ever fetched."""
     call_id = turn.stream.next_call_id()
     args: Json = {"url": text, "toolCallId": call_id}
     call = turn.stream.start_tool(call_id, "webFetch", args)

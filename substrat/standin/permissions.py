@@ -1,4 +1,4 @@
-"""Decides what a turn may do without asking anybody, because in print mode nobody is there; it enforces nothing."""
+"""Decides which tool calls a turn may make: print mode has no person to ask. Pure."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def is_read_only(command: str) -> bool:
 
 
 class Permissions:
-    """What one run may do.
+    """The permissions of one run.
 
     Args:
-        settings: `cli-config.json`, for what is allowed in general.
+        settings: `cli-config.json`, for the calls that are allowed in general.
         run_places: Where the project's `cli.json` and the user's `permissions.json` are.
         forced: `--force`; the project's denials hold all the same.
         mode: `ask`, `plan` or nothing.

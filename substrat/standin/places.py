@@ -74,7 +74,7 @@ def read_json(path: str) -> object:
 
 
 class Settings:
-    """`cli-config.json`: the remembered model, and what is allowed without `--force`."""
+    """`cli-config.json`: the remembered model, and the calls that are allowed without `--force`."""
 
     def __init__(self, places: Places) -> None:
         self._path = os.path.join(places.config_dir, "cli-config.json")

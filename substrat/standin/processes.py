@@ -1,4 +1,4 @@
-"""Starts programs and collects what they print; the `subprocess` module is not used because of its import time."""
+"""Starts programs and collects their output; the `subprocess` module is not used because of its import time."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Command:
         return read
 
     def _read(self, fd: int) -> bool:
-        """Take what is there; returns whether there may be more."""
+        """Take the bytes that are there; returns whether there may be more."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -138,7 +138,7 @@ class Command:
 
     def _ended(self, status: int) -> None:
         self.status = status
-        # A grandchild may hold the pipes for ever; what the shell itself printed is in them already.
+        # A grandchild may hold the pipes for ever; the shell's own output is in them already.
         for fd in list(self._pipes):
             while self._read(fd):
                 pass

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reactor:
-    """Waits for conditions while serving whatever is registered.
+    """Waits for conditions while serving the registered descriptors.
 
     It owns a pipe that SIGCHLD writes to, so that the end of a child ends a wait at once.
 

@@ -22,7 +22,7 @@ _NO_LOGIN = "Error: Authentication required. Please run '{}' first, or set CURSO
 
 
 def untrusted(workspace: str) -> str:
-    """What stderr shows for a workspace that nobody trusted."""
+    """The text on stderr for a workspace without trust."""
     return f"""
 ⚠ Workspace Trust Required
 
@@ -37,7 +37,7 @@ def untrusted(workspace: str) -> str:
 
 
 def in_use(chat_id: str) -> str:
-    """What stderr shows when another process holds the chat."""
+    """The text on stderr when another process holds the chat."""
     return (
         f"Chat {chat_id} may still be running, but Cursor could not verify its persistent session: "
         f"Persistent chat ownership is currently changing for {chat_id}"
@@ -45,12 +45,12 @@ def in_use(chat_id: str) -> str:
 
 
 def no_uuid(chat_id: str) -> str:
-    """What stderr shows when a chat is named by something that can't be its id."""
+    """The text on stderr when a chat is named by something that can't be its id."""
     return f'Failed to claim persistent session for chat "{chat_id}": Persistent-session chat ID must be a UUID'
 
 
 def taken(chat_id: str) -> str:
-    """What stderr shows when a new chat is to have an id that there is already."""
+    """The text on stderr when a new chat is to have an id that there is already."""
     return f'Error: Session ID "{chat_id}" is already in use.'
 
 
@@ -84,10 +84,10 @@ def check_environment(name: str, run_places: Places) -> None:
 
 
 def parse(text: str, during: Collection[str]) -> tuple[str, int | None]:
-    """The name and the number of times in what follows `/fail`.
+    """The name and the number of times in the text after `/fail`.
 
     Args:
-        text: What follows it.
+        text: The text after it.
         during: The names of the failures that come later than the start.
 
     Raises:
@@ -131,6 +131,6 @@ BEFORE: dict[str, Callable[[Places, str], Exception]] = {
     "settings": lambda _places, _chat: RefusalError(
         "Error: ENOENT: no such file or directory, rename 'cli-config.json.tmp' -> 'cli-config.json'"
     ),
-    # What a command line that is too long ends in.
+    # The end of a command line that is too long.
     "silent": lambda _places, _chat: LeaveError(0),
 }

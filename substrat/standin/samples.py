@@ -1,6 +1,6 @@
 """Tool calls that are only shown: one of each kind and of each alternative of its result, with nothing done.
 
-The shapes are those of builds up to 2026.10. A kind whose result nobody has recorded comes with an empty one.
+The shapes are those of builds up to 2026.10. A kind whose result was never recorded comes with an empty one.
 """
 
 from __future__ import annotations

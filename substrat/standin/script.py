@@ -13,7 +13,7 @@ class Step:
 
     Args:
         action: The action's name without its slash; `say` for a line that is to be spoken back.
-        text: What follows the name.
+        text: The text after the name.
         line: The whole line, for messages about it.
     """
 
@@ -27,7 +27,7 @@ def parse(prompt: str, actions: Collection[str]) -> tuple[Step, ...]:
     """The steps of a prompt, in order.
 
     A line that starts with `/` and a name among `actions` is that action; every other line that is not blank is
-    spoken back as it is, also one whose name nobody knows.
+    spoken back as it is, also one with an unknown name.
     """
     lines = (line.removesuffix("\r") for line in prompt.split("\n"))
     return tuple(_step(line, actions) for line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""A chat on disk: who may use it, what it holds, and adding a finished turn; it decides nothing about turns.
+"""A chat on disk: its ownership, its content, and adding a finished turn.
 
 `chats/<md5 of the workspace>/<id>/store.db` has a `meta` row with the hex of a JSON object and content-addressed
 `blobs`. A turn is one transaction, so an interrupted turn is not kept.
@@ -114,7 +114,7 @@ class Chat:
         """Add a turn, all of it or nothing.
 
         Args:
-            prompt: What was asked.
+            prompt: The turn's prompt.
             parts: The assistant's content.
             tokens: How many tokens the conversation takes, for the record.
 
@@ -145,8 +145,8 @@ class Chat:
         if self._database is not None:
             self._database.close()
             self._database = None
-        # Without the meta row the database was not read. What was there before and can't be read is not ours to delete;
-        # what an early stop left half-made is.
+        # Without the meta row the database was not read. A database from before that can't be read is not ours to delete;
+        # one that an early stop left half-made is.
         is_empty = "latestRootBlobId" not in self._meta if self._meta else self._was_empty
         if is_empty:
             self._delete()

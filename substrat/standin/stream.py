@@ -146,7 +146,7 @@ class Stream:
             self.raw(encode(fields) + b"\n")
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are, whatever they are."""
+        """Write any bytes as they are."""
         if self._streaming:
             write_all(self.fd, data)
 
@@ -201,7 +201,7 @@ class Stream:
         return ids.new_call_id(self._calls - 1, with_newline=self._two_part_ids)
 
     def start_tool(self, call_id: str, kind: str, args: Json, description: str | None = None) -> ToolCall:
-        """Flush what was said and announce a tool call."""
+        """Flush the words said and announce a tool call."""
         self.flush()
         call = ToolCall(self, call_id, kind, args, description)
         call.announce()

@@ -113,7 +113,7 @@ def _list_chats(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
 
 
 def _create_chat(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
-    """Print an id and never end, writing nothing: what the real one mostly does."""
+    """Print an id and never end, writing nothing, as the real one mostly does."""
     import signal
 
     _say(ids.new_uuid())

@@ -232,7 +232,7 @@ def _content(item: object) -> Json:
     return {"text": {"text": json.dumps(item, ensure_ascii=False)}}
 
 
-def _required(text: str, what: str) -> str:
+def _required(text: str, name: str) -> str:
     if not text.strip():
-        raise MalformedActionError(f"{what} is missing")
+        raise MalformedActionError(f"{name} is missing")
     return text.strip()

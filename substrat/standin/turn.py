@@ -1,4 +1,4 @@
-"""One turn: what its actions work with, and its end; the actions themselves are elsewhere."""
+"""One turn: the values that its actions work with, and its end; `actions` performs them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Turn:
         chat: Where it is kept.
         reactor: Through which everything waits.
         servers: The MCP servers.
-        permissions: What is allowed.
+        permissions: The tool calls that are allowed.
         run_places: The run's directories.
         environ: The process's environment.
         limits: How the turn ends.
@@ -130,7 +130,7 @@ class Turn:
 
 
 def _usage(prompt: str, answer: str, earlier_turns: int) -> dict[str, int]:
-    """Plausible numbers: about four characters a token, and what the chat already held comes from a cache."""
+    """Plausible numbers: about four characters a token, and the chat's earlier tokens come from a cache."""
     return {
         "inputTokens": (15_000 if not earlier_turns else 200) + len(prompt) // 4,
         "outputTokens": 1 + len(answer) // 4,

@@ -33,7 +33,7 @@ def move(run_places: Places, environ: Mapping[str, str], arguments: Arguments) -
 
 
 def _run(command: tuple[str, ...], environ: Mapping[str, str]) -> int:
-    """Run a program to its end; what it says goes to stderr, because stdout is the stream's."""
+    """Run a program to its end; its output goes to stderr, because stdout is the stream's."""
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pid = processes.spawn(command, environ, "/", (null, 2, 2), new_session=False)

@@ -7,22 +7,23 @@ from typing import NamedTuple
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MAX_REASON = 400
+"""Characters: as much as fits on a few lines of a terminal."""
 
 
 class Failure(NamedTuple):
     """A failure that has a name.
 
     Args:
-        name: what it is called in events and errors.
-        sentence: what happened and what to do; `{said}` stands for what the program said.
+        name: its name in events and errors, such as `disk-full`.
+        sentence: the failure and its remedy; `{said}` stands for the program's own words.
         passes: whether it passes by itself, so that trying again later makes sense.
-        what: the thing at fault as the program names it, when it does.
+        subject: the thing at fault as the program names it, such as an option; empty when it names none.
     """
 
     name: str
     sentence: str
     passes: bool = False
-    what: str = ""
+    subject: str = ""
 
 
 DISK_FULL = Failure("disk-full", "the turn's files can't be made, because the disk is full: make room", passes=True)
@@ -55,7 +56,7 @@ def out_of_memory(sentence: str) -> Failure:
     return Failure("out-of-memory", sentence, passes=False)
 
 
-# bubblewrap compares what it has mounted with what was opened before, and says one of the first two when they differ. The
+# bubblewrap compares its mounts with the files that were opened before, and says one of the first two when they differ. The
 # third it says when a file of the system that was to be covered is gone, as after an upgrade of its package.
 _REPLACED = re.compile(
     r"bwrap: (?:Race condition binding dirfd|Can't find source path /proc/self/fd/|Can't create \w+ contents for)"
@@ -66,7 +67,7 @@ def sandbox_failed(words: str) -> Failure:
     """Return the failure of a turn whose sandbox couldn't be made; nothing of the agent's has run then.
 
     Args:
-        words: what bubblewrap, or the network's launcher, wrote to standard error.
+        words: the standard error of bubblewrap or of the network's launcher.
     """
     if _REPLACED.match(words):
         said = f"a file was replaced on the host while the sandbox was being made: {words}"
@@ -80,7 +81,7 @@ def without_codes(text: str) -> str:
 
 
 def last_words(errors: str) -> str:
-    """Return what a program's standard error says, without terminal codes, on one line, its end when it is long."""
+    """Return a program's standard error as one line without terminal codes; of a long one its end."""
     lines = [" ".join(line.split()) for line in without_codes(errors).splitlines()]
     text = " ".join(line for line in lines if line)
     return text if len(text) <= _MAX_REASON else "…" + text[-_MAX_REASON:]

@@ -1,4 +1,4 @@
-"""JSON as programs really print it, read as far as Python reads it and made such that every reader takes it. Pure."""
+"""Reads JSON as leniently as Python does, and writes it so that strict readers take it. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import math
 Object = dict[str, object]
 
 MAX_DEPTH = 200
-"""What is nested deeper counts as no JSON: every reader of it gives up somewhere, Python's at a thousand levels."""
+"""A deeper value counts as no JSON: every reader of it gives up somewhere, Python's at a thousand levels."""
 _MOST_DIGITS = 20
 """A whole number of 64 bits has fewer; Python refuses to read thousands of digits."""
 
 
 def parse(data: bytes | str) -> Object | None:
-    """Read what the standard library still takes for an object: NaN, lone surrogates, wrong UTF-8; it comes out tamed.
+    """Read an object as the standard library does, with NaN, lone surrogates and wrong UTF-8, and tame it.
 
     Returns:
         The object, None when it is none or nested too deeply.
@@ -29,7 +29,7 @@ def parse(data: bytes | str) -> Object | None:
 
 
 def has_more_values(data: bytes, most: int) -> bool:
-    """Say whether JSON holds more values than a bound, without reading it: what it costs to read depends on that.
+    """Say whether JSON holds more values than a bound, without reading it: the cost of reading depends on that.
 
     8 MiB of `{},{},{},…` become 2.8 million objects, which take a second and some hundred MiB; 8 MiB of one string take
     some milliseconds. Counted are the brackets and commas outside strings, so `[1,[2],"a,b"]` has 4.
@@ -60,7 +60,7 @@ def too_deep(body: Object) -> bool:
 
 
 def tame(value: object) -> object:
-    """Replace what JSON can't say: NaN and infinities by null, lone surrogates by the replacement character."""
+    """Replace values that JSON doesn't have: NaN and infinities by null, lone surrogates by the replacement character."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
@@ -76,7 +76,7 @@ def as_json(body: Object) -> bytes:
 
 
 def tame_text(text: str) -> str:
-    """Replace what UTF-8 can't say, such as the bytes of a file's name that are in no encoding."""
+    """Replace lone surrogates, which UTF-8 can't encode; the bytes of a file's name in no encoding become such."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

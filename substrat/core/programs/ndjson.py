@@ -1,4 +1,4 @@
-"""Cuts an agent's output into lines that remember where they were, in bounded memory; it doesn't look into them."""
+"""Cuts an agent's output into lines with their offsets, in bounded memory; it doesn't parse them. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_LINE = 8 * 1024 * 1024
-"""An edit's result holds the whole file, so megabytes are normal; what is longer is kept in the file and cut here."""
+"""An edit's result holds the whole file, so megabytes are normal; a longer line stays whole in the file and is cut here."""
 _BLOCK = 64 * 1024
 """Pieces are gathered to blocks of this size, because each object costs more than the few bytes that may be in it."""
 
@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 class Splitter:
-    """Takes in bytes, gives out lines.
+    """Takes in bytes, gives out lines: `ab` and `c` with a newline after it give `abc`.
 
     Args:
         offset: where the stream is taken up.
@@ -68,7 +68,7 @@ class Splitter:
         self._take(rest)
 
     def finish(self) -> Iterator[Line]:
-        """Give out what is left when the stream has ended, if anything is."""
+        """Give out the last line of a stream that ended without a newline."""
         if self._length:
             yield self._emit(ended=False)
 

@@ -100,10 +100,10 @@ class AgentProgram(NamedTuple):
         name: the command's name, looked up on PATH where the configuration names no other.
         install: the command that installs it.
         without_login: names of programs that speak its formats and need no account, such as the stand-in.
-        hosts: what a `filtered` network must allow for it to work.
+        hosts: names that a `filtered` network must allow, such as `*.cursor.sh`.
         places: its directories and files.
         login: where its login can be.
-        private: the beginning of its variables' names; their values are shown to nobody.
+        private: the beginning of its variables' names; their values are never shown.
         command: returns the argv of a turn from the program's path, workspace, model, session (None: a new one) and
             the options to leave out; the prompt comes on standard input.
         dispensable: options that a turn can do without, left out when a version refuses them.

@@ -1,7 +1,7 @@
-"""An agent's events put together as a transcript: prompts, what was said and thought, tool calls with what they gave. Pure.
+"""Puts an agent's events together as a transcript: prompts, speech, thoughts, tool calls with their output. Pure.
 
 It takes event objects as the protocol gives them and gives steps back, in order and as soon as they are whole, so that a
-transcript of any length takes little memory. How steps look on a screen is not its business.
+transcript of any length takes little memory. `cli.transcripts` renders the steps.
 
 Speech comes in three shapes. Fragments (`assistant:delta`) are held until the whole segment (`assistant`) comes; when it
 never comes, because the program was killed or speaks a dialect without it, the fragments are the segment.
@@ -37,7 +37,7 @@ class Tool(NamedTuple):
         args: its arguments, None when no line had them.
         status: `done`, `failed`, `denied`, `rejected`, `timed out`, or `open` when no end was seen.
         verdict: how it ended, in a few words.
-        output: what it gave.
+        output: its output.
         exit_code: a command's.
         seconds: how long it took, if that is known.
     """
@@ -57,10 +57,10 @@ class Step(NamedTuple):
     """One step of a transcript.
 
     Args:
-        turn: the id of its turn, None for what happened between turns.
+        turn: the id of its turn, None for an event between turns.
         time: when its first event was stored, as the event has it.
         kind: `prompt`, `text`, `thinking`, `tool` or `note`.
-        text: what was said; a call's summary; a note's sentence.
+        text: the words said; a call's summary; a note's sentence.
         event: a note's event kind.
         tool: the call, for `tool`.
     """
@@ -109,7 +109,7 @@ class Transcript:
         return self._whole()
 
     def finish(self) -> list[Step]:
-        """Return what was still held back, at the end of the events."""
+        """Return the steps that were still held back, at the end of the events."""
         self._end_fragments()
         self._open.clear()
         return self._whole()
@@ -140,7 +140,7 @@ class Transcript:
             case "tool-call-completed":
                 self._call_ended(time, self._pairing.end(_call(event)))
             case "result:success":
-                # It repeats what was said; an agent that said nothing else is heard here.
+                # It repeats the agent's words; an agent that said nothing else is heard here.
                 if not self._has_spoken:
                     self._segment(time, text)
             case _ if kind not in _SILENT:
@@ -232,7 +232,7 @@ class _Fragments:
 
 
 def output_of(event: Mapping[str, object]) -> str:
-    """Return what a completed tool call gave, from its event object; empty when it gave nothing."""
+    """Return a completed tool call's output from its event object; empty when it has none."""
     return output(_call(event))
 
 

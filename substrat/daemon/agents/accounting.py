@@ -255,7 +255,7 @@ class Accounting:
     def _retry_delay(self, agent: Agent, turn: Turn, verdict: Verdict) -> float | None:
         if agent.phase != Phase.RUNNING or verdict.failure is None:
             return None
-        if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.what):
+        if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.subject):
             return 0.0
         waits = verdict.failure in {DISK_FULL, DESCRIPTORS_USED_UP}
         if waits or (verdict.failure is DISK_FULL_IN_TURN and not self._may_have_acted(agent, turn)):

@@ -1,4 +1,4 @@
-"""Whether an answer is one: cursor-agent was seen to end well with an error of its own in the answer's place. Pure.
+"""Tells answers from errors that stand in their place: cursor-agent was seen to end well with an error as result. Pure.
 
 Such an error is a line of a machine: `Error: RetriableError: [resource_exhausted] Error`. It is the whole answer, or the
 whole of the last passage after others, or the answer's last line. An answer that tells of such a line is an answer:
@@ -28,7 +28,7 @@ _BUNDLED, _BUNDLED_LENGTH = r"[A-Za-z]{1,2}", 2
 _SHAPE = re.compile(
     rf"(?:Error: )?(?:(?P<class>{_CLASSES}|{_BUNDLED}(?=: \[)): )?(?:\[(?P<code>{_CODES})\])?\s*(?P<text>.*)", re.DOTALL
 )
-# What node, its HTTP/2 and TLS, Connect and Cursor's servers put after class and code.
+# The words that node, its HTTP/2 and TLS, Connect and Cursor's servers put after class and code.
 _MACHINE = re.compile(
     r"(?:error|"
     r"(?:(?:read|write|connect|getaddrinfo|socket|send|recv)\w* )?E[A-Z_]{3,}(?: [\w.:@/\[\]-]+)?|"
@@ -44,7 +44,7 @@ _SENTENCE = re.compile(
     r"you've (?:hit|reached) your [\w ]*limit|client network socket disconnected before secure tls",
     re.IGNORECASE,
 )
-"""What Cursor's servers say in whole sentences, which may go on."""
+"""Errors of Cursor's servers in whole sentences, which may go on."""
 _HINT = re.compile(rf"{_CLASSES}: |\[(?:{_CODES})\]")
 _LONGEST = 400
 """Characters; no such line was seen to be longer."""
@@ -64,7 +64,7 @@ def failure_shown(result: str, last_passage: str = "") -> Failure | None:
 
     Args:
         result: the result's whole text.
-        last_passage: what was said last, after the last tool call; empty when that isn't known.
+        last_passage: the words after the last tool call; empty when they aren't known.
 
     Returns:
         The failure with its sentence filled in, or None when the answer is one.
@@ -81,7 +81,7 @@ def failure_shown(result: str, last_passage: str = "") -> Failure | None:
 
 
 def needs_last_passage(result: str) -> bool:
-    """Say whether an answer ends in something that may be an error, so that it's worth to look up what was said last."""
+    """Say whether an answer may end in an error, so that `failure_shown` needs the last passage."""
     return _HINT.search(result[-_LONGEST:]) is not None
 
 
@@ -102,7 +102,7 @@ def _is_error(line: str) -> bool:
 
 
 def _introduces(before: str) -> bool:
-    """Say whether what stands before a line quotes it: an open block of code, or a line that ends with a colon."""
+    """Say whether the text before a line quotes it: an open block of code, or a line that ends with a colon."""
     lines = [line for line in before.splitlines() if line.strip()]
     is_open = sum(1 for line in lines if _FENCE.match(line)) % 2 == 1
     return is_open or (bool(lines) and lines[-1].rstrip().endswith(":"))
@@ -114,14 +114,14 @@ def _named(line: str) -> Failure:
 
 
 def result_text(result: str, segments: Sequence[str]) -> str:
-    """Return a turn's result with a blank line between what was said before and after each tool call.
+    """Return a turn's result with a blank line between the passages before and after each tool call.
 
     cursor-agent glues segments together without anything between them, so that "Let me look.Done." comes out; some
     dialects have no result text at all.
 
     Args:
         result: the text of the `result` event, empty when it has none.
-        segments: what the agent said, in order.
+        segments: the agent's passages, in order.
     """
     if result and result != "".join(segments):
         return result

@@ -1,4 +1,4 @@
-"""What is in a chat's `store.db`: its description, its messages, read from the bytes of its rows; it opens no database.
+"""Decodes the rows of a chat's `store.db`: its description and its messages; it opens no database.
 
 `meta` holds one row whose value is JSON as a hexadecimal string. `blobs` holds messages as JSON and a root record in
 protobuf, whose field 1 repeats the ids of the messages in order. All of it was written by a program that an agent
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 _QUERY = re.compile(r"<user_query>\s*(.*?)\s*</user_query>", re.DOTALL)
 _ENVELOPE = re.compile(r"<(user_info|timestamp|system_reminder|additional_data)>.*?</\1>", re.DOTALL)
 _MAX_TITLE = 200
+"""Characters: a title is shown on one line of a list."""
 
 
 NO_TITLES = frozenset({"", "New Agent"})
-"""What cursor-agent calls a chat that it has found no title for."""
+"""Titles that cursor-agent gives a chat for which it has found none."""
 
 
 class ChatDamaged(ValueError):
-    """A chat's rows don't hold what they should; the message says what is wrong."""
+    """A chat's rows can't be decoded; the message says why."""
 
 
 class Description(NamedTuple):
@@ -32,7 +33,7 @@ class Description(NamedTuple):
 
     Args:
         root: the newest root record's blob id; None for a chat without a turn.
-        title: what cursor-agent calls it.
+        title: its title, as cursor-agent gives it.
         model: the model last used.
         created_ms: when it began, in milliseconds since the epoch.
     """
@@ -48,7 +49,7 @@ class Message(NamedTuple):
 
     Args:
         role: `user`, `assistant`, `tool` or `system`.
-        text: what was said, without the envelope cursor-agent puts around a prompt.
+        text: the words, without the envelope that cursor-agent puts around a prompt.
         calls: the tools the message calls, a line each.
     """
 

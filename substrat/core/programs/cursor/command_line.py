@@ -1,4 +1,4 @@
-"""cursor-agent's command line and places: what it is called with and where it keeps chats; it calls nothing."""
+"""Builds cursor-agent's command line and names its folders of chats. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONS = (
     ("--approve-mcps",),
     ("--sandbox", "disabled"),
 )
-"""What every turn is started with besides its workspace, model and session."""
+"""The options of every turn besides its workspace, model and session."""
 
 DISPENSABLE = frozenset({"--stream-partial-output", "--trust", "--approve-mcps", "--sandbox", "--workspace"})
 """Options that a version may not know and that a turn can do without: the program starts in the workspace, `--force`
@@ -31,7 +31,7 @@ def command(
     Args:
         program: the agent program's path in the sandbox.
         workspace: the workspace's path in the sandbox; cursor-agent hashes it to find its chats.
-        model: the model's slug. Without one, cursor-agent uses whatever was last written to its configuration.
+        model: the model's slug. Without one, cursor-agent uses the one that was last written to its configuration.
         session: the chat to continue, or None for a new one.
         without: options that this version of the program was seen not to know.
     """

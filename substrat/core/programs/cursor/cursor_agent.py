@@ -1,4 +1,4 @@
-"""cursor-agent as an `AgentProgram`: its names and places, and which function of this folder does what. Pure."""
+"""cursor-agent as an `AgentProgram`: its names and places, and the functions of this folder. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The dialects of stream-json brought to one shape; pure, and the line itself is never changed.
 
 cursor-agent's output is described and was recorded in several forms. The one shape is that of current builds: `type` and
-`subtype` at the top, `message.content[].text`, `tool_call.<kind>ToolCall.{args, result.<arm>}`, `call_id`. What differs:
+`subtype` at the top, `message.content[].text`, `tool_call.<kind>ToolCall.{args, result.<arm>}`, `call_id`. The others:
 
 - *flat*: `tool-call-started` and `tool-call-completed` as types, with `tool_name`, `tool_call_id`, `parameters`, `result`;
 - *payload*: everything but `type` and `subtype` under `payload`, the call under `toolCall` with its `id`, its result bare;
@@ -56,7 +56,7 @@ def normalise(body: Object) -> Object:
 
 
 def _from_payload(body: Object, payload: Object) -> Object:
-    """Lift a payload up. What the top already says wins, so that a payload can't change an event's type."""
+    """Lift a payload up. Members of the top win, so that a payload can't change an event's type."""
     lifted: Object = {**payload, **{key: value for key, value in body.items() if key != "payload"}}
     if lifted.get("type") == "thinking":
         lifted.setdefault("subtype", "delta")

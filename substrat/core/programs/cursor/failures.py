@@ -1,6 +1,6 @@
-"""cursor-agent's failures by name: what its standard error says, told to a person, and whether waiting helps. Pure.
+"""Names cursor-agent's failures by its standard error, with a sentence for people and whether waiting helps. Pure.
 
-cursor-agent reports what happens before a session starts only as text on standard error, with an empty standard output
+cursor-agent reports failures before a session starts only as text on standard error, with an empty standard output
 and an exit status that says little, so the text is all there is. The texts are those of builds up to 2026.10.
 """
 
@@ -26,7 +26,7 @@ def _known(name: str, text: str, sentence: str, *, passes: bool = False, last: b
 _ANOTHER_ERROR = re.compile(r"\s*(?:Uncaught |Unhandled )?(?:[A-Z]\w*)?(?:Error|Exception)\b")
 
 
-# The first that matches counts, so what is more exact stands first.
+# The first match counts, so the more exact pattern stands first.
 _TABLE = (
     _known(
         "bad-api-key", r"API key is invalid|\[unauthenticated\][^\n]{0,200}API key",
@@ -39,8 +39,8 @@ _TABLE = (
         "cursor-agent isn't logged in: run `cursor-agent login`, or set CURSOR_API_KEY in the daemon's environment",
     ),
     _known(
-        "no-such-model", r"Cannot use this model: (?P<what>[^\n]*?)(?:\. Available models|\.?$)",
-        "there is no model {what!r} for this account: `cursor-agent models` lists those there are",
+        "no-such-model", r"Cannot use this model: (?P<subject>[^\n]*?)(?:\. Available models|\.?$)",
+        "there is no model {subject!r} for this account: `cursor-agent models` lists those there are",
     ),
     _known(
         "model-not-found", r"\bmodel [\w./: -]{0,100}\b(?:not found|not available|unavailable|not supported)\b",
@@ -76,8 +76,8 @@ _TABLE = (
     ),
     _known("session-id-in-use", r'Session ID "[^"]*" is already in use', "the new session's id is in use already"),
     _known(
-        "unknown-option", r"unknown option '(?P<what>[^']*)'",
-        "this cursor-agent doesn't know the option {what}: install a version from 2026.02 on",
+        "unknown-option", r"unknown option '(?P<subject>[^']*)'",
+        "this cursor-agent doesn't know the option {subject}: install a version from 2026.02 on",
     ),
     _known(
         "rate-limited",
@@ -119,7 +119,7 @@ KNOWN = tuple(known.failure for known in _TABLE)
 
 
 def recognise(errors: str) -> Failure | None:
-    """Name what a program's standard error says.
+    """Name the failure that a program's standard error shows.
 
     Args:
         errors: its end, with or without terminal codes.
@@ -131,14 +131,14 @@ def recognise(errors: str) -> Failure | None:
     for known in _TABLE:
         found = _last_match(known.text, plain) if known.last else known.text.search(plain)
         if found is not None:
-            what = found.groupdict().get("what", "").strip()
-            sentence = known.failure.sentence.format(said=last_words(plain), what=what)
-            return known.failure._replace(sentence=sentence, what=what)
+            subject = found.groupdict().get("subject", "").strip()
+            sentence = known.failure.sentence.format(said=last_words(plain), subject=subject)
+            return known.failure._replace(sentence=sentence, subject=subject)
     return None
 
 
 def _last_match(text: re.Pattern[str], errors: str) -> re.Match[str] | None:
-    """Find what a pattern says last, unless another error follows it."""
+    """Find a pattern's last match, unless another error follows it."""
     for line in reversed(errors.splitlines()):
         if (found := text.search(line)) is not None:
             return found

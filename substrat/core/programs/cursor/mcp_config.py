@@ -1,4 +1,4 @@
-"""The `.cursor/mcp.json` an agent gets: the workspace's own servers and ours, merged; it reads and writes no files."""
+"""Merges the workspace's own MCP servers and ours into the `.cursor/mcp.json` that an agent gets. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 SERVER_NAME = "substrat"
 
-# A string (kept), a line comment or a block comment; what is never closed goes on to the end, so that no text is scanned
+# A string (kept), a line comment or a block comment; an unclosed one goes on to the end, so that no text is scanned
 # twice.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 
@@ -36,7 +36,8 @@ def merge(own: str | None, ours: dict[str, object]) -> tuple[str, str | None]:
         ours: our server's entry; it wins over one of the same name.
 
     Returns:
-        The file's text, and what was wrong with the workspace's own file, if anything. cursor-agent takes a broken file
+        The file's text, and the problem with the workspace's own file, None when there is none. cursor-agent takes a broken
+            file
         for an empty one and says nothing; we take it the same way and say so.
     """
     if own is None:

@@ -1,6 +1,6 @@
-"""One line of cursor-agent's stream-json to one typed event, whatever its dialect; its only state is open tool calls.
+"""Decodes a line of cursor-agent's stream-json, in any dialect, to an event; its only state is open tool calls.
 
-Nothing a program prints can make this raise: a line that isn't JSON becomes kind `raw`, a shape nobody knows `unknown`.
+No line makes this raise: a line that isn't JSON becomes kind `raw`, an unknown shape `unknown`.
 The shapes are those of builds up to 2026.10; the field names are cursor-agent's own.
 """
 
@@ -22,9 +22,10 @@ Object = dict[str, object]
 MAX_TEXT = 64 * 1024
 """The longest `text` of an event that has its own words (`raw` lines); the rest is in the turn's stdout file."""
 _MAX_HEAD = 64 * 1024
+"""Bytes of a line that is too long that are searched for its type: cursor-agent writes it first."""
 MAX_VALUES = 250_000
 """How many values a line may hold to be read as JSON: some 30 ms of a processor's time, in Python's own reader 100. A
-search result of 60,000 lines of code has as many. A line with more is told like one that is too long."""
+search result of 60,000 lines of code has as many. A line with more is treated like one that is too long."""
 _MOST_COUNTS, _LONGEST_COUNT_NAME = 64, 64
 """How many counts of a `usage` are kept, and how long their names are: cursor-agent has some ten, such as `inputTokens`."""
 _SPEECH = ("assistant", "thinking", "user", "system")
@@ -41,7 +42,7 @@ _INIT = (("session", "session_id"), ("model", "model"))
 
 
 def decode(line: Line, pairing: Pairing | None = None) -> LineEvent:
-    """Say what a line of output is.
+    """Decode a line of output.
 
     Args:
         line: the line.
@@ -91,7 +92,7 @@ def session_of(event: LineEvent) -> str | None:
 
 
 def result_of(event: LineEvent) -> TurnResult | None:
-    """Return what a `result:*` event says, or None for any other event."""
+    """Return the result that a `result:*` event holds, None for any other event."""
     if event.body is None or not event.kind.startswith("result:"):
         return None
     body = dialects.normalise(event.body)
@@ -144,7 +145,7 @@ def _head(line: Line) -> Object:
 
 
 def only_speaks(line: bytes) -> bool:
-    """Say whether the beginning of a line shows that the line is speech, whatever its missing end would be.
+    """Say whether the beginning of a line shows that the line is speech, without its end.
 
     `{"type":"assistant","message":{"role":"assist` is; a line that doesn't begin with a type that only speaks may be a tool
     call's.
@@ -204,7 +205,7 @@ def _call(kind: str, body: Object, pairing: Pairing, size: int) -> Call | None:
 
 
 def _named_text(kind: str, body: Object) -> str | None:
-    """Say what an event means that has no words of its own."""
+    """Return a sentence for an event that has no words of its own."""
     match kind:
         case "system:init":
             named = (f"{word} {value}" for word, key in _INIT if isinstance(value := body.get(key), str) and value)

@@ -1,8 +1,8 @@
-"""Tool calls: what one line says about a call, in one line of words; and starts paired with their ends. Pure.
+"""Reads tool calls from lines, says each in one line of words, and pairs starts with their ends. Pure.
 
 A call's kind is the key of `tool_call` that ends in `ToolCall`; its siblings (`toolCallId`, `startedAtMs`, …) don't. A
 completed call may come without its arguments and without ever having started, calls interleave, and each kind has its
-own arguments, so everything here has an answer for what isn't there.
+own arguments, so every member may be missing.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from substrat.core.programs.lenient import whole
 Object = dict[str, object]
 
 _MAX_SUMMARY = 200
+"""Characters: a summary stands on one line of a log."""
 _MAX_OPEN_CALLS = 1000
+"""A turn was seen to have some ten open at once."""
 _MAX_OPEN_BYTES = 4 * 1024 * 1024
 """Of the lines of open calls, whose arguments are held in memory: one long edit, or a thousand usual calls."""
 
-# What a call is applied to, by its kind: the first of these arguments that is there.
+# The argument that a call is applied to, by its kind: the first that is there.
 _SUBJECTS: dict[str, tuple[str, ...]] = {
     "shell": ("command",),
     "read": ("path",),
@@ -70,7 +72,7 @@ _WORDS = {
 
 
 class Call(NamedTuple):
-    """What one line says about a tool call.
+    """A tool call as one line reports it.
 
     Args:
         id: pairs its start with its end; it may hold a newline.
@@ -105,7 +107,7 @@ class Call(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the tool did what it was asked; a command that exits with 1 didn't."""
+        """Whether the call succeeded; a command that exits with 1 didn't."""
         return self.arm in {"success", ""} and self.outcome.get("isError") is not True and self.exit_code in {None, 0}
 
 
@@ -129,7 +131,7 @@ def read(body: Object) -> Call:
 
 
 def summary(call: Call) -> str:
-    """Say a call in one line: the tool, and what it is applied to when the line says so."""
+    """Say a call in one line: the tool, and its subject when the line has one: `shell: ls -l`."""
     if call.args is None:
         return call.kind or "tool call"
     if call.kind == "mcp":
@@ -164,7 +166,7 @@ def verdict(call: Call) -> str:
 
 
 def status(call: Call) -> str:
-    """Say in one word whether a call did what it was asked: `done`, `failed`, `denied`, `rejected` or `timed out`."""
+    """Say in a word how a call ended: `done`, `failed`, `denied`, `rejected` or `timed out`."""
     if call.succeeded:
         return "done"
     if call.arm == "success":
@@ -174,7 +176,7 @@ def status(call: Call) -> str:
 
 
 class Pairing:
-    """Remembers calls under way, so that an end can be told with what its start said."""
+    """Remembers open calls, so that an end is reported with its start's arguments."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[Call, int]] = {}
@@ -201,7 +203,7 @@ class Pairing:
         return call
 
     def end(self, call: Call) -> Call:
-        """Return a call's end, completed with what its start said and with how long it took."""
+        """Return a call's end, completed with its start's members and the time that it took."""
         started = self._forget(call.id)
         if started is None or (call.kind and started.kind and call.kind != started.kind):
             return call
@@ -228,7 +230,7 @@ def _exit_code(outcome: Object) -> int | None:
 
 
 def _awaited(outcome: Object) -> str:
-    """Say what became of the task that was waited for: its state, the one member of the outcome, and its exit code."""
+    """Say how the task ended that was waited for: its state, the one member of the outcome, and its exit code."""
     for state, told in outcome.items():
         if isinstance(told, dict):
             code, ran = _exit_code(told), whole(told.get("runtimeMs"))

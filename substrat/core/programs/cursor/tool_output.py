@@ -1,6 +1,6 @@
-"""What a tool call gave, as text a person reads: a command's output, a file's content, an edit's difference. Pure.
+"""Renders a tool call's outcome as text for people: a command's output, a file's content, an edit's diff. Pure.
 
-How a call is named and whether it went well is `toolcalls`. A kind without a form of its own comes as its JSON.
+`tool_calls` names a call and says whether it succeeded. A kind without a form of its own comes as its JSON.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from substrat.core.programs.cursor.tool_calls import Call, Object
 
 MAX_OUTPUT = 64 * 1024
-"""The longest output of one call, in characters; what is longer keeps its beginning and its end."""
+"""The longest output of one call, in characters: more isn't read; a longer one keeps its beginning and its end."""
 
 
 def output(call: Call) -> str:
-    """Return what a call gave, empty when it gave nothing worth showing.
+    """Return a call's output, empty when it has none worth showing.
 
     Args:
         call: a completed call (`Pairing.end`).
@@ -77,7 +77,7 @@ def _shell(found: Object) -> str:
 
 
 def _grep(results: Object) -> str:
-    """Say what was found in each directory: lines as `FILE:NUMBER: TEXT`, files, or `FILE: COUNT`.
+    """Return the matches in each directory: lines as `FILE:NUMBER: TEXT`, files, or `FILE: COUNT`.
 
     As recorded from builds of 2026, by directory: `{"content": {"matches": [{"file", "matches": [{"lineNumber",
     "content"}]}]}}`, `{"files": {"files"}}` or `{"count": {"counts": [{"file", "count"}]}}`, each with `clientTruncated`
