@@ -16,8 +16,8 @@ from substrat.cursor_api import options
 from substrat.cursor_api.aio_stream import AsyncStreamingResponse, apart, open_source, remove_quietly
 from substrat.cursor_api.client import ConfigFields, without_events
 from substrat.cursor_api.model import AgentConfig, AgentResult, OutputFormat
+from substrat.cursor_api.run_record import RunRecord
 from substrat.cursor_api.session import Conversation
-from substrat.cursor_api.transcript import Transcript
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -166,7 +166,7 @@ class AsyncConversationSession(Conversation):
             self._stream = weakref.ref(stream)
             return await open_source(self._config, asked._replace(session_id=self._resumed()), self._sandbox_agent)
 
-        stream = AsyncStreamingResponse(opener, Transcript(self._resumed(), self._named))
+        stream = AsyncStreamingResponse(opener, RunRecord(self._resumed(), self._named))
         return stream
 
     async def _check_free(self) -> None:
@@ -189,7 +189,7 @@ def query_stream(prompt: str, config: AgentConfig | None = None, **options: Any)
 
 
 def _stream(config: AgentConfig, asked: RunRequest) -> AsyncStreamingResponse:
-    return AsyncStreamingResponse(lambda: open_source(config, asked), Transcript(asked.session_id))
+    return AsyncStreamingResponse(lambda: open_source(config, asked), RunRecord(asked.session_id))
 
 
 async def _ask(stream: AsyncStreamingResponse, asked: RunRequest) -> AgentResult:

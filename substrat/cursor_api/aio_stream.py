@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig, AgentEvent, AgentResult
-    from substrat.cursor_api.transcript import Transcript
+    from substrat.cursor_api.run_record import RunRecord
 
 _CLOSING_S = 15.0
 """How long the uncancellable end of a run may take: the daemon climbs from SIGINT to SIGKILL in ten seconds."""
@@ -50,7 +50,7 @@ class AsyncSource(Protocol):
     def abandon(self) -> None:
         """Close without patience, without raising and without waiting for Trio."""
 
-    def conclude(self, transcript: Transcript) -> AgentEvent | None:
+    def conclude(self, record: RunRecord) -> AgentEvent | None:
         """Account for a run that is over."""
 
 
@@ -62,12 +62,12 @@ class AsyncStreamingResponse:
 
     Args:
         opener: starts the run.
-        transcript: takes note of the events.
+        record: takes note of the events.
     """
 
-    def __init__(self, opener: Callable[[], Awaitable[AsyncSource]], transcript: Transcript) -> None:
+    def __init__(self, opener: Callable[[], Awaitable[AsyncSource]], record: RunRecord) -> None:
         self._opener: Callable[[], Awaitable[AsyncSource]] | None = opener
-        self._transcript = transcript
+        self._run_record = record
         self._source: AsyncSource | None = None
         self._cancelled = False
         self._finished = False
@@ -80,7 +80,7 @@ class AsyncStreamingResponse:
     @property
     def events(self) -> list[AgentEvent]:
         """All events received so far."""
-        return self._transcript.events
+        return self._run_record.events
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
@@ -90,7 +90,7 @@ class AsyncStreamingResponse:
     @property
     def session_id(self) -> str:
         """The chat; empty until the agent has named it."""
-        return self._transcript.session_id
+        return self._run_record.session_id
 
     @property
     def finished(self) -> bool:
@@ -100,7 +100,7 @@ class AsyncStreamingResponse:
     @property
     def result(self) -> AgentResult:
         """The query's result, as far as events were received."""
-        return self._transcript.result()
+        return self._run_record.result()
 
     async def __aenter__(self) -> Self:
         await self._started()
@@ -135,9 +135,9 @@ class AsyncStreamingResponse:
             await self.aclose()
             raise StopAsyncIteration
         if event is not None:
-            return self._transcript.add(event)
+            return self._run_record.add(event)
         await self.aclose()
-        event = source.conclude(self._transcript)
+        event = source.conclude(self._run_record)
         if event is None:
             raise StopAsyncIteration
         return event
@@ -151,13 +151,13 @@ class AsyncStreamingResponse:
         due = not self._cancelled and not self._finished
         self._cancelled = True
         if due:
-            self._transcript.cancel()
+            self._run_record.cancel()
             if self._source is not None:
                 await _shielded(self._source.cancel(int(signal)))
 
     async def settle(self) -> None:
         """Let a run whose result was received come to its end by itself; otherwise do nothing."""
-        unsettled = not self._finished and not self._cancelled and self._transcript.final is not None
+        unsettled = not self._finished and not self._cancelled and self._run_record.final is not None
         if unsettled and self._source is not None:
             await self._source.settle()
             await self.aclose()
@@ -272,7 +272,7 @@ class AsyncSandboxed:
     def __init__(self, sandbox_agent: sandboxed.SandboxAgent, request: RunRequest, *, keep: bool) -> None:
         self._sandbox_agent = sandbox_agent
         self._keep = keep
-        self._turn = sandboxed.Turn(sandbox_agent, request)
+        self._turn = sandboxed.SandboxedTurn(sandbox_agent, request)
         self._connection: trio_connection.TrioConnection | None = None
         self.conclude = self._turn.conclude
 

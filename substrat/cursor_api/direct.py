@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig
-    from substrat.cursor_api.transcript import Transcript
+    from substrat.cursor_api.run_record import RunRecord
 
 
 class Direct:
@@ -89,24 +89,24 @@ class Direct:
         """Give everything up at once."""
         self.run.close(signal.SIGKILL)
 
-    def conclude(self, transcript: Transcript) -> AgentEvent | None:
+    def conclude(self, record: RunRecord) -> AgentEvent | None:
         """Account for a run that is over, to be called when it is closed.
 
         Returns:
             The event that tells of a failure the program didn't report in its output.
         """
-        if transcript.final is not None:
+        if record.final is not None:
             return None
-        if self._plain and not self.run.timed_out and self._take_printed(transcript):
+        if self._plain and not self.run.timed_out and self._take_printed(record):
             return None
-        return transcript.fail(self._problem())
+        return record.fail(self._problem())
 
-    def _take_printed(self, transcript: Transcript) -> bool:
+    def _take_printed(self, record: RunRecord) -> bool:
         """Take the printed text for the answer, if it can be one."""
         text = b"\n".join(self._printed).decode("utf-8", "replace")
         if self._request.output_format is OutputFormat.TEXT:
             if self.run.process.returncode == 0 and text.strip():
-                transcript.printed(text)
+                record.printed(text)
                 return True
             return False
         try:
@@ -114,8 +114,8 @@ class Direct:
         except (ValueError, RecursionError):
             return False
         if isinstance(body, dict):
-            transcript.add(self._decoder.body(body))
-        return transcript.final is not None
+            record.add(self._decoder.body(body))
+        return record.final is not None
 
     def _problem(self) -> str:
         if self.run.timed_out:

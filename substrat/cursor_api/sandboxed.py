@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from substrat.cli.connection import Connection
     from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig
-    from substrat.cursor_api.transcript import Transcript
+    from substrat.cursor_api.run_record import RunRecord
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class SandboxAgent:
                 return
 
 
-class Turn:
+class SandboxedTurn:
     """One prompt and its turn's events.
 
     Args:
@@ -157,15 +157,15 @@ class Turn:
         if self._turn is None:
             yield from self.interrupt()
 
-    def conclude(self, transcript: Transcript) -> AgentEvent | None:
+    def conclude(self, record: RunRecord) -> AgentEvent | None:
         """Account for a turn that is over; returns the event of a failure that the stream didn't tell."""
-        if transcript.final is not None:
+        if record.final is not None:
             return None
         if self.timed_out:
-            return transcript.fail(f"Request timed out after {self._request.timeout:g} s")
+            return record.fail(f"Request timed out after {self._request.timeout:g} s")
         turn = self._turn or {}
         problem = turn.get("error") or f"the turn ended as {turn.get('outcome') or 'unknown'} without a result"
-        return transcript.fail(str(problem))
+        return record.fail(str(problem))
 
     def _ended(self) -> Steps[None]:
         """Take in how the turn ended, and its last events, which may come later than that."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from substrat import errors
 from substrat.cursor_api import sandboxed
-from substrat.cursor_api.transcript import Transcript
+from substrat.cursor_api.run_record import RunRecord
 
 if TYPE_CHECKING:
     import subprocess
@@ -43,7 +43,7 @@ class Source(Protocol):
     def abandon(self) -> None:
         """Close without patience and without raising."""
 
-    def conclude(self, transcript: Transcript) -> AgentEvent | None:
+    def conclude(self, record: RunRecord) -> AgentEvent | None:
         """Account for a run that is over; returns the event of a failure that the stream didn't tell."""
 
 
@@ -56,12 +56,12 @@ class StreamingResponse:
 
     Args:
         source: where the events come from.
-        transcript: takes note of them.
+        record: takes note of them.
     """
 
-    def __init__(self, source: Source, transcript: Transcript) -> None:
+    def __init__(self, source: Source, record: RunRecord) -> None:
         self._source = source
-        self._transcript = transcript
+        self._run_record = record
         self._cancelled = False
         self._finished = False
         self._finalizer = weakref.finalize(self, _abandon, source, os.getpid())
@@ -74,7 +74,7 @@ class StreamingResponse:
     @property
     def events(self) -> list[AgentEvent]:
         """All events received so far."""
-        return self._transcript.events
+        return self._run_record.events
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
@@ -84,7 +84,7 @@ class StreamingResponse:
     @property
     def session_id(self) -> str:
         """The chat; empty until the agent has named it."""
-        return self._transcript.session_id
+        return self._run_record.session_id
 
     @property
     def finished(self) -> bool:
@@ -94,7 +94,7 @@ class StreamingResponse:
     @property
     def result(self) -> AgentResult:
         """The query's result, as far as events were received."""
-        return self._transcript.result()
+        return self._run_record.result()
 
     def __iter__(self) -> Self:
         return self
@@ -107,9 +107,9 @@ class StreamingResponse:
             self.close()
             raise StopIteration
         if event is not None:
-            return self._transcript.add(event)
+            return self._run_record.add(event)
         self.close()
-        event = self._source.conclude(self._transcript)
+        event = self._source.conclude(self._run_record)
         if event is None:
             raise StopIteration
         return event
@@ -135,12 +135,12 @@ class StreamingResponse:
             self._cancelled = True
             return
         self._cancelled = True
-        self._transcript.cancel()
+        self._run_record.cancel()
         self._source.cancel(int(signal))
 
     def settle(self) -> None:
         """Let a run whose result was received come to its end by itself; otherwise do nothing."""
-        if not self._finished and not self._cancelled and self._transcript.final is not None:
+        if not self._finished and not self._cancelled and self._run_record.final is not None:
             self._source.settle()
             self.close()
 
@@ -170,7 +170,7 @@ class SandboxedSource:
         self._sandbox_agent = sandbox_agent
         self._keep = keep
         self._open = True
-        self._turn = sandboxed.Turn(sandbox_agent, request)
+        self._turn = sandboxed.SandboxedTurn(sandbox_agent, request)
         self._connection = Connection(sandbox_agent.socket)
         try:
             sandboxed.drive(self._connection, self._turn.begin())
@@ -207,9 +207,9 @@ class SandboxedSource:
         except errors.SubstratError:
             return
 
-    def conclude(self, transcript: Transcript) -> AgentEvent | None:
+    def conclude(self, record: RunRecord) -> AgentEvent | None:
         """Account for a turn that is over; returns the event of a failure that the stream didn't tell."""
-        return self._turn.conclude(transcript)
+        return self._turn.conclude(record)
 
 
 def on_connection(path: str, steps: sandboxed.Steps[None]) -> None:
@@ -244,7 +244,7 @@ def open_stream(
         source = SandboxedSource(sandboxed.SandboxAgent(config), request, keep=False)
     else:
         source = SandboxedSource(sandbox_agent, request, keep=True)
-    return StreamingResponse(source, Transcript(request.session_id, on_session))
+    return StreamingResponse(source, RunRecord(request.session_id, on_session))
 
 
 def _abandon(source: Source, owner: int) -> None:

@@ -16,7 +16,7 @@ _UNFINISHED = "the answer wasn't read to its end"
 _FINAL = frozenset({EventType.RESULT_SUCCESS, EventType.RESULT_ERROR})
 
 
-class Transcript:
+class RunRecord:
     """The events of one run.
 
     Args:
