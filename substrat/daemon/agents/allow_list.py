@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.network.filtered import Networks
-    from substrat.daemon.state.store import EventRow
+    from substrat.daemon.state.rows import EventRow
 
 _MOST_DECISIONS = 200
 

@@ -10,7 +10,7 @@ from substrat.core.agents.lifecycle import Event
 from substrat.core.agents.records import OPERATOR, ItemKind, open_turn_id
 from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
-from substrat.daemon.state.store import SETTLED
+from substrat.daemon.state.item_queries import SETTLED
 from substrat.errors import LimitReached, NotFound, Refused
 
 if TYPE_CHECKING:

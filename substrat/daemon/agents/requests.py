@@ -32,7 +32,7 @@ from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim, Overlap
 from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
-from substrat.daemon.state.store import READ_IN_TOOL
+from substrat.daemon.state.item_queries import READ_IN_TOOL
 from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
 from substrat.names import is_agent_name
 

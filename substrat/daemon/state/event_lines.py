@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.daemon.state.archive import Archives
-    from substrat.daemon.state.store import EventRow
+    from substrat.daemon.state.rows import EventRow
 
 MAX_RAW = 8 * 1024 * 1024
 """Bytes; a longer line is not sent inside an event. It stays in the turn's stdout file."""

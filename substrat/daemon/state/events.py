@@ -19,7 +19,7 @@ from substrat.core.programs import lenient
 from substrat.daemon.state.archive import Archives
 from substrat.daemon.state.event_json import EncodedEvent, EventJson, encode, event_json, fitting, read_event, text_of
 from substrat.daemon.state.event_lines import LineReader
-from substrat.daemon.state.store import EventRow
+from substrat.daemon.state.rows import EventRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

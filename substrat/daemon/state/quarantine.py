@@ -19,22 +19,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import Process
 from substrat.daemon.kernel.procfs import MAX_PID
+from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.database import unusable
+from substrat.daemon.state.item_queries import READ_IN_TOOL, SETTLED
 from substrat.daemon.state.rows import (
     AGENTS,
     DAMAGED,
     EVENTS,
     ITEMS,
-    MAX_NUMBER,
     TABLES,
     TURNS,
     AgentRow,
     ItemRow,
-    RowDamaged,
-    Table,
     TurnRow,
 )
-from substrat.daemon.state.store import READ_IN_TOOL, SETTLED
+from substrat.daemon.state.tables import RowDamaged, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,9 +18,9 @@ from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.reminders import Reminders
 from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.servers.rpc import Encoded
+from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.quarantine import mend, set_aside
-from substrat.daemon.state.rows import MAX_NUMBER
 from substrat.daemon.state.schema import MIGRATIONS
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import Retention

@@ -9,7 +9,8 @@ import pytest
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import Item, ItemKind, Outcome, Process, Turn
 from substrat.daemon.state.quarantine import set_aside
-from substrat.daemon.state.store import EventRow, Store
+from substrat.daemon.state.rows import EventRow
+from substrat.daemon.state.store import Store
 
 NOW = 5000.0
 

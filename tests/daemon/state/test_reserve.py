@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from substrat.daemon.state import reserve
-from substrat.daemon.state.store import EventRow, Store
+from substrat.daemon.state.rows import EventRow
+from substrat.daemon.state.store import Store
 from substrat.errors import StorageFailed
 
 SIZE = 24 * 1024 * 1024

@@ -13,8 +13,10 @@ from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Item, ItemKind, Outcome, Policy, Process, Session, Turn, abridged
 from substrat.daemon.state.database import StateDamaged
+from substrat.daemon.state.item_queries import READ_IN_TOOL
+from substrat.daemon.state.rows import EventRow
 from substrat.daemon.state.schema import SCHEMA_VERSION
-from substrat.daemon.state.store import READ_IN_TOOL, EventRow, Store
+from substrat.daemon.state.store import Store
 from substrat.errors import StateUnusable, StorageFailed
 
 TURN = Turn("t-1", "a", 1, 1.0)

@@ -14,7 +14,7 @@ from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import MAX_LINE, Line, Splitter
 from substrat.core.programs.program import LineEvent, TurnResult
-from substrat.daemon.state.rows import USAGE
+from substrat.daemon.state.columns import USAGE
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
 

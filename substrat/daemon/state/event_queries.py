@@ -1,0 +1,110 @@
+"""The queries and changes of the events' rows; `events` puts the agents' lines to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from substrat.daemon.state.database import Database
+from substrat.daemon.state.rows import EVENTS, EventRow, readable_event, readable_events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ADD_EVENT = EVENTS.insert(without=("cursor",))
+# Only events since the turn was started are read: millions may come before.
+_OF_TURN = (
+    f"{EVENTS.select} INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "  # noqa: S608
+    "coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0) ORDER BY cursor"
+)
+_EVENTS_OF_TURN = f"{_OF_TURN} LIMIT ?"
+_LAST_EVENT_OF_TURN = f"{_OF_TURN} DESC LIMIT 1"
+
+
+class EventQueries(Database):
+    """The events of one state directory; a part of `Store`."""
+
+    def add_events(self, events: Iterable[EventRow]) -> list[EventRow]:
+        """Store events and return them with their cursors."""
+        stored = []
+        for row in events:
+            done = self._db.execute(_ADD_EVENT, EVENTS.write(row)[1:])
+            stored.append(row._replace(cursor=int(done.lastrowid or 0)))
+        return stored
+
+    def events_after(self, cursor: int, agent_id: str | None, limit: int) -> list[EventRow]:
+        """Load events after a cursor, oldest first."""
+        where, values = ("AND agent = ?", (cursor, agent_id, limit)) if agent_id else ("", (cursor, limit))
+        found = self._db.execute(
+            f"{EVENTS.select} WHERE cursor > ? {where} ORDER BY cursor LIMIT ?",
+            values,
+        )
+        return readable_events(found.fetchall())
+
+    def result_event(self, turn_id: str) -> EventRow | None:
+        """Load the newest result a turn has reported, if it has."""
+        row = self._db.execute(
+            f"{EVENTS.select} INDEXED BY results WHERE turn = ? AND kind IN ('result:success', 'result:error') "
+            "ORDER BY cursor DESC LIMIT 1",
+            (turn_id,),
+        ).fetchone()
+        return readable_event(row) if row is not None else None
+
+    def events_of_turn(self, agent_id: str, turn_id: str, kind: str, limit: int) -> list[EventRow]:
+        """Load the first events of a kind that a turn's agent program made."""
+        found = self._db.execute(
+            _EVENTS_OF_TURN,
+            (agent_id, turn_id, kind, turn_id, limit),
+        )
+        return readable_events(found.fetchall())
+
+    def last_event_of_turn(self, agent_id: str, turn_id: str, kind: str) -> EventRow | None:
+        """Load the last event of a kind that a turn's agent program made, if it made any."""
+        row = self._db.execute(_LAST_EVENT_OF_TURN, (agent_id, turn_id, kind, turn_id)).fetchone()
+        return readable_event(row) if row is not None else None
+
+    def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
+        """Say whether a turn's agent program has made an event of a kind."""
+        return bool(self.events_of_turn(agent_id, turn_id, kind, 1))
+
+    def network_events(self, agent_id: str, limit: int) -> list[EventRow]:
+        """Load the newest decisions of an agent's networks, oldest first."""
+        found = self._db.execute(
+            f"{EVENTS.select} WHERE agent = ? AND kind IN ('network:allowed', 'network:denied') "
+            "ORDER BY cursor DESC LIMIT ?",
+            (agent_id, limit),
+        )
+        return [readable_event(row) for row in found][::-1]
+
+    def cursor_before_last(self, count: int, agent_id: str | None) -> int:
+        """Return the cursor after which `count` events follow, or 0 when there are fewer."""
+        where, values = ("WHERE agent = ?", (agent_id, count)) if agent_id else ("", (count,))
+        row = self._db.execute(
+            f"SELECT cursor FROM events {where} ORDER BY cursor DESC LIMIT 1 OFFSET ?",  # noqa: S608 - constants
+            values,
+        ).fetchone()
+        return row[0] if row else 0
+
+    def last_line_at(self, agent_id: str) -> float | None:
+        """Return when an agent's program last wrote a line, in seconds since the epoch; None when it never did."""
+        row = self._db.execute(
+            "SELECT time FROM events WHERE agent = ? AND offset NOT NULL ORDER BY cursor DESC LIMIT 1", (agent_id,)
+        ).fetchone()
+        return row[0] if row else None
+
+    def last_act(self, agent_id: str) -> EventRow | None:
+        """Load an agent's last tool call or status, if it is among its last thousand events."""
+        row = self._db.execute(
+            f"SELECT {EVENTS.columns} FROM ({EVENTS.select} WHERE agent = ? ORDER BY cursor DESC LIMIT 1000) "  # noqa: S608
+            "WHERE kind IN ('tool-call-started', 'tool-call-completed', 'agent:status') ORDER BY cursor DESC LIMIT 1",
+            (agent_id,),
+        ).fetchone()
+        return readable_event(row) if row is not None else None
+
+    def last_cursor(self) -> int:
+        """Return the newest event's cursor, 0 when there was none yet."""
+        row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        return row[0] if row else 0
+
+    def delete_events(self, cursors: Iterable[int]) -> None:
+        """Delete events; their cursors are never used again."""
+        self._db.executemany("DELETE FROM events WHERE cursor = ?", [(cursor,) for cursor in cursors])

@@ -1,0 +1,157 @@
+"""A table of the state: its SQL, and the decoding and encoding of its rows, made from the annotations of a NamedTuple."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_type_hints
+
+from substrat.errors import StateUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from substrat.daemon.state.columns import Column
+
+R = TypeVar("R", bound=NamedTuple)
+
+
+class RowDamaged(StateUnusable):
+    """A row has a value that the daemon can't have written; the message names the table and the column."""
+
+
+class Table(Generic[R]):
+    """A table of the state.
+
+    Args:
+        name: its name.
+        row: its columns.
+        owner: the column that names the agent a row belongs to; None where rows belong to no agent.
+        with_agent: whether an agent is set aside for a row of it that can't be read; otherwise the row alone is.
+        contradiction: finds values that can't go together in a row whose values can each be read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        row: type[R],
+        owner: str | None = None,
+        *,
+        with_agent: bool = False,
+        contradiction: Callable[[R], str | None] | None = None,
+    ) -> None:
+        hints = get_type_hints(row, include_extras=True)
+        columns: dict[str, Column] = {column: hint.__metadata__[0] for column, hint in hints.items()}
+        self.column_kinds = columns
+        self.name = name
+        self.owner = owner
+        self.with_agent = with_agent
+        self.names = tuple(columns)
+        self.columns = ", ".join(columns)
+        """The columns as SELECT and INSERT list them."""
+        self.select = f"SELECT {self.columns} FROM {name}"  # noqa: S608 - constants
+        self.checked_columns = ", ".join(
+            name if column.sample is None else f"CASE typeof({name}) WHEN 'text' THEN '{column.sample}' ELSE {name} END"
+            for name, column in columns.items()
+        )
+        """The columns as SELECT lists them to find out whether a row can be read: prose isn't loaded for that."""
+        self._row = row
+        self._readers = tuple(column.read for column in columns.values())
+        self._writers = tuple((place, column.write) for place, column in enumerate(columns.values()) if column.write)
+        self._contradiction = contradiction
+
+    def insert(self, how: str = "INSERT", without: tuple[str, ...] = ()) -> str:
+        """Return the statement that inserts a row.
+
+        Args:
+            how: its beginning, such as "INSERT OR REPLACE".
+            without: columns that SQLite fills in.
+        """
+        names = [name for name in self.names if name not in without]
+        return f"{how} INTO {self.name} ({', '.join(names)}) VALUES ({','.join('?' * len(names))})"
+
+    def upsert(self, key: str, kept: tuple[str, ...] = (), where: str = "TRUE") -> str:
+        """Return the statement that inserts a row or replaces the values of the one with the same key.
+
+        Args:
+            key: the column that tells rows apart.
+            kept: columns whose stored value stays where the new one is NULL,
+            where: and this condition holds.
+        """
+        changes = ", ".join(
+            f"{name}=CASE WHEN {where} THEN coalesce(excluded.{name}, {name}) ELSE excluded.{name} END"
+            if name in kept
+            else f"{name}=excluded.{name}"
+            for name in self.names
+            if name != key
+        )
+        return f"{self.insert()} ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+    def read(self, values: Sequence[Any]) -> R:
+        """Decode a row.
+
+        Args:
+            values: its values in the order of `columns`.
+
+        Raises:
+            RowDamaged: a value can't have been written by the daemon.
+        """
+        try:
+            row = self._row._make([read(value) for read, value in zip(self._readers, values, strict=True)])
+        except (ValueError, RecursionError):
+            raise self._damage(values) from None
+        if self._contradiction is not None and (complaint := self._contradiction(row)) is not None:
+            raise RowDamaged(f"{self.name}.{complaint}")
+        return row
+
+    def read_all(self, found: Sequence[Sequence[Any]]) -> list[R]:
+        """Decode many rows, several times as fast as one by one: equal values of a column are decoded once.
+
+        Args:
+            found: the rows, each in the order of `columns`.
+
+        Raises:
+            RowDamaged: a value can't have been written by the daemon.
+        """
+        try:
+            decoded = [
+                _read_column(read, column) for read, column in zip(self._readers, zip(*found, strict=True), strict=False)
+            ]
+            read_rows = list(map(self._row._make, zip(*decoded, strict=True)))
+        except (ValueError, RecursionError):
+            return [self.read(values) for values in found]  # which raises, with the column's name
+        if self._contradiction is not None and any(map(self._contradiction, read_rows)):
+            return [self.read(values) for values in found]
+        return read_rows
+
+    def _damage(self, values: Sequence[Any]) -> RowDamaged:
+        complaints = []
+        for name, read, value in zip(self.names, self._readers, values, strict=True):
+            try:
+                read(value)
+            except (ValueError, RecursionError) as problem:
+                complaints.append(f"{self.name}.{name} {problem}")
+        return RowDamaged("; ".join(complaints))
+
+    def row_of(self, record: object, **others: object) -> R:
+        """Return a record as a row: each column is the record's attribute of that name, or given by name.
+
+        For example `FINDINGS.row_of(finding, number=0, accepted_at=None)`.
+        """
+        return self._row._make([others[name] if name in others else getattr(record, name) for name in self.names])
+
+    def fields_of(self, row: R, *without: str) -> dict[str, Any]:
+        """Return a row's values by column, for a record's attributes of the same names, without some columns."""
+        return {name: value for name, value in zip(self.names, row, strict=True) if name not in without}
+
+    def write(self, row: R) -> list[Any]:
+        """Encode a row, in the order of `columns`."""
+        values: list[Any] = list(row)
+        for place, write in self._writers:
+            values[place] = write(values[place])
+        return values
+
+
+def _read_column(read: Callable[[Any], Any], column: Sequence[Any]) -> list[Any]:
+    if len({*map(type, column)} - {type(None)}) > 1:
+        return [read(value) for value in column]  # 1 and 1.0 are equal, but not to every reader
+    known = {value: read(value) for value in set(column)}
+    return list(map(known.__getitem__, column))
