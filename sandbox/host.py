@@ -84,11 +84,11 @@ class Filtered:
     """How sandboxes come by a `filtered` network here.
 
     Args:
-        form: in which form; None: in none.
+        mode: in which mode; None: in none.
         obstacle: why not in the one that was wanted, or would be better.
     """
 
-    form: NetworkMode | None
+    mode: NetworkMode | None
     obstacle: Obstacle | None = None
 
 

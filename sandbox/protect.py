@@ -149,12 +149,12 @@ class GitEntry(NamedTuple):
     Args:
         name: the file or directory, from the git directory.
         reason: what git on the host would do with it.
-        stand_in: what a file in its place holds while there is none; None: an empty directory stands there.
+        placeholder: what a file in its place holds while there is none; None: an empty directory stands there.
     """
 
     name: str
     reason: str
-    stand_in: bytes | None
+    placeholder: bytes | None
 
 
 GIT = (
@@ -200,12 +200,12 @@ def is_protected(name: str) -> bool:
     return folded in _FOLDED or folded.endswith(SUFFIXES)
 
 
-_FORMER_STAND_INS = {"commondir": b".\n"}
+_FORMER_PLACEHOLDERS = {"commondir": b".\n"}
 """What earlier versions put there; a turn that began with one goes on, and its file is removed with the others."""
-_STAND_INS = {entry.name.rpartition("/")[2]: entry.stand_in for entry in GIT}
+_PLACEHOLDERS = {entry.name.rpartition("/")[2]: entry.placeholder for entry in GIT}
 
 
-def stand_in(path: str) -> bytes | None:
+def placeholder(path: str) -> bytes | None:
     """Return what a file holds that stands where something protected is missing; None: an empty directory stands there.
 
     A directory can be removed again without a look at it, because only an empty one can, and git doesn't show it.
@@ -213,10 +213,10 @@ def stand_in(path: str) -> bytes | None:
     Args:
         path: where something is missing.
     """
-    return _STAND_INS.get(path.rpartition("/")[2])
+    return _PLACEHOLDERS.get(path.rpartition("/")[2])
 
 
-def is_stand_in(path: str, content: bytes) -> bool:
+def is_placeholder(path: str, content: bytes) -> bool:
     """Say whether a file at a path is a stand-in by what it holds.
 
     Args:
@@ -224,4 +224,4 @@ def is_stand_in(path: str, content: bytes) -> bool:
         content: all that it holds.
     """
     name = path.rpartition("/")[2]
-    return content in {_STAND_INS.get(name), _FORMER_STAND_INS.get(name)}
+    return content in {_PLACEHOLDERS.get(name), _FORMER_PLACEHOLDERS.get(name)}

@@ -153,7 +153,7 @@ def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Fin
         return machine.network(default.value, None, *problem.message.rsplit(": ", 1))
     made = host.filtered(found, python, loaded.sandbox.filtered)
     reason, remedy = (made.obstacle.reason, made.obstacle.remedy) if made.obstacle else (None, "")
-    return machine.network(default.value, made.form, reason, remedy)
+    return machine.network(default.value, made.mode, reason, remedy)
 
 
 def _cgroups() -> Finding:

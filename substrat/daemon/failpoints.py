@@ -1,6 +1,7 @@
-"""The instants at which it matters that the daemon can be killed, by name; at one it is told to, it kills itself.
+"""Named failpoints. In tests the daemon can be told to kill itself at any one of them.
 
-`substratd --points` lists them, and a test kills a daemon at each. In production passing a point costs a comparison.
+For example `SUBSTRAT_KILL_AT="after commit: turn begun#2"` kills it after the second turn is committed and before its sandbox
+is started. `substratd --points` lists them, and a test kills a daemon at each. In production passing one costs a comparison.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KILL_AT = "SUBSTRAT_KILL_AT"
-"""The environment variable that names the point at which the daemon kills itself, `NAME` or `NAME#TIMES`."""
+"""The environment variable that names the failpoint at which the daemon kills itself, `NAME` or `NAME#TIMES`."""
 TRACE = "SUBSTRAT_TRACE_POINTS"
-"""The environment variable that names a file to which every point that is passed is written, a line each."""
+"""The environment variable that names a file; the daemon writes each failpoint that it passes there, a line each."""
 
 SWEPT = ("turn dropped", "events dropped", "files forgotten")
-"""What is committed when old output and removed agents go."""
+"""Commits of the retention of old output and of removed agents."""
 LOST = "lost turn told"
-"""What is committed when a start finds files of a turn without a record."""
+"""The commit of a start that finds files of a turn without a record."""
 CHANGES = (
     "agent spawned", "prompt queued", "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed",
     "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
@@ -32,7 +33,7 @@ CHANGES = (
     "protected files reached", LOST, *SWEPT,
     *(f"tool called: {name_of(tool)}" for tool in TOOLS if not tool.hints.reads_only),
 )  # fmt: skip
-"""What is committed."""
+"""Every commit but those inside a tool call."""
 URGENT = frozenset({
     "suspend asked",
     "freeze asked",
@@ -42,13 +43,12 @@ URGENT = frozenset({
     "sandbox recorded",
     "protected files reached",
 })  # fmt: skip
-"""What is committed on a full disk too, with the room that is kept for it: nothing can be stopped without these.
-Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
+"""Commits that may use the room kept for a full disk: without them nothing can be stopped. Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
 WITHIN_A_TOOL = (
     "message sent", "message to the operator", "inbox read", "status reported", "reminder added", "reminder cancelled",
     "question asked",
 )  # fmt: skip
-"""What is only ever committed as a part of a tool call."""
+"""Commits that are always a part of a tool call's."""
 ACTS = (
     "files made", "prompt written", "sandbox started", "operator socket made", "agent socket made", "agent socket removed",
     "mount point made", "mount point removed", "files removed", "SIGINT sent", "SIGTERM sent", "sandbox killed",
@@ -57,13 +57,13 @@ ACTS = (
     "chat copied",
     "chat moved",
 )  # fmt: skip
-"""What is done outside the database."""
+"""Acts outside the database."""
 MOMENTS = ("sandbox to be adopted", "tool to be answered", "daemon to be stopped")
 """Other instants."""
 ANSWERS = tuple(method.name for method in METHODS if method.name != "hello")
-"""What is answered on the operator socket."""
+"""Answers on the operator socket."""
 
-POINTS = (
+FAILPOINTS = (
     *(f"before commit: {change}" for change in CHANGES),
     *(f"after commit: {change}" for change in CHANGES),
     *(f"before: {act}" for act in ACTS),
@@ -71,11 +71,11 @@ POINTS = (
     *(f"at: {moment}" for moment in MOMENTS),
     *(f"before answer: {answer}" for answer in ANSWERS),
 )
-"""Every point, in the order of this file."""
+"""Every failpoint, in the order of this file."""
 
 
 class Failpoints:
-    """The points of one daemon.
+    """The failpoints of one daemon.
 
     Args:
         environ: its environment, which may hold `KILL_AT` and `TRACE`.
@@ -108,7 +108,7 @@ class Failpoints:
             self._pass(f"after: {act}")
 
     def at(self, moment: str) -> None:
-        """An instant of its own."""
+        """One of `MOMENTS` is passed."""
         if self._is_watched:
             self._pass(f"at: {moment}")
 

@@ -14,7 +14,7 @@ from substrat.daemon.state.layout import Layout
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the parser of the command line."""
     found = argparse.ArgumentParser(
         prog="substratd", description="Runs cursor-agent in sandboxes. Stops on SIGTERM (turns go on), reloads on SIGHUP."
     )
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     given = parser().parse_args(arguments)
     if given.points:
-        print(*failpoints.POINTS, sep="\n")
+        print(*failpoints.FAILPOINTS, sep="\n")
         return errors.DONE
     environ = dict(os.environ)
     try:

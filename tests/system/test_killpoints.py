@@ -37,7 +37,7 @@ def test_a_kill_at_a_point_loses_nothing_and_does_nothing_twice(house, point):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", [point for point in failpoints.POINTS if point not in OFTEN + SWEEPING + LOST])
+@pytest.mark.parametrize("point", [point for point in failpoints.FAILPOINTS if point not in OFTEN + SWEEPING + LOST])
 def test_a_kill_at_any_other_point_loses_nothing_and_does_nothing_twice(house, point):
     play(house, point)
 
@@ -49,7 +49,7 @@ def test_the_scenario_passes_every_point_when_nothing_is_killed(house):
     story = Story(house, {failpoints.TRACE: str(trace)})
     story.play()
     story.check()
-    assert set(failpoints.POINTS) - set(trace.read_text().splitlines()) <= set(SWEEPING + LOST)
+    assert set(failpoints.FAILPOINTS) - set(trace.read_text().splitlines()) <= set(SWEEPING + LOST)
 
 
 @pytest.mark.slow
@@ -89,9 +89,9 @@ def revive(house, until, config):
 
 def test_the_points_are_listed_by_a_command():
     done = subprocess.run([PROGRAMS / "substratd", "--points"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == list(failpoints.POINTS)
-    assert len(set(failpoints.POINTS)) == len(failpoints.POINTS)
-    assert set(OFTEN) <= set(failpoints.POINTS)
+    assert done.stdout.splitlines() == list(failpoints.FAILPOINTS)
+    assert len(set(failpoints.FAILPOINTS)) == len(failpoints.POINTS)
+    assert set(OFTEN) <= set(failpoints.FAILPOINTS)
 
 
 def calls_in_the_daemon():

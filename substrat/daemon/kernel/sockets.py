@@ -1,4 +1,4 @@
-"""Unix sockets as the daemon uses them: listening with the right mode at any path length, reading lines in bounds."""
+"""Unix sockets as the daemon uses them: listening with the right mode at any path length, reading lines within a limit."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ log = structlog.get_logger("substrat.sockets")
 
 _OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _BACKLOG = 512
+"""Connections that wait to be accepted, as many as the operator socket serves at once and more."""
 _FIRST_PASSED_FD = 3
 _CHUNK = 64 * 1024
+"""Bytes received at once: most requests in one piece, and cheap for each of hundreds of connections."""
 GREETING_SECONDS = 10
 """How long a connection may take to its greeting; a program sends it at once."""
 _WARNING_PAUSE = 60.0
+"""Seconds between two warnings that all places are taken: the log isn't filled by a client that connects in a loop."""
 
 
 def listen(path: str, mode: int) -> trio.SocketListener:
@@ -57,7 +60,7 @@ def listen(path: str, mode: int) -> trio.SocketListener:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(spelling)
-        # Nobody can connect before listen. The umask is no way to set the mode: it is the whole process's, and other
+        # No client can connect before listen. The umask is no way to set the mode: it is the whole process's, and other
         # threads are making directories.
         os.chmod(spelling, mode)
         sock.listen(_BACKLOG)
@@ -77,7 +80,7 @@ def inherited(environ: Mapping[str, str]) -> trio.SocketListener | None:
         environ: the process's environment.
 
     Raises:
-        StateUnusable: what was passed on is something else.
+        StateUnusable: another kind of descriptor was passed on.
     """
     if environ.get("LISTEN_PID") != str(os.getpid()) or environ.get("LISTEN_FDS", "0") == "0":
         return None
@@ -194,7 +197,7 @@ async def accept_forever(
     serve: Callable[[trio.SocketStream, Callable[[], None]], Awaitable[None]],
     *,
     spares_reserve: bool = False,
-    pace: RateLimiter | None = None,
+    limiter: RateLimiter | None = None,
 ) -> None:
     """Serve each connection in a task of its own; what breaks in one ends that one.
 
@@ -206,7 +209,7 @@ async def accept_forever(
         serve: serves one connection, and calls the function that it is given when the other side has greeted; the
             connection is closed afterwards.
         spares_reserve: whether the descriptors that are kept for the operator aren't used for these connections.
-        pace: what slows somebody down who connects again and again; None: nothing does.
+        limiter: slows down a peer that connects again and again; None: nothing does.
     """
     room = trio.Semaphore(limit)
     arrivals = _Arrivals()
@@ -232,8 +235,8 @@ async def accept_forever(
             if not room.value:
                 arrivals.make_room(limit)
             await room.acquire()
-            if pace is not None:
-                await pace.wait()
+            if limiter is not None:
+                await limiter.wait()
             stream = await _accepted(listener, spares_reserve=spares_reserve)
             if stream is not None:
                 nursery.start_soon(serve_one, stream)

@@ -114,11 +114,11 @@ class TurnNetwork:
         """
         if started is None:
             await self._opened.wait()
-        elif self._turn_dir.read_form() is NetworkMode.PROXY:
+        elif self._turn_dir.read_network_mode() is NetworkMode.PROXY:
             self._open_again()
         if self._listener is not None:
             await self._serve_proxy(self._listener)
-        elif self._turn_dir.read_form() is not NetworkMode.PROXY:
+        elif self._turn_dir.read_network_mode() is not NetworkMode.PROXY:
             await self._serve_transparent(started, find_process)
 
     def _open_again(self) -> None:

@@ -12,9 +12,9 @@ from substrat.core.programs.table import PROGRAM
 from substrat.daemon.sandboxes import authorities
 from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
-    DOOR_IN_SANDBOX,
     OWN_MCP_IN_SANDBOX,
     RELAY_IN_SANDBOX,
+    SOCKET_DIR_IN_SANDBOX,
     SSH_AGENT_IN_SANDBOX,
 )
 
@@ -129,7 +129,7 @@ def spec(
         *_ssh(agent, around),
         Bind(around.companion, COMPANION_IN_SANDBOX),
         Bind(place.own_mcp_json, OWN_MCP_IN_SANDBOX),
-        Bind(place.door, DOOR_IN_SANDBOX),
+        Bind(place.socket_dir, SOCKET_DIR_IN_SANDBOX),
         *([Bind(around.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
         *_workspace(agent, place, guard),
     )

@@ -55,7 +55,7 @@ def generate(
     Raises:
         WorkspaceUnusable: its `.cursor` can't be shown, or another directory has taken the workspace's place.
     """
-    for directory in (place.dot_cursor, place.chats, place.cache, place.etc, place.git, place.door):
+    for directory in (place.dot_cursor, place.chats, place.cache, place.etc, place.git, place.socket_dir):
         os.makedirs(directory, mode=0o700, exist_ok=True)
     os.makedirs(os.path.join(place.chats, PROGRAM.chats_folder(agent.workspace)), exist_ok=True)
     if chat is not None:

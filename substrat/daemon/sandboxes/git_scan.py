@@ -108,7 +108,7 @@ class GitScan:
                     found = self._record.stat(worktree, inner, entry.name)
                     if found is not None:
                         self._record.close(f"{inner}/{entry.name}", found)
-                    elif entry.stand_in is not None:
+                    elif entry.placeholder is not None:
                         self._record.missing[f"{inner}/{entry.name}"] = None
                 # The submodules of a linked worktree have their git directories there.
                 if self._is_kept(worktree, inner, "modules"):

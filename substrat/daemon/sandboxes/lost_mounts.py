@@ -141,7 +141,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 def placeholder(path: str) -> Copy:
     """Return what stands for a path that doesn't exist."""
-    content = protect.stand_in(path)
+    content = protect.placeholder(path)
     return Copy("directory") if content is None else Copy("file", {"": CopiedFile(0o644, content)})
 
 

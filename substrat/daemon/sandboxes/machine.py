@@ -81,12 +81,12 @@ class Machine:
         if self._form is None or self._form[0] != launcher:
             wanted, python = self._registry.config.sandbox.filtered, program.find_python()[0]
             found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, abandon_on_cancel=True)
-            if found.form is None:
+            if found.mode is None:
                 assert found.obstacle is not None
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
                 raise NamespacesForbidden(f"no filtered network can be made here ({reason}): {remedy}")
             if found.obstacle is not None:
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
                 log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
-            self._form = launcher, found.form
+            self._form = launcher, found.mode
         return self._form[1]

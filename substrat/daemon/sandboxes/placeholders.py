@@ -127,7 +127,7 @@ def make_all(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _make(path: str, directory: int) -> bool:
-    name, content = path.rpartition("/")[2], protect.stand_in(path)
+    name, content = path.rpartition("/")[2], protect.placeholder(path)
     try:
         if content is None:
             os.mkdir(name, 0o755, dir_fd=directory)
@@ -173,13 +173,13 @@ def remove_all(paths: Sequence[str]) -> None:
 
 
 def _remove(path: str, directory: int) -> None:
-    name, content = path.rpartition("/")[2], protect.stand_in(path)
+    name, content = path.rpartition("/")[2], protect.placeholder(path)
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             os.rmdir(name, dir_fd=directory)
         elif content is not None:
             found = nofollow.read_small(name, len(content), directory)
-            if found is not None and protect.is_stand_in(path, found):
+            if found is not None and protect.is_placeholder(path, found):
                 os.unlink(name, dir_fd=directory)
     except OSError as problem:
         _tell_left(path, problem)

@@ -334,7 +334,7 @@ class SandboxPreparer:
         except OSError as problem:
             sources.close_all(held)
             raise SandboxFailed(
-                f"its network can't be served: {problem.strerror}; look at {furnished.place.door}"
+                f"its network can't be served: {problem.strerror}; look at {furnished.place.socket_dir}"
             ) from None
         return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held)
 

@@ -96,7 +96,7 @@ class AgentServer:
                 MAX_CONNECTIONS,
                 partial(self._serve_one, agent, turn, pace),
                 spares_reserve=True,
-                pace=pace,
+                limiter=pace,
             )
         finally:
             self._points.before("agent socket removed")

@@ -426,7 +426,7 @@ class OperatorServer:
         add, remove = (tuple(cast("list[str]", params.get(key) or ())) for key in ("allow", "remove"))
         agent = self._allowances.change(name, add, remove) if add or remove else self._requests.find(name)
         turn = agent.turn
-        form = self._places.agent(agent.id).turn(turn.number).read_form() if turn is not None else None
+        form = self._places.agent(agent.id).turn(turn.number).read_network_mode() if turn is not None else None
         return {
             "network": agent.policy.network.value,
             "form": form.value if form is not None else None,

@@ -15,8 +15,8 @@ from substrat.daemon.kernel import descriptors, nofollow
 from substrat.names import is_uuid
 
 COMPANION_IN_SANDBOX = "/run/substrat/companion.py"
-DOOR_IN_SANDBOX = "/run/substrat/door"
-SOCKET_IN_SANDBOX = f"{DOOR_IN_SANDBOX}/agent.sock"
+SOCKET_DIR_IN_SANDBOX = "/run/substrat/door"
+SOCKET_IN_SANDBOX = f"{SOCKET_DIR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
 RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
 SSH_AGENT_IN_SANDBOX = "/run/substrat/ssh-agent.sock"
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
         return os.path.join(self.state, "authorities.pem")
 
     @property
-    def visits(self) -> str:
+    def exec_dir(self) -> str:
         """Where the operator's commands in agents' sandboxes have their files, while they run."""
         return os.path.join(self.state, "visits")
 
@@ -71,14 +71,14 @@ class Layout(NamedTuple):
         """Return an agent's directories."""
         return AgentDir(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
 
-    def visit(self, agent_id: str, visit: str) -> tuple[AgentDir, TurnDir]:
+    def exec_session(self, agent_id: str, number: str) -> tuple[AgentDir, TurnDir]:
         """Return the directories of a command in an agent's sandbox: the agent's own, but for what is made anew."""
-        root = os.path.join(self.visits, visit)
-        own = self.agent(agent_id)._replace(made=root, door=os.path.join(self.visit_doors, visit))
+        root = os.path.join(self.exec_dir, number)
+        own = self.agent(agent_id)._replace(generated_dir=root, socket_dir=os.path.join(self.exec_sockets, number))
         return own, TurnDir(root)
 
     @property
-    def visit_doors(self) -> str:
+    def exec_sockets(self) -> str:
         """Where the operator's commands in agents' sandboxes have their sockets, while they run."""
         return os.path.join(self.runtime, "visits")
 
@@ -124,7 +124,7 @@ class TurnDir(NamedTuple):
         return os.path.join(self.root, "names")
 
     @property
-    def form(self) -> str:
+    def network_mode(self) -> str:
         """How the turn comes by its `filtered` network."""
         return os.path.join(self.root, "form")
 
@@ -138,7 +138,7 @@ class TurnDir(NamedTuple):
         return os.path.lexists(self.prompt) and not os.path.lexists(self.own_chats)
 
     @property
-    def guard(self) -> str:
+    def protected(self) -> str:
         """What of the workspace is protected in the turn."""
         return os.path.join(self.root, "guard")
 
@@ -180,11 +180,11 @@ class TurnDir(NamedTuple):
         found = self.read_id()
         return unless_told if found is None else found == turn_id
 
-    def write_guard(self, data: bytes) -> None:
+    def write_protected(self, data: bytes) -> None:
         """Write what is protected, whole or not at all."""
-        with open(f"{self.guard}.part", "wb") as file:
+        with open(f"{self.protected}.part", "wb") as file:
             file.write(data)
-        os.replace(f"{self.guard}.part", self.guard)
+        os.replace(f"{self.protected}.part", self.protected)
 
     def write_kept(self, data: bytes) -> None:
         """Write the copies of what is protected, whole or not at all."""
@@ -192,19 +192,19 @@ class TurnDir(NamedTuple):
             file.write(data)
         os.replace(f"{self.kept}.part", self.kept)
 
-    def read_guard(self) -> bytes | None:
+    def read_protected(self) -> bytes | None:
         """Return what `make` wrote about what is protected, None when it wrote nothing.
 
         Raises:
             OSError: there are no descriptors left.
         """
-        return nofollow.read_own(self.guard, MOST_RECORD)
+        return nofollow.read_own(self.protected, MOST_RECORD)
 
-    def read_form(self) -> NetworkMode | None:
+    def read_network_mode(self) -> NetworkMode | None:
         """Return how the turn comes by its `filtered` network; None: nobody wrote that down."""
         with suppress(OSError):
-            said = nofollow.read_own(self.form, _ID_BYTES)
-            return next((form for form in NetworkMode if form.value.encode() == said), None)
+            said = nofollow.read_own(self.network_mode, _ID_BYTES)
+            return next((mode for mode in NetworkMode if mode.value.encode() == said), None)
         return None
 
     def take_lock(self) -> int:
@@ -247,8 +247,8 @@ class TurnDir(NamedTuple):
     def make(
         self,
         prompt: str,
-        guard: bytes | None = None,
-        form: NetworkMode | None = None,
+        protected: bytes | None = None,
+        mode: NetworkMode | None = None,
         kept: bytes | None = None,
         *,
         own_chats: bool = False,
@@ -258,8 +258,8 @@ class TurnDir(NamedTuple):
 
         Args:
             prompt: what the agent program reads.
-            guard: what is protected in the workspace, for `read_guard`.
-            form: how it comes by its `filtered` network, if it has one.
+            protected: the protected paths of the workspace, for `read_protected`.
+            mode: how it comes by its `filtered` network, if it has one.
             kept: the copies of what is protected, for `read_kept`.
             own_chats: whether its sandbox has the agent's own chats, for `showed_all_chats`.
             turn: the turn's id, for `read_id`.
@@ -273,14 +273,14 @@ class TurnDir(NamedTuple):
             os.close(os.open(self.own_chats, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with open(self.prompt, "w", encoding="utf-8", errors="replace") as file:
             file.write(prompt)
-        if guard is not None:
-            with open(self.guard, "wb") as record:
-                record.write(guard)
+        if protected is not None:
+            with open(self.protected, "wb") as record:
+                record.write(protected)
         if kept is not None:
             self.write_kept(kept)
-        if form is not None:
-            with open(self.form, "w", encoding="ascii") as note:
-                note.write(form.value)
+        if mode is not None:
+            with open(self.network_mode, "w", encoding="ascii") as note:
+                note.write(mode.value)
 
     def read_prompt(self) -> bytes:
         """Return what `make` wrote for the agent program to read."""
@@ -334,18 +334,18 @@ class AgentDir(NamedTuple):
 
     Args:
         root: `<state>/agents/<uuid>`.
-        door: `<runtime>/agents/<uuid>`, the directory of its sockets; a command's own is `<runtime>/visits/<number>`.
-        made: where the files are that `prepare` generates; empty: in `root`, which a running turn may be looking at.
+        socket_dir: `<runtime>/agents/<uuid>`, the directory of its sockets; a command's own is `<runtime>/visits/<number>`.
+        generated_dir: the directory of the generated files; empty: `root`, whose files a running turn may be using.
     """
 
     root: str
-    door: str
-    made: str = ""
+    socket_dir: str
+    generated_dir: str = ""
 
     @property
     def cursor(self) -> str:
         """What is bound over `<workspace>/.cursor`."""
-        return os.path.join(self.made or self.root, "cursor")
+        return os.path.join(self.generated_dir or self.root, "cursor")
 
     @property
     def mcp_json(self) -> str:
@@ -379,42 +379,42 @@ class AgentDir(NamedTuple):
     @property
     def etc(self) -> str:
         """Generated files for `/etc`."""
-        return os.path.join(self.made or self.root, "etc")
+        return os.path.join(self.generated_dir or self.root, "etc")
 
     @property
     def gitconfig(self) -> str:
         """The generated `~/.gitconfig`."""
-        return os.path.join(self.made or self.root, "gitconfig")
+        return os.path.join(self.generated_dir or self.root, "gitconfig")
 
     @property
     def git(self) -> str:
         """Generated git files that keep our files in `.cursor` out of the agent's commits; its `~/.config/git`."""
-        return os.path.join(self.made or self.root, "git")
+        return os.path.join(self.generated_dir or self.root, "git")
 
     @property
     def own_mcp_json(self) -> str:
         """The workspace's own `.cursor/mcp.json`, as git has to see it."""
-        return os.path.join(self.made or self.root, "own-mcp.json")
+        return os.path.join(self.generated_dir or self.root, "own-mcp.json")
 
     @property
     def socket(self) -> str:
         """The agent socket."""
-        return os.path.join(self.door, "agent.sock")
+        return os.path.join(self.socket_dir, "agent.sock")
 
     @property
     def network_socket(self) -> str:
         """Where the proxy form of a `filtered` network is served: a turn's, or that of a command beside it."""
-        return os.path.join(self.door, "network.sock")
+        return os.path.join(self.socket_dir, "network.sock")
 
     @property
     def network_socket_in_sandbox(self) -> str:
         """The same as seen from inside."""
-        return f"{DOOR_IN_SANDBOX}/{os.path.basename(self.network_socket)}"
+        return f"{SOCKET_DIR_IN_SANDBOX}/{os.path.basename(self.network_socket)}"
 
     def turn(self, number: int) -> TurnDir:
         """Return the place of a turn."""
         return TurnDir(os.path.join(self.root, "turns", str(number)))
 
-    def remove_door(self) -> None:
+    def remove_sockets(self) -> None:
         """Delete the sockets and their directory."""
-        shutil.rmtree(self.door, ignore_errors=True)
+        shutil.rmtree(self.socket_dir, ignore_errors=True)

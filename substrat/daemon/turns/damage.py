@@ -94,10 +94,10 @@ _STRANGE = "isn't what Substrat wrote"
 def _own_complaints(turn: Turn, files: TurnDir) -> Iterator[tuple[str, str]]:
     """Look at the notes of the daemon that started a turn for the one that takes it over."""
     sound: tuple[tuple[str, Callable[[], bool]], ...] = (
-        (files.guard, lambda: protected_paths.decode(files.read_guard()) is not None),
+        (files.protected, lambda: protected_paths.decode(files.read_protected()) is not None),
         (files.kept, lambda: copies.is_sound(files.read_kept() or b"")),
         (files.names, lambda: transparent.read_names(files.names) is not None),
-        (files.form, lambda: files.read_form() is not None),
+        (files.network_mode, lambda: files.read_network_mode() is not None),
         (files.id, lambda: files.read_id() == turn.id),
         (files.held, lambda: True),
     )

@@ -148,18 +148,18 @@ class ExecSessions:
         They end with their daemon, except one that was killed before bubblewrap had asked the kernel for that.
         """
         try:
-            left = os.listdir(self._places.visits)
+            left = os.listdir(self._places.exec_dir)
         except FileNotFoundError:
             left = []
         for visit in left:
-            place = TurnDir(os.path.join(self._places.visits, visit))
+            place = TurnDir(os.path.join(self._places.exec_dir, visit))
             try:
                 if place.is_held():
                     sandbox_process.kill_holders(place.lock, LOCK_FD)
             except OSError as problem:
                 log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
             self._trash.discard(place.root)
-        shutil.rmtree(self._places.visit_doors, ignore_errors=True)
+        shutil.rmtree(self._places.exec_sockets, ignore_errors=True)
 
     async def run(self, agent: Agent, call: Call) -> int:
         """Run a command to its end.
@@ -172,7 +172,7 @@ class ExecSessions:
         """
         check(agent, call)
         caller = await self._reach(call.descriptors)
-        place, own = self._places.visit(agent.id, secrets.token_hex(8))
+        place, own = self._places.exec_session(agent.id, secrets.token_hex(8))
         with (
             caller.stream.socket,
             _closing(caller.descriptors),
@@ -246,7 +246,7 @@ class ExecSessions:
                 yield
         finally:
             self._visited[agent.id] -= 1
-            place.remove_door()
+            place.remove_sockets()
             self._trash.discard(own.root)
 
     def _network_of(self, agent: Agent, place: TurnDir, socket_path: str) -> TurnNetwork | None:

@@ -163,7 +163,7 @@ class TurnRunner:
         place = self._places.agent(agent.id).turn(turn.number)
         if turn.process is None and not place.is_held():
             return ()
-        left = protected_paths.decode(place.read_guard())
+        left = protected_paths.decode(place.read_protected())
         if left is None:
             return writable(agent)
         self._registry.note_git(agent.workspace, left.shared)
@@ -202,7 +202,7 @@ class TurnRunner:
         try:
             seen, verdict = await self._run_to_its_end(agent, turn)
             # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
-            left = protected_paths.decode(await _patiently(self._places.agent(agent.id).turn(turn.number).read_guard))
+            left = protected_paths.decode(await _patiently(self._places.agent(agent.id).turn(turn.number).read_protected))
             if left is not None:
                 await self._look_after(agent, turn, left)
             await self._tell_shortage(turn, seen.ran_out)
@@ -384,7 +384,7 @@ class TurnRunner:
         try:
             with ExitStack() as protected:
                 if started is not None:
-                    left = protected_paths.decode(await _patiently(place.read_guard))
+                    left = protected_paths.decode(await _patiently(place.read_protected))
                     if left is not None:
                         kept = copies.decode(await _patiently(place.read_kept))
                         await self._protection.finish_putting_back(agent.id, turn.id, kept)
@@ -460,7 +460,7 @@ class TurnRunner:
     ) -> AbstractContextManager[None]:
         def keep(changed: dict[str, Copy], renewed: dict[str, int]) -> None:
             place.write_kept(copies.encode(changed))
-            place.write_guard(protected_paths.encode(protected_paths.renewed(protected, renewed)))
+            place.write_protected(protected_paths.encode(protected_paths.renewed(protected, renewed)))
 
         sandbox = ProtectedSandbox(
             turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {}

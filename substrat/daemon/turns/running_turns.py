@@ -67,7 +67,7 @@ class RunningTurns:
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files; a sweep finishes a deletion that was cut short."""
         self._points.before("files removed")
-        self._layout.agent(agent.id).remove_door()
+        self._layout.agent(agent.id).remove_sockets()
         self._trash.discard(self._layout.agent(agent.id).root)
         self._points.after("files removed")
 

@@ -249,7 +249,7 @@ def test_the_proxy_form_has_a_relay_and_tells_of_it_in_the_environment():
 
 
 def test_a_command_beside_a_turn_has_sockets_of_its_own():
-    place, _ = Layout(STATE, RUNTIME).visit("a-1", "v1")
+    place, _ = Layout(STATE, RUNTIME).exec_session("a-1", "v1")
     assert place.network_socket == f"{RUNTIME}/visits/v1/network.sock"
     assert place.socket == f"{RUNTIME}/visits/v1/agent.sock"
     assert place.network_socket_in_sandbox == "/run/substrat/door/network.sock"

@@ -605,11 +605,11 @@ def test_nothing_that_is_no_file_leaves_a_descriptor_open(tmp_path, kind):
     before = os.listdir("/proc/self/fd")
     kind(tmp_path / "thing")
     place = TurnDir(str(tmp_path))
-    kind(place.guard)
-    kind(place.form)
+    kind(place.protected)
+    kind(place.network_mode)
     assert nofollow.read_small(str(tmp_path / "thing"), 100) is None
-    assert not place.read_guard()
-    assert place.read_form() is None
+    assert not place.read_protected()
+    assert place.read_network_mode() is None
     assert os.listdir("/proc/self/fd") == before
 
 

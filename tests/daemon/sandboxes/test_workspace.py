@@ -388,7 +388,7 @@ def test_an_agents_places(place, tmp_path):
     assert place == AgentDir(str(tmp_path / "state/agents/a-1"), str(tmp_path / "run/agents/a-1"))
     for path in (place.cursor, place.dot_cursor, place.chats, place.cache, place.etc, place.gitconfig):
         assert path.startswith(place.root + "/")
-    assert place.socket.startswith(place.door + "/")
+    assert place.socket.startswith(place.socket_dir + "/")
     assert place.turn(7).root == f"{place.root}/turns/7"
 
 
@@ -401,7 +401,7 @@ def test_what_an_agent_is_shown(place, new_agent, user, work):
     assert "`boss`" in rules
     assert f"{user.inside.name}:x:{user.inside.uid}:" in Path(place.etc, "passwd").read_text()
     assert "bob" in Path(place.etc, "hosts").read_text()
-    assert stat.S_IMODE(os.stat(place.door).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(place.socket_dir).st_mode) == 0o700
     assert os.listdir(work) == []
 
 
@@ -532,6 +532,6 @@ def test_a_turns_files(place):
 
 def test_a_removed_agents_socket_is_gone(place, new_agent, user, work):
     prepare(place, new_agent(workspace=str(work)), user)
-    place.remove_door()
-    assert not os.path.exists(place.door)
-    place.remove_door()
+    place.remove_sockets()
+    assert not os.path.exists(place.socket_dir)
+    place.remove_sockets()

@@ -159,13 +159,13 @@ class Asked:
         wanted = Wakeup()
         self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted)
         networks = SimpleNamespace(changed=lambda *_: None)
-        self.door = OperatorServer(
+        self.server = OperatorServer(
             self.house.supervisor, runner, None, SimpleNamespace(are_there=False), places, None, None, self.questions,
             AllowLists(registry, networks), None, Findings(registry), None,
         )  # fmt: skip
 
     async def ask(self, method, **params):
-        result = await self.door.handler(method)(None, params)
+        result = await self.server.handler(method)(None, params)
         return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else msgspec.json.encode(result))
 
     async def everything(self):

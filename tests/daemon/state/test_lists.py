@@ -27,13 +27,13 @@ class Asked:
         self.questions = Inbox(registry)
         runner = SimpleNamespace(use=lambda _agent: None)
         self.chats = SimpleNamespace()
-        self.door = OperatorServer(
+        self.server = OperatorServer(
             house.supervisor, runner, None, SimpleNamespace(are_there=False), None, self.chats, None, self.questions,
             None, None, Findings(registry), None,
         )  # fmt: skip
 
     async def ask(self, method, **params):
-        result = await self.door.handler(method)(None, params)
+        result = await self.server.handler(method)(None, params)
         return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else json.dumps(result))
 
     async def ask_beside(self, between, method, **params):

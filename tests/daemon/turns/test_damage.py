@@ -173,7 +173,7 @@ NOTE_DAMAGE = {
 def test_a_damaged_note_is_set_aside(case, name, kind):
     path = Path(case.files.root, name)
     NOTE_DAMAGE[kind](path)
-    assert case.files.read_guard() is None or name == "guard"
+    assert case.files.read_protected() is None or name == "guard"
     (found,) = case.examine()
     assert str(path) in found.sentence
     assert not found.matters
@@ -197,7 +197,7 @@ def test_nothing_that_is_read_blocks_or_takes_the_memory(case, name, kind):
     path = Path(case.files.root, name)
     path.unlink(missing_ok=True)
     NOTE_DAMAGE[kind](path)
-    assert case.files.read_guard() is None
+    assert case.files.read_protected() is None
     assert case.files.read_kept() is None
     assert len(case.files.read_status()) <= 64 * 1024
     assert len(case.files.read_errors()) <= 64 * 1024
