@@ -19,7 +19,7 @@ class SubstratError(Exception):
     """A failure with a remedy.
 
     Args:
-        message: one sentence naming the thing at fault and what to do about it.
+        message: one sentence that names the thing at fault and the remedy.
     """
 
     code = -32000
@@ -106,7 +106,7 @@ class Refused(SubstratError):
 
 
 class WaitTimedOut(SubstratError):
-    """What was waited for didn't happen in time."""
+    """The awaited event didn't happen in time."""
 
     code = -32013
     exit_status = TIMED_OUT
@@ -183,7 +183,7 @@ class SessionDamaged(SubstratError):
 
 
 class DaemonNotRunning(SubstratError):
-    """Nobody listens on the operator socket."""
+    """No daemon listens on the operator socket."""
 
     code = -32050
     exit_status = NO_DAEMON

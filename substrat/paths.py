@@ -76,7 +76,7 @@ def _platform_dir(which: str) -> str:
     import platformdirs
 
     with warnings.catch_warnings():
-        # Without a login session there is no XDG_RUNTIME_DIR; the fallback in the temporary directory is what we want.
+        # Without a login session there is no XDG_RUNTIME_DIR; the fallback in the temporary directory is right then.
         warnings.simplefilter("ignore")
         try:
             return str(getattr(platformdirs.PlatformDirs(APPLICATION, appauthor=False), which))

@@ -2,7 +2,7 @@ r"""Makes text of unknown origin harmless to look at: characters that act, hide 
 
 A terminal, a pager and an editor obey more than C0 controls: C1 controls (`U+009B` begins an escape sequence in 8 bits),
 line and paragraph separators, bidirectional overrides (CVE-2021-42574, "Trojan Source"), and tag characters and variation
-selectors that carry text nobody sees (Unicode Technical Standard 39, 3.1). Example: a line separator between `a` and `b`
+selectors that carry invisible text (Unicode Technical Standard 39, 3.1). Example: a line separator between `a` and `b`
 is written `a\u2028b`, in eight visible characters.
 
 The Unicode category decides, so that a character that Unicode adds to one of these groups is covered too. Exceptions are
@@ -66,7 +66,7 @@ def visible(text: str) -> str:
 def _is_hidden(letter: str, category: Callable[[str], str]) -> bool:
     if letter in _HARMLESS or letter in _HAVE_GLYPHS:
         return False
-    # The last range is ignorable as a whole: tags, variation selectors and what is not assigned yet.
+    # The last range is ignorable as a whole: tags, variation selectors and unassigned code points.
     is_ignorable = letter in _BLANKS or letter in _SELECTORS or "\ufff0" <= letter <= "\ufff8"
     return is_ignorable or category(letter) in _HIDDEN_CATEGORIES or "\U000e0000" <= letter <= "\U000e0fff"
 

@@ -1,7 +1,7 @@
 """Named failpoints. In tests the daemon can be told to kill itself at any one of them.
 
-For example `SUBSTRAT_KILL_AT="after commit: turn begun#2"` kills it after the second turn is committed and before its sandbox
-is started. `substratd --points` lists them, and a test kills a daemon at each. In production passing one costs a comparison.
+For example `SUBSTRAT_KILL_AT="after commit: turn begun#2"` kills it when its second turn is committed and not yet started.
+`substratd --points` lists them, and a test kills a daemon at each. In production passing one costs a comparison.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ URGENT = frozenset({
     "sandbox recorded",
     "protected files reached",
 })  # fmt: skip
-"""Commits that may use the room kept for a full disk: without them nothing can be stopped. Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
+"""Commits that may use the room kept for a full disk: without them nothing can be stopped.
+Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
 WITHIN_A_TOOL = (
     "message sent", "message to the operator", "inbox read", "status reported", "reminder added", "reminder cancelled",
     "question asked",

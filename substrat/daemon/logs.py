@@ -1,6 +1,6 @@
-"""structlog for the daemon: JSON lines under systemd, readable lines on a terminal, secrets never; it logs nothing.
+"""Sets structlog up for the daemon: JSON lines under systemd, readable lines on a terminal, secrets in neither.
 
-The daemon doesn't depend on its log: where it can't be written without waiting, lines are lost, and counted.
+The daemon never waits for its log: a line that can't be written at once is lost, and counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STANDARD_ERROR = 2
 
 
 def hide_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace what looks like a secret, by its name or by its form (a structlog processor)."""
+    """Replace values that look like secrets, by name or form, such as `sk-…` (a structlog processor)."""
     for name, value in event.items():
         event[name] = HIDDEN if name != "event" and _SECRET_NAME.search(name) else _hidden(value)
     return event
@@ -46,7 +46,7 @@ def _hidden(value: object) -> object:
 
 
 def escape_hidden(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Write as escapes what could act on the terminal or the pager that shows the log (a structlog processor)."""
+    """Escape characters that could act on the terminal or pager that shows the log (a structlog processor)."""
     return {name: _visible(value) for name, value in event.items()}
 
 
@@ -61,7 +61,7 @@ def _visible(value: object) -> object:
 class Lines:
     """Writes lines to a descriptor that others may share; never waits and never fails, but loses lines when it would.
 
-    What is written is whole lines in their order. A line of which only a part could be written is finished before the next.
+    Lines stay whole and in order: one of which only a part could be written is finished before the next.
 
     Args:
         descriptor: where to.
@@ -75,7 +75,7 @@ class Lines:
         self._poll.register(self._descriptor, select.POLLOUT)
         self._lost = 0
         self._rest = b""
-        # Worker threads log too. Nobody holds it for long, because nothing below waits.
+        # Worker threads log too. No thread holds it for long, because nothing below waits.
         self._lock = threading.Lock()
 
     def write(self, line: str) -> None:
@@ -86,7 +86,7 @@ class Lines:
             if self._lost or not self._take(line):
                 self._lost += 1
 
-    # What structlog calls, one name for each level.
+    # structlog calls one name for each level.
     debug = info = warning = error = critical = exception = msg = log = write
 
     def _take(self, line: str) -> bool:
@@ -129,13 +129,13 @@ def say(text: str) -> None:
 
 
 def let_go() -> None:
-    """Have the interpreter's end not fail because what is still in its buffer can't be written (exit status 120)."""
+    """Keep the interpreter from failing at its end for a buffer that can't be written (exit status 120)."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
         except OSError:
-            # What is in the buffer goes here when the interpreter tries again.
+            # The interpreter tries again to write the buffer: now to here.
             null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             os.dup2(null, stream.fileno())
             os.close(null)

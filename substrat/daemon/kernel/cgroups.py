@@ -1,11 +1,12 @@
-"""The cgroups of sandboxes below the daemon's own service, where it was given some; what is written is `core.cgroups`'.
+"""Cgroups of sandboxes below the daemon's own service: making, limiting, freezing and removing them.
 
     <service>/daemon          the daemon, put there by systemd
     <service>/agents          all sandboxes, with their limits together
     <service>/agents/<turn>   one sandbox: both processes of bubblewrap and everything in it
 
-A sandbox's cgroup is named after its turn, so the next daemon finds it. Where there are none (no cgroup v2, a daemon
-started by hand, a systemd without `DelegateSubgroup=`) each process has its own limits and nothing here is needed.
+A sandbox's cgroup is named after its turn, so the next daemon finds it. Without delegated cgroups (no cgroup v2, a daemon
+started by hand, a systemd without `DelegateSubgroup=`) only the limits of single processes hold.
+`core.agents.cgroup_limits` makes the text that is written to the kernel's files.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.cgroups")
 
-# A shell costs a tenth of what moving costs. The number is the process's own, whatever namespace it is in (cgroups(7)).
+# A shell takes a tenth of the time that moving a running process takes. 0 is the writing process itself in every
+# namespace (cgroups(7)).
 _ENTER = 'echo 0 >"$0" && exec "$@"'
 
 
@@ -66,30 +68,30 @@ class Group:
         return ("/bin/sh", "-c", _ENTER, f"{self._path}/cgroup.procs", *command)
 
     def freeze(self) -> bool:
-        """Stop everything in it; returns whether all of it is stopped by now.
+        """Stop every process in it; returns whether all are stopped by now.
 
-        What somebody had stopped before stays so when it is thawed, and nothing in it notices anything.
+        A process that was stopped by a signal before stays stopped when the cgroup is thawed.
         """
         _write(self._path, "cgroup.freeze", "1")
         return cgroup_limits.numbers(_read(self._path, "cgroup.events")).get("frozen") == 1
 
     def thaw(self) -> None:
-        """Let everything in it go on; that it has gone is fine."""
+        """Let every process in it go on; one that is gone is fine."""
         with suppress(FileNotFoundError):
             _write(self._path, "cgroup.freeze", "0")
 
     def ran_out(self) -> RanOut:
-        """Say what it hadn't enough of so far."""
+        """Return which resources ran out so far, such as memory."""
         return cgroup_limits.ran_out(
             *(_read(self._path, name) for name in ("memory.events", "memory.events.local", "pids.events"))
         )
 
     def use(self) -> Use:
-        """Say what it has at the moment."""
+        """Return its use of memory, processor time and processes at the moment."""
         return cgroup_limits.use(*(_read(self._path, name) for name in ("memory.current", "cpu.stat", "pids.current")))
 
     def remove(self) -> None:
-        """Remove it once nothing is in it; that it isn't there is fine, and what can't be removed the next daemon does."""
+        """Remove it once it is empty; a missing one is fine, and one in use is left to the next daemon."""
         try:
             os.rmdir(self._path)
         except FileNotFoundError:
@@ -99,7 +101,7 @@ class Group:
 
 
 class Cgroups:
-    """What the daemon may divide among sandboxes.
+    """The cgroups that the daemon may make for sandboxes.
 
     Args:
         service: the directory of its service's cgroup; None: it may divide none.
@@ -108,7 +110,7 @@ class Cgroups:
     def __init__(self, service: str | None) -> None:
         self._service = service
         self.controllers: frozenset[str] = frozenset()
-        """What sandboxes are limited by."""
+        """The controllers that limit sandboxes, such as "memory"."""
 
     @property
     def are_there(self) -> bool:
@@ -116,9 +118,9 @@ class Cgroups:
         return self._service is not None
 
     def prepare(self, together: Limits) -> None:
-        """Make ready for sandboxes, and set what all of them may have together.
+        """Make the cgroup around all sandboxes, and set their limits together.
 
-        That it can't be done is no reason to run nothing: it is told in the log, and sandboxes have no cgroups then.
+        Where that fails the log says so, and sandboxes run without cgroups.
         """
         if self._service is None:
             return
@@ -138,12 +140,12 @@ class Cgroups:
         """Return the cgroup of a sandbox, made or not; None where sandboxes have none.
 
         Args:
-            name: its turn, or whatever else it is for.
+            name: the id of its turn, or of a command's session.
         """
         return Group(f"{self._service}/{cgroup_limits.AGENTS}/{name}") if self._service is not None else None
 
     def sweep(self, needed: Collection[str]) -> None:
-        """Remove what a daemon that was killed has left.
+        """Remove the cgroups that a killed daemon has left.
 
         Args:
             needed: the names of those that are still in use.
@@ -160,7 +162,7 @@ class Cgroups:
 
 
 def find_cgroups() -> Cgroups:
-    """Find what this process may divide: the cgroup around its own, if that is the one systemd has made for it."""
+    """Find the cgroup around this process's own, if systemd has delegated it to the daemon."""
     mount = cgroup_limits.mount_point(_read("/proc/self", "mountinfo"))
     own = cgroup_limits.own_path(_read("/proc/self", "cgroup"))
     if mount is None or own is None or os.path.basename(own) != cgroup_limits.DAEMON:
@@ -194,7 +196,7 @@ def _write_all(path: str, settings: Iterable[tuple[str, str]]) -> None:
 
 
 def _write(path: str, name: str, text: str) -> None:
-    # Unbuffered: what the kernel says against it comes from this write.
+    # Unbuffered: the kernel's refusal comes from this write.
     with open(f"{path}/{name}", "wb", buffering=0, opener=_only_write) as file:
         try:
             file.write(text.encode())

@@ -1,4 +1,4 @@
-"""File descriptors: none is inherited by accident, some are kept in reserve, and a shortage is said as such."""
+"""File descriptors: close-on-exec marks, a reserve for the operator, files in memory, errors for a shortage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAST = 0xFFFFFFFF
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE})
 _MOST_RESERVED = 256
-"""What is kept free for the operator: some connections, and what stopping a turn opens for an instant (/proc, pidfds)."""
+"""Kept free for the operator: some connections, and the files that stopping a turn opens for an instant (/proc, pidfds)."""
 _SHARE_RESERVED = 4
 """At most one in four: with a limit of 256 or less, turns still have most of it."""
 
@@ -28,7 +28,7 @@ _SHARE_RESERVED = 4
 def keep_private() -> None:
     """Mark every descriptor but the standard ones close-on-exec, to be called before a child is started.
 
-    What a child gets is then only what it is given by name, also where a library forgot the mark: CPython's
+    A child then gets only those that it is given by name, also where a library forgot the mark: CPython's
     `socket.recv_fds` drops its `flags` argument (3.11 to 3.13).
     """
     if not _close_on_exec_by_range():
@@ -49,9 +49,9 @@ def _close_on_exec_one_by_one() -> None:
 
 
 def sealed(data: bytes) -> int:
-    """Return a descriptor for reading bytes that nobody can change any more; the caller closes it.
+    """Return a descriptor for reading bytes that no process can change any more; the caller closes it.
 
-    They lie in memory (memfd_create(2)), and the seals hold for whoever opens the same file again through `/proc/PID/fd`.
+    They lie in memory (memfd_create(2)), and the seals hold for processes that open the file again through `/proc/PID/fd`.
     """
     made = os.memfd_create("substrat", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

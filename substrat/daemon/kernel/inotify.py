@@ -33,7 +33,7 @@ _EVENT = struct.Struct("iIII")
 _READ = 64 * 1024
 _PART, _BURST = 0.2, 0.2
 """How much of a processor telling of changes takes, and its seconds at once. An agent makes a million changes a second by
-writing single bytes to its output and its errors by turns; whoever looks at each then costs about as much again."""
+writing single bytes to its output and its errors by turns; a reaction to each then costs about as much again."""
 _MOST_READS = 16
 """The kernel's queue has 16,384 changes by default, of some 32 bytes: eight reads, which take some 15 ms."""
 
@@ -134,7 +134,7 @@ DROPPED = EntryChange(-1, b"")
 class EntryWatcher:
     """Tells which names in directories are made, removed or renamed.
 
-    Only that takes a mount away. What is written to a file, and its mode and times, isn't asked for: an agent can change
+    Only that takes a mount away. Writes to a file, and its mode and times, aren't asked for: an agent can change
     those of a directory that is its own hundreds of thousands of times a second, and each would cost the daemon.
 
     It has a queue of its own in the kernel (inotify(7), fs.inotify.max_queued_events), so that an agent that floods it

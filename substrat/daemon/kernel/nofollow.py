@@ -1,7 +1,7 @@
-"""Opens what an agent may have replaced: no link is followed on the way, and nothing that is opened can block.
+"""Opens files that an agent may have replaced: no link is followed on the way, and no open can block.
 
-A path is taken apart and opened a name at a time, each in the directory opened before (open(2), `O_NOFOLLOW`); what
-openat2(2) does with `RESOLVE_NO_SYMLINKS` in one call, Python has no function for.
+A path is taken apart and opened a name at a time, each in the directory opened before (open(2), `O_NOFOLLOW`). openat2(2)
+does the same in one call with `RESOLVE_NO_SYMLINKS`, but Python has no function for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_path(path: str, beneath: int | None = None) -> int:
 
     Raises:
         OSError: it isn't there; ELOOP: it, or a part of the way, is a link.
-        DescriptorsUsedUp: there are no descriptors left. What decides about protection must not take that for "not there".
+        DescriptorsUsedUp: there are no descriptors left; protection must not take that for "not there".
     """
     names = [name for name in path.split("/") if name not in {"", "."}]
     if ".." in names:
@@ -99,7 +99,7 @@ def open_beneath(path: str, beneath: int | None = None) -> int:
 
 
 def read_small(path: str, most: int, beneath: int | None = None) -> bytes | None:
-    """Return what a small regular file holds, or None when there is no such file, or it is something else or larger.
+    """Return the content of a small regular file, or None when there is none, or it is something else or larger.
 
     Args:
         path: the file, as for `open_path`.
@@ -116,7 +116,7 @@ def read_small(path: str, most: int, beneath: int | None = None) -> bytes | None
 
 
 def read_own(path: str, most: int) -> bytes | None:
-    """Return what one of the daemon's own files holds, or None when there is none, or it isn't what a daemon writes.
+    """Return the content of one of the daemon's own files, or None when there is no such regular file or it is too large.
 
     Only the last part of the path isn't followed: the directories are the daemon's.
 
@@ -155,7 +155,7 @@ def read_end(path: str, most: int) -> bytes:
 
 
 def _read_regular(descriptor: int, most: int) -> bytes | None:
-    """Read a regular file whole, unless it is larger than asked for, and close it, whatever it is.
+    """Read a regular file whole, unless it is larger than asked for, and close the descriptor in any case.
 
     Wrapping the descriptor of a directory in a file object fails and leaves the descriptor open (io.FileIO), so its kind is
     looked at first.
@@ -174,7 +174,7 @@ def _read_regular(descriptor: int, most: int) -> bytes | None:
 
 
 _MAGIC = ("/proc", "/sys", "/dev")
-"""Where links lead to what a process has open, or to its root and directory, whatever their text says (proc(5))."""
+"""Directories with links that lead elsewhere than their text says: to a process's open files or its root (proc(5))."""
 
 
 def physical(path: str) -> str:
@@ -191,7 +191,7 @@ def physical(path: str) -> str:
 def open_file(path: str, flags: int = _READ, mode: int = 0o600) -> int:
     """Return a descriptor of a file whose last part isn't followed if it is a link; the caller closes it.
 
-    It is what `open` takes as `opener`, which owns the descriptor from the first instant; `open(os.open(...))` leaves it
-    open when it is a directory's.
+    It fits `opener` of the built-in `open`, which owns the descriptor from the first instant; `open(os.open(...))` leaves a
+    directory's open.
     """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)

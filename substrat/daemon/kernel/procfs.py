@@ -1,6 +1,6 @@
 """Reads /proc: the state, parents, children, start times, descriptors and mounts of processes (proc(5)).
 
-Each function answers for a process that may end at any moment: what is gone is None or empty, never an error.
+Each function answers for a process that may end at any moment: one that is gone gives None or an empty list, no error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_PID = 4 * 1024 * 1024
 """The largest pid that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _GONE = (FileNotFoundError, ProcessLookupError)
-"""What the kernel answers for a process that has ended, before the file is opened or while it is read."""
+"""The kernel's errors for a process that has ended, before the file is opened or while it is read."""
 
 
 class Stat(NamedTuple):

@@ -1,4 +1,4 @@
-"""Slows down whoever asks for too much, so that they wait and not the daemon; it refuses nothing."""
+"""Slows callers down that ask for too much: token buckets for requests and for processor time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import trio
 
 
 class RateLimiter:
-    """So much at once, and so much a second from then on.
+    """A number of requests at once, and a number a second from then on.
+
+    For example 20 a second after a burst of 100: `RateLimiter(20, 100)`.
 
     Args:
         rate: how often a second.
@@ -33,7 +35,7 @@ class RateLimiter:
 
 
 class Share:
-    """A part of a processor's time for work that others can make more of: so much at once, and so much of it from then on.
+    """A share of a processor for work that others decide about: some seconds at once, and a part of the time from then on.
 
     Args:
         part: of one processor.
@@ -53,7 +55,7 @@ class Share:
         self._at = now
 
     async def wait(self) -> None:
-        """Wait until what was spent too much has been made up for; at once when nothing was."""
+        """Wait until the overspent time has been made up for; at once when none was."""
         self.spend(0)
         if self._left < 0:
             await trio.sleep(-self._left / self._part)

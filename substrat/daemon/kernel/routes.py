@@ -1,4 +1,4 @@
-"""Asks the kernel where an address leads, by one rtnetlink request; it decides nothing and changes nothing."""
+"""Asks the kernel with one rtnetlink request whether an address leads to this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _DESTINATION = 1  # RTA_DST
 _HEADER, _ROUTE, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=8BI"), struct.Struct("=HH")
 _OF_THIS_MACHINE = frozenset({2, 3, 4})  # RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST
 _NO_WAY = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL})
-"""What the kernel says where there is no route, or one of the types unreachable, prohibit or blackhole (ip-route(8))."""
+"""The kernel's errors where there is no route, or one of the types unreachable, prohibit or blackhole (ip-route(8))."""
 
 
 def is_local(address: str) -> bool:
-    """Say whether what is sent to an address arrives at this machine.
+    """Say whether packets to an address arrive at this machine.
 
     The routing table knows more than a list of interfaces: addresses of every interface, whole local prefixes ("AnyIP"),
     the anycast addresses of a router. It is asked anew each time, because addresses come and go. The kernel answers before
@@ -49,5 +49,5 @@ def is_local(address: str) -> bool:
 
 
 def local_ones(addresses: tuple[str, ...]) -> frozenset[str]:
-    """Return those of some addresses that lead to this machine; raises what `is_local` raises."""
+    """Return those of some addresses that lead to this machine; raises the same errors as `is_local`."""
     return frozenset(address for address in addresses if is_local(address))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MAX_EXIT_CODE = 255
 """An exit code has 8 bits (wait(2))."""
 _STOP_LOOKS, _STOP_PAUSE_S = 50, 0.002
-"""How long a process may take to stop: 0.1 s is a hundred times what it takes, and short enough for the loop to wait."""
+"""How long a process may take to stop: 0.1 s is a hundred times the usual, and short enough for the loop to wait."""
 _RELEASE_TRIES, _RELEASE_PAUSE_S = 100, 0.05
 """5 s: bubblewrap writes an exit code in a millisecond, but a busy machine may leave it waiting for a processor."""
 _STOPPED = frozenset({"T", "t", "Z", "X"})

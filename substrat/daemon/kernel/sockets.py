@@ -31,7 +31,7 @@ log = structlog.get_logger("substrat.sockets")
 
 _OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _BACKLOG = 512
-"""Connections that wait to be accepted, as many as the operator socket serves at once and more."""
+"""Connections that wait to be accepted: as many as the operator socket serves at once."""
 _FIRST_PASSED_FD = 3
 _CHUNK = 64 * 1024
 """Bytes received at once: most requests in one piece, and cheap for each of hundreds of connections."""
@@ -175,7 +175,7 @@ class _Arrivals:
     async def send_silent_away(self) -> None:
         """Close those that take too long.
 
-        It is counted in seconds that this process has run: one that was stopped meanwhile has yet to read what was sent.
+        It is counted in seconds that this process has run: one that was stopped meanwhile has yet to read the greeting.
         """
         while True:
             await self._some.wait()
@@ -199,7 +199,7 @@ async def accept_forever(
     spares_reserve: bool = False,
     limiter: RateLimiter | None = None,
 ) -> None:
-    """Serve each connection in a task of its own; what breaks in one ends that one.
+    """Serve each connection in a task of its own; an error in one ends that one.
 
     One that hasn't greeted is closed after `GREETING_SECONDS`, and before if a new one has no place otherwise.
 

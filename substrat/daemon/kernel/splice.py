@@ -1,4 +1,4 @@
-"""Pipes that bytes are moved through in the kernel (splice(2)), from a socket to another; whose bytes, others know."""
+"""Moves bytes between sockets in the kernel, through pipes (splice(2))."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import suppress
 from substrat.daemon.kernel import descriptors
 
 CHUNK = 1 << 20
+"""Bytes moved at once: the size of a pipe that an ordinary user may have (pipe(7), pipe-max-size)."""
 _F_SETPIPE_SZ = 1031  # fcntl(2), Linux; 64 KiB without it
 
 
@@ -45,13 +46,13 @@ class Pipes:
             os.close(pipe[1])
 
     def close(self) -> None:
-        """Close those that nobody has."""
+        """Close the pipes that are not in use."""
         while self._free:
             self.give(self._free.pop(), empty=False)
 
 
 def splice(source: int, sink: int, count: int = CHUNK) -> int:
-    """Move what is there (splice(2)); 0 at the end, -1 when there is nothing yet or no room."""
+    """Move the bytes that are ready (splice(2)); returns how many, 0 at the end, -1 when there are none yet or no room."""
     try:
         return os.splice(source, sink, count, flags=os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Reads on in a file that others append to, and notices that what was read has been taken out again; it never waits."""
+"""Reads on in a file that others append to, and notices when bytes that were read have been taken out again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 from typing import NamedTuple
 
 _CHUNK = 256 * 1024
+"""Bytes read at once: decoding as many takes a few milliseconds, in which the loop stands still."""
 _REMEMBERED = 64
+"""Bytes compared at the beginning and before the position to notice a cut: enough to tell two lines of JSON apart."""
 
 
 class Cut(NamedTuple):
@@ -38,7 +40,7 @@ class Tail:
     def __init__(self, path: str, position: int) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._position = position
-        # The first and the last bytes that were read: when they have changed, so has what lies between.
+        # The first and the last bytes that were read: when they have changed, so have those between.
         try:
             self._first = os.pread(self._descriptor, min(_REMEMBERED, position), 0)
         except OSError:  # a directory
@@ -51,7 +53,7 @@ class Tail:
         os.close(self._descriptor)
 
     def read(self) -> bytes | Cut:
-        """Return what has been appended, nothing if nothing was, or that the file was cut."""
+        """Return the appended bytes, b"" if there are none, or that the file was cut."""
         start = self._position - len(self._last)
         data = os.pread(self._descriptor, _CHUNK + len(self._last), start)
         if data[: len(self._last)] != self._last or len(data) < len(self._last):

@@ -1,10 +1,10 @@
-"""A turn's output compressed in blocks of their own, so that a line can be read without what is before it.
+"""A turn's output, compressed in independent blocks so that a line can be read without the lines before it.
 
 The file is a header, the blocks (each a zlib stream of at most `BLOCK` bytes of output), an index with where each block
-is and the checksum of what is in it, and a footer with where the index is. Numbers are little-endian.
+is and the checksum of its content, and a footer with where the index is. Numbers are little-endian.
 
 It is written under another name, flushed and renamed, and only then the original is removed, so at every instant there
-is the original or the finished archive; what a crash leaves besides is removed by the next sweep.
+is the original or the finished archive; a temporary file that a crash leaves is removed by the next sweep.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _KEPT_BLOCKS = 8
 
 
 class ArchiveDamaged(Exception):
-    """An archive isn't what was written."""
+    """An archive differs from the bytes that were written."""
 
 
 def compress(path: str) -> int:
     """Put a file's archive in its place; blocks for as long as that takes, so call it in a thread.
 
     Args:
-        path: the file; nobody writes to it any more.
+        path: the file; no process writes to it any more.
 
     Returns:
         How many bytes the archive has.
@@ -123,7 +123,7 @@ class Archives:
 
         Raises:
             OSError: there is no such archive, or it can't be read.
-            ArchiveDamaged: it isn't what was written.
+            ArchiveDamaged: it differs from the bytes that were written.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -147,7 +147,7 @@ class Archives:
 
 
 def _remembered(memory: OrderedDict[object, T], key: object, room: int, find: Callable[[], T]) -> T:
-    """Return what is remembered under a key, or find it and forget what wasn't asked for longest."""
+    """Return the value remembered under a key, or find it and forget the one that wasn't asked for longest."""
     if key not in memory:
         memory[key] = find()
         if len(memory) > room:

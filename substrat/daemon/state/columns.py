@@ -43,9 +43,9 @@ class Column(NamedTuple):
 
     Args:
         read: returns a stored value as the program uses it; raises ValueError with a complaint such as "is no time".
-        write: returns what is stored for a value; None: the value itself.
-        sample: for texts of any length, one that `read` takes: whatever a text says, `read` copes with it, so `quarantine`
-            reads this one in its place instead of loading it. None: each value is looked at.
+        write: returns the stored form of a value; None: the value itself.
+        sample: for long texts, one that `read` takes: `read` copes with every text there, so `quarantine` reads this one
+            instead of loading the stored one. None: `quarantine` looks at each value.
     """
 
     read: Callable[[Any], Any]

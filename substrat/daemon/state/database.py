@@ -1,4 +1,4 @@
-"""The SQLite file that the state is in: opened, checked, migrated, written in transactions; what is in it is `store`'s.
+"""Opens, checks and migrates the SQLite file of the state, and writes to it in transactions; `store` has the queries.
 
 Everything runs on the daemon's own thread: a commit takes some 15 µs here against 300 µs through a thread, and a change
 without an await in the middle needs no lock. The journal is WAL with `synchronous=NORMAL`: a commit survives every death
@@ -109,7 +109,7 @@ class Database:
             self.reserve.close()
 
     def _check(self) -> None:
-        """Look for damage in the file's structure; rows with values nobody knows are `quarantine`'s business."""
+        """Look for damage in the file's structure; `quarantine` looks for unknown values in rows."""
         found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
         damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
         if damage:
@@ -128,7 +128,7 @@ class Database:
             lost(losses)
 
     def _migrate(self, *, may_be_new: bool) -> None:
-        """Bring the schema up to this version, all of it or nothing, and look whether it is what `rows` describes."""
+        """Bring the schema up to this version, all of it or nothing, and check that it has the columns of `rows`."""
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if not version and not may_be_new:
             raise damaged_state(self._path, "nothing is in it, and there are files of agents")
@@ -206,7 +206,7 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The database itself, for `quarantine`, which has to read what can't be read."""
+        """The database itself, for `quarantine`, which must read damaged rows."""
         return self._db
 
 
@@ -247,8 +247,8 @@ def _needs_check(path: str) -> bool:
 def _refuse_newer(path: str) -> None:
     """Look at the schema's version without writing a byte, because a newer one must stay as it is.
 
-    SQLite makes files beside a database even for reading, unless it is told that nobody writes to it; that is only true
-    where no log is waiting to be read, and what it makes beside a log is removed again.
+    SQLite makes files beside a database even for reading, unless it is told that no process writes to it; that is only
+    true where no log is waiting to be read, and files that it makes beside a log are removed again.
     """
     if not os.path.exists(path):
         return

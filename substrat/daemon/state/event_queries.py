@@ -1,4 +1,4 @@
-"""The queries and changes of the events' rows; `events` puts the agents' lines to them."""
+"""The queries and changes of the events' rows; `events` joins them with the agents' lines."""
 
 from __future__ import annotations
 

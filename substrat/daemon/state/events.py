@@ -1,4 +1,4 @@
-"""The events of all agents: stored with what they report, replayed from any cursor, followed live; it decides nothing.
+"""The journal: stores the events of all agents, replays them from any cursor, wakes those that follow them.
 
 A row says where in the turn's stdout file the agent's line is, and its checksum; the line itself stays there. The newest
 events are also kept in memory, encoded, so that any number of followers cost one encoding.
@@ -29,19 +29,24 @@ if TYPE_CHECKING:
     from substrat.daemon.state.store import Store
 
 _RECENT_EVENTS = 4096
+"""Events kept in memory, so that followers that keep up never read from disk."""
 _RECENT_BYTES = 8 * 1024 * 1024
+"""The most memory that they take, however long the lines are."""
 _PAGE = 256
+"""Events of a page: enough to make the cost of a request small beside theirs."""
 _MOST_SEGMENTS = 1000
+"""Segments of a turn's text; each is read from disk."""
 _MOST_SAID = 16 * 1024 * 1024
-"""Bytes of a turn's lines that are read on the loop, for what it said: some tens of milliseconds at the turn's end."""
+"""Bytes of a turn's lines that are read on the loop for its text: some tens of milliseconds at the turn's end."""
 _PAGE_BYTES = 8 * 1024 * 1024
+"""Bytes after which a page ends: one answer must not take the memory of the daemon or its client."""
 SLICE_EVENTS = 64
 """Events read back without letting others have their turn: some 20 µs each, so a slice takes one to two milliseconds."""
 SLICE_BYTES = 64 * 1024
 """Bytes of lines in a slice: decoding as many takes about a millisecond, or some where they are no strict JSON."""
 _ACTS = frozenset({"tool-call-started", "tool-call-completed"})
 _ACT_LENGTH = 200
-"""Characters of what an agent does: it is one column of a list, and kept for each agent."""
+"""Characters of an agent's last act: it is one column of a list, and kept for each agent."""
 _THREAD_BYTES = SLICE_BYTES
 """A longer line is read and decoded in a thread: on the loop it would be a slice of several milliseconds by itself."""
 
@@ -54,7 +59,7 @@ class Act(NamedTuple):
 
 
 class DaemonEvent(NamedTuple):
-    """Something the daemon itself has to say about an agent."""
+    """An event of the daemon's own about an agent, such as `agent:spawned`."""
 
     agent: str
     turn: str | None
@@ -235,14 +240,14 @@ class Journal:
                 self._followers.pop(agent, None)
 
     def said(self, agent: str, turn: str) -> list[str]:
-        """Return what an agent said in a turn, segment by segment: in some dialects the result doesn't repeat it."""
+        """Return an agent's text in a turn, segment by segment: in some dialects the result doesn't repeat it."""
         rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
         ends = accumulate(row.length or 0 for row in rows)
         with self._reader() as reader:
             return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
 
     def last_passage(self, agent: str, turn: str) -> str:
-        """Return what an agent said last in a turn, empty when it said nothing."""
+        """Return an agent's last text in a turn, empty when it wrote none."""
         row = self._store.last_event_of_turn(agent, turn, "assistant")
         if row is None:
             return ""

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 READ_IN_TOOL = "read"
-"""What stands in an item's `turn` when `check_inbox` handed it out."""
+"""The value of an item's `turn` after `check_inbox` has handed it out."""
 SETTLED = "settled"
-"""What stands in an item's `turn` when the operator has answered or dismissed it."""
+"""The value of an item's `turn` after the operator has answered or dismissed it."""
 
 
 class ItemQueries(Database):
@@ -29,7 +29,7 @@ class ItemQueries(Database):
         return int(done.lastrowid or 0)
 
     def waiting_items(self, agent_id: str | None, limit: int = 1000) -> list[Item]:
-        """Load what waits for an agent (None: the operator), in the order of delivery."""
+        """Load the items that wait for an agent (None: the operator), in the order of delivery."""
         rows = self._db.execute(
             f"{ITEMS.select} WHERE turn IS NULL AND agent IS ? ORDER BY kind != 'continuation', id LIMIT ?",
             (agent_id, limit),
@@ -37,7 +37,7 @@ class ItemQueries(Database):
         return [_item(row) for row in rows]
 
     def waiting_from(self, sender: str | None, agent_id: str | None) -> int:
-        """Count what waits for an agent (None: the operator) from one sender (None: from all)."""
+        """Count the items that wait for an agent (None: the operator) from one sender (None: from all)."""
         row = self._db.execute(
             "SELECT count(*) FROM items WHERE turn IS NULL AND agent IS ?1 AND (?2 IS NULL OR sender = ?2)",
             (agent_id, sender),
@@ -89,7 +89,7 @@ class ItemQueries(Database):
         return dict(rows)
 
     def items_of_turn(self, turn_id: str) -> list[Item]:
-        """Load what a turn delivered."""
+        """Load the items that a turn delivered."""
         rows = self._db.execute(f"{ITEMS.select} WHERE turn = ? ORDER BY id", (turn_id,))
         return [_item(row) for row in rows]
 
@@ -102,7 +102,7 @@ class ItemQueries(Database):
         self._db.execute("DELETE FROM items WHERE turn = ? AND sender NOT IN (SELECT id FROM agents)", (SETTLED,))
 
     def take_back(self, turn_id: str) -> int:
-        """Let what a turn was to deliver wait again, and return how many items that are."""
+        """Let the items that a turn was to deliver wait again, and return how many they are."""
         return self._db.execute("UPDATE items SET turn = NULL WHERE turn = ?", (turn_id,)).rowcount
 
     def item_turn(self, item_id: int) -> tuple[str | None, str | None] | None:

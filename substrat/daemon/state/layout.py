@@ -1,4 +1,7 @@
-"""The files of agents and turns, and where they are: state that the daemon owns; the workspace is `workspace`."""
+"""The paths of the daemon's own files, of agents and of turns, and reading and writing the files of a turn.
+
+For example turn 3 of an agent is `<state>/agents/<uuid>/turns/3`, and its output is `stdout` there.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,18 @@ SSH_AGENT_IN_SANDBOX = "/run/substrat/ssh-agent.sock"
 
 
 _LEAST_ROOM = 64 * 1024
-"""Bytes; a pipe's size (pipe(7)), which programs take for how much they write at once."""
+"""Bytes; a pipe's size (pipe(7)), which programs write at most at once."""
 MOST_RECORD = 64 * 1024 * 1024
 """Bytes of a file that the daemon writes for the next one. Copies of protected files have 8 MiB together, lists of paths
-less; what is larger isn't the daemon's, and reading it could take all the memory there is."""
+less; a larger file isn't the daemon's, and reading it could take all the memory there is."""
 _REPORT_BYTES = 64 * 1024
+"""Bytes of bubblewrap's reports and of a program's last complaints; a few lines of each count."""
 _ID_BYTES = 64
+"""Bytes of a note such as a turn's id, which has 36."""
 
 
 class Layout(NamedTuple):
-    """Where a daemon keeps things."""
+    """The directories of one daemon."""
 
     state: str
     runtime: str
@@ -44,12 +49,12 @@ class Layout(NamedTuple):
 
     @property
     def trash(self) -> str:
-        """What is to be deleted."""
+        """Directories that are about to be deleted."""
         return os.path.join(self.state, "trash")
 
     @property
     def damaged(self) -> str:
-        """What couldn't be read and was set aside."""
+        """Files that couldn't be read and were set aside."""
         return os.path.join(self.state, "damaged")
 
     @property
@@ -72,7 +77,7 @@ class Layout(NamedTuple):
         return AgentDir(os.path.join(self.agents, agent_id), os.path.join(self.runtime, "agents", agent_id))
 
     def exec_session(self, agent_id: str, number: str) -> tuple[AgentDir, TurnDir]:
-        """Return the directories of a command in an agent's sandbox: the agent's own, but for what is made anew."""
+        """Return the directories of a command in an agent's sandbox: its generated files and sockets are its own."""
         root = os.path.join(self.exec_dir, number)
         own = self.agent(agent_id)._replace(generated_dir=root, socket_dir=os.path.join(self.exec_sockets, number))
         return own, TurnDir(root)
@@ -90,42 +95,42 @@ class TurnDir(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Which turn the directory is of: numbers are given again when records are lost, ids never are."""
+        """The id of the turn that the directory is of: numbers are given again when records are lost, ids never are."""
         return os.path.join(self.root, "id")
 
     @property
     def prompt(self) -> str:
-        """What the agent program reads as its standard input."""
+        """The standard input of the agent program."""
         return os.path.join(self.root, "prompt")
 
     @property
     def stdout(self) -> str:
-        """What it wrote: stream-json lines."""
+        """Its standard output: stream-json lines."""
         return os.path.join(self.root, "stdout")
 
     @property
     def stderr(self) -> str:
-        """What it complained about."""
+        """Its standard error."""
         return os.path.join(self.root, "stderr")
 
     @property
     def status(self) -> str:
-        """What bubblewrap reported: the inner pid, the exit code."""
+        """The reports of bubblewrap: the inner pid, the exit code."""
         return os.path.join(self.root, "status")
 
     @property
     def lock(self) -> str:
-        """What the turn's sandbox holds a lock on for as long as any of it is there."""
+        """A file that the turn's sandbox holds a lock on until its last process has ended."""
         return os.path.join(self.root, "lock")
 
     @property
     def names(self) -> str:
-        """Which names the turn's network has given addresses to."""
+        """The names that the turn's network has given addresses to."""
         return os.path.join(self.root, "names")
 
     @property
     def network_mode(self) -> str:
-        """How the turn comes by its `filtered` network."""
+        """The mode of the turn's `filtered` network."""
         return os.path.join(self.root, "form")
 
     @property
@@ -139,12 +144,12 @@ class TurnDir(NamedTuple):
 
     @property
     def protected(self) -> str:
-        """What of the workspace is protected in the turn."""
+        """The paths of the workspace that are protected in the turn."""
         return os.path.join(self.root, "guard")
 
     @property
     def kept(self) -> str:
-        """The copies of what is protected, as it was when it was last known to be a person's."""
+        """The copies of protected files, as they were when they were last known to be a person's."""
         return os.path.join(self.root, "kept")
 
     @property
@@ -153,7 +158,7 @@ class TurnDir(NamedTuple):
         return os.path.join(self.root, "held")
 
     def read_kept(self) -> bytes | None:
-        """Return what `make` or `write_kept` wrote about protected files, None when nothing was written.
+        """Return the copies of protected files, None when none were written.
 
         Raises:
             OSError: there are no descriptors left.
@@ -175,25 +180,25 @@ class TurnDir(NamedTuple):
 
         Args:
             turn_id: the turn.
-            unless_told: what to say where there is no id.
+            unless_told: the answer where there is no id.
         """
         found = self.read_id()
         return unless_told if found is None else found == turn_id
 
     def write_protected(self, data: bytes) -> None:
-        """Write what is protected, whole or not at all."""
+        """Write the record of protected paths, whole or not at all."""
         with open(f"{self.protected}.part", "wb") as file:
             file.write(data)
         os.replace(f"{self.protected}.part", self.protected)
 
     def write_kept(self, data: bytes) -> None:
-        """Write the copies of what is protected, whole or not at all."""
+        """Write the copies of protected files, whole or not at all."""
         with open(f"{self.kept}.part", "wb") as file:
             file.write(data)
         os.replace(f"{self.kept}.part", self.kept)
 
     def read_protected(self) -> bytes | None:
-        """Return what `make` wrote about what is protected, None when it wrote nothing.
+        """Return the record of protected paths, None when none was written.
 
         Raises:
             OSError: there are no descriptors left.
@@ -201,7 +206,7 @@ class TurnDir(NamedTuple):
         return nofollow.read_own(self.protected, MOST_RECORD)
 
     def read_network_mode(self) -> NetworkMode | None:
-        """Return how the turn comes by its `filtered` network; None: nobody wrote that down."""
+        """Return the mode of the turn's `filtered` network; None: none was written."""
         with suppress(OSError):
             said = nofollow.read_own(self.network_mode, _ID_BYTES)
             return next((mode for mode in NetworkMode if mode.value.encode() == said), None)
@@ -257,16 +262,16 @@ class TurnDir(NamedTuple):
         """Make the directory and its files; a directory left from a launch that was cut short is made anew.
 
         Args:
-            prompt: what the agent program reads.
-            protected: the protected paths of the workspace, for `read_protected`.
-            mode: how it comes by its `filtered` network, if it has one.
-            kept: the copies of what is protected, for `read_kept`.
+            prompt: the standard input of the agent program.
+            protected: the record of protected paths, for `read_protected`.
+            mode: the mode of its `filtered` network, if it has one.
+            kept: the copies of protected files, for `read_kept`.
             own_chats: whether its sandbox has the agent's own chats, for `showed_all_chats`.
             turn: the turn's id, for `read_id`.
         """
         shutil.rmtree(self.root, ignore_errors=True)
         os.makedirs(self.root, mode=0o700)
-        if turn is not None:  # first of all: what is in the directory is whose it says
+        if turn is not None:  # first of all: everything in the directory belongs to the turn that it names
             with open(self.id, "w", encoding="ascii") as note:
                 note.write(turn)
         if own_chats:  # before the prompt, so that a directory which is cut short isn't taken for an older version's
@@ -283,14 +288,14 @@ class TurnDir(NamedTuple):
                 note.write(mode.value)
 
     def read_prompt(self) -> bytes:
-        """Return what `make` wrote for the agent program to read."""
+        """Return the prompt that `make` wrote."""
         prompt = nofollow.read_own(self.prompt, MOST_RECORD)
         if prompt is None:
             raise OSError(errno.ENOENT, "the prompt was taken away or replaced", self.prompt)
         return prompt
 
     def read_status(self) -> bytes:
-        """Return what bubblewrap has reported so far."""
+        """Return the reports of bubblewrap so far."""
         return nofollow.read_end(self.status, _REPORT_BYTES)
 
     def has_output(self) -> bool:
@@ -325,7 +330,7 @@ class TurnDir(NamedTuple):
         return size
 
     def read_errors(self) -> str:
-        """Return the end of what the program complained about."""
+        """Return the end of the program's standard error."""
         return nofollow.read_end(self.stderr, _REPORT_BYTES).decode("utf-8", "replace")
 
 
@@ -344,7 +349,7 @@ class AgentDir(NamedTuple):
 
     @property
     def cursor(self) -> str:
-        """What is bound over `<workspace>/.cursor`."""
+        """A directory that is bound over `<workspace>/.cursor`."""
         return os.path.join(self.generated_dir or self.root, "cursor")
 
     @property
@@ -359,7 +364,7 @@ class AgentDir(NamedTuple):
 
     @property
     def chats(self) -> str:
-        """What is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
+        """A directory that is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
         return os.path.join(self.root, "chats")
 
     def chat(self, workspace: str, session: str) -> str:
@@ -368,7 +373,7 @@ class AgentDir(NamedTuple):
 
     @property
     def session(self) -> str:
-        """Which chat of the user's is the agent's: `sessions.Record`."""
+        """A record of the user's chat that is the agent's: `sessions.Record`."""
         return os.path.join(self.root, "session")
 
     @property
@@ -393,7 +398,7 @@ class AgentDir(NamedTuple):
 
     @property
     def own_mcp_json(self) -> str:
-        """The workspace's own `.cursor/mcp.json`, as git has to see it."""
+        """The workspace's own `.cursor/mcp.json`, as git must see it."""
         return os.path.join(self.generated_dir or self.root, "own-mcp.json")
 
     @property
@@ -412,7 +417,7 @@ class AgentDir(NamedTuple):
         return f"{SOCKET_DIR_IN_SANDBOX}/{os.path.basename(self.network_socket)}"
 
     def turn(self, number: int) -> TurnDir:
-        """Return the place of a turn."""
+        """Return the directory of a turn."""
         return TurnDir(os.path.join(self.root, "turns", str(number)))
 
     def remove_sockets(self) -> None:

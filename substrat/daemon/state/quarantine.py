@@ -102,10 +102,10 @@ def set_aside(store: Store, now: float) -> list[SetAside]:
 
 
 def mend(store: Store) -> list[str]:
-    """Correct what rows that can each be read say about each other, where nothing is lost by it; `set_aside` comes first.
+    """Correct contradictions between rows that can each be read, where nothing is lost by it; `set_aside` comes first.
 
     Returns:
-        What was corrected, a sentence each.
+        The corrections, a sentence each.
 
     Raises:
         StateUnusable: the file's structure is damaged.

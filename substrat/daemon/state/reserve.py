@@ -60,7 +60,7 @@ class Reserve:
         self.keep()
 
     def close(self) -> None:
-        """Close what was opened; to be called after the database is closed."""
+        """Close its files; to be called after the database is closed."""
         os.close(self._log)
         if self._index is not None:
             os.close(self._index)
@@ -88,7 +88,7 @@ class Reserve:
         try:
             if self._index is not None:
                 _allocate(self._index, 0, _INDEX, keep_size=False)
-            # Only what isn't allocated yet: when tmpfs finds no room, it frees all unwritten blocks of the range.
+            # Only blocks that aren't allocated yet: when tmpfs finds no room, it frees all unwritten blocks of the range.
             if (start := max(size, self._end)) < wanted:
                 _allocate(self._log, start, wanted - start, keep_size=True)
         except OSError as problem:
@@ -134,7 +134,7 @@ def take_over(path: str) -> None:
 
 
 def allocate_beforehand(descriptor: int, size: int) -> None:
-    """Allocate blocks for what will be written to a file, where the file system can; the file's size stays.
+    """Allocate blocks for bytes to be written to a file later, where the file system can; the file's size stays.
 
     Raises:
         OSError: there is no room for them.

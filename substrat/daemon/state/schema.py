@@ -37,13 +37,13 @@ CREATE TABLE damaged (
     id INTEGER PRIMARY KEY, time REAL NOT NULL, agent TEXT, origin TEXT NOT NULL, reason TEXT NOT NULL, row TEXT NOT NULL
 ) STRICT;
 """
-"""What the sweeper has dropped, whose files are to go, which turn a message reports, and rows that can't be read."""
+"""Turns that retention has dropped, agents whose files must go, the turn that a message reports, unreadable rows."""
 
 FIRST_COMMITS = """
 ALTER TABLE agents ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE agents ADD COLUMN retry_at REAL;
 """
-"""What the first commits' schema 1 lacks, before it had these columns under the same number."""
+"""Columns that schema 1 lacked in the first commits; it got them later under the same number."""
 
 MIGRATIONS = (
     _FIRST_SCHEMA,
@@ -81,5 +81,5 @@ MIGRATIONS = (
     ALTER TABLE agents ADD COLUMN ssh_agent TEXT;
     """,
 )
-"""What makes each version of the schema out of the one before; what was released is never edited."""
+"""Makes each version of the schema from the one before; a released one is never edited."""
 SCHEMA_VERSION = len(MIGRATIONS)

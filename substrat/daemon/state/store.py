@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class KeptRow(NamedTuple):
-    """A turn as the sweeper sees it: `dropped` its files, `cleared` its events too, `unread` its report waits."""
+    """A turn as retention sees it: `dropped` its files, `cleared` its events too, `unread` its report waits."""
 
     turn: str
     number: int
@@ -113,7 +113,7 @@ class Store(ItemQueries, EventQueries):
         return turns
 
     def usages(self, agent_id: str, after: int, limit: int) -> list[tuple[int, dict[str, int]]]:
-        """Load the numbers of an agent's turns after one, and what they used, those that said so."""
+        """Load the number and the usage of each of an agent's turns after one that reported any."""
         found = self._db.execute(
             "SELECT number, usage FROM turns WHERE agent = ? AND number > ? AND usage NOT NULL ORDER BY number LIMIT ?",
             (agent_id, after, limit),
@@ -134,7 +134,7 @@ class Store(ItemQueries, EventQueries):
         self._db.execute("INSERT OR IGNORE INTO removed_agents (id) VALUES (?)", (agent_id,))
         self.forget_settled()
 
-    # What a person has to look at
+    # Findings
 
     def add_finding(self, finding: Finding) -> Finding:
         """Store a finding and return it with its number; the number it comes with is ignored."""
@@ -175,10 +175,10 @@ class Store(ItemQueries, EventQueries):
         """Delete a reminder."""
         self._db.execute("DELETE FROM reminders WHERE id = ?", (reminder,))
 
-    # What is kept of old turns
+    # Retention of old turns
 
     def turns_kept(self, agent_id: str) -> list[KeptRow]:
-        """Load what decides about keeping an agent's turns, the oldest first."""
+        """Load the facts that decide about keeping an agent's turns, the oldest first."""
         rows = self._db.execute(
             "SELECT id, number, ended_at, (SELECT cleared FROM dropped_turns WHERE turn = turns.id), "
             "EXISTS (SELECT 1 FROM items WHERE about = turns.id AND items.turn IS NULL AND about NOT NULL) "

@@ -20,7 +20,7 @@ FULL_DISK_PAUSE = 1.0
 
 
 async def until_stored(write: Callable[[], None]) -> None:
-    """Write something down, as often as it takes: when the disk is full, what was seen waits until there is room.
+    """Commit something, as often as it takes: on a full disk it waits until there is room.
 
     Args:
         write: commits it, or raises `StorageFailed` and has changed nothing.

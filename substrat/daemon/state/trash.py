@@ -49,7 +49,7 @@ class Trash:
             log.warning("not discarded", path=path, reason=str(problem))
 
     def empty(self) -> int:
-        """Delete what was discarded, and return how many directories that were."""
+        """Delete all discarded directories, and return how many there were."""
         gone = 0
         for entry in list_directory(self._directory):
             try:

@@ -49,7 +49,7 @@ class Log(NamedTuple):
 def is_strange(path: str) -> bool:
     """Say whether SQLite would ignore a log altogether, and with it the commits in it.
 
-    Zeros are what a power failure can leave, which may take the last commits back anyway.
+    A power failure can leave zeros, and may take the last commits back anyway.
 
     Args:
         path: the log.
