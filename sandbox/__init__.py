@@ -1,1 +1,1 @@
-"""Sandboxes made with bubblewrap: what they are, how bubblewrap is told, what the host offers; no agents, no daemon."""
+"""Sandboxes made with bubblewrap: their description, bubblewrap's arguments, the host's abilities; no agents, no daemon."""

@@ -1,4 +1,4 @@
-"""Bubblewrap's arguments for a `Spec`: a pure function; it neither looks at the host nor starts anything.
+"""Bubblewrap's arguments for a `Spec`, such as `--ro-bind /usr /usr`. Pure.
 
 Every option is explained in bwrap(1). The environment is not among the arguments: it is given to the process itself,
 because arguments are readable by every user of the machine.
@@ -18,18 +18,18 @@ STATUS_FD = 3
 OPTIONS_FD = 4
 """The descriptor it finds its options in, for `--args`."""
 LOCK_FD = 5
-"""The descriptor that both of its processes keep open, and nothing in the sandbox, for `--sync-fd`: whoever holds a lock
-through it learns when the sandbox is gone, however it ended."""
+"""The descriptor that both of its processes keep open, and nothing in the sandbox, for `--sync-fd`: a lock
+held through it is free again when the sandbox is gone, however it ended."""
 SECCOMP_FD = 6
 """The descriptor it finds the filter of `sandbox.seccomp` in. It applies it last, so it can still mount and unshare."""
 NETWORK_FD = 7
 """The descriptor that the `filtered` network's launcher hands the listeners over on; closed before bubblewrap runs."""
 FIRST_SOURCE_FD = 8
-"""The first of the descriptors that stand for what is bound by descriptor; bubblewrap closes each when it is mounted."""
+"""The first of the descriptors for `--bind-fd`; bubblewrap closes each when it is mounted."""
 PRLIMIT = "/usr/bin/prlimit"
-"""What sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
+"""Sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
 SETSID = "/usr/bin/setsid"
-"""What makes a terminal the command's own, inside (setsid(1) is part of util-linux too)."""
+"""Makes a terminal the command's own, inside (setsid(1) is part of util-linux too)."""
 
 ISOLATION = (
     "--unshare-user",  # makes the rest possible without privileges, and the uid means nothing outside
@@ -37,7 +37,7 @@ ISOLATION = (
     "--unshare-pid",  # killing its init kills the whole tree
     "--unshare-uts",
     "--unshare-cgroup",
-    "--disable-userns",  # nobody inside gets capabilities back by making a namespace of their own
+    "--disable-userns",  # no process inside gets capabilities back by making a namespace of its own
     "--new-session",  # no controlling terminal to push characters into (TIOCSTI)
     "--cap-drop",
     "ALL",
@@ -54,14 +54,14 @@ def arguments(spec: Spec) -> list[str]:
 
 
 def program(spec: Spec) -> tuple[str, ...]:
-    """Return what bubblewrap executes: the sandbox's command, behind what sets its limits and what relays for it."""
+    """Return the command that bubblewrap executes: the sandbox's own, behind prlimit and the relay where it has them."""
     limits = (f"--{name}={value}" for name, value in spec.limits)
     command = (*spec.relay, *spec.command)
     return (PRLIMIT, *limits, "--", *command) if spec.limits else command
 
 
 def held(spec: Spec) -> tuple[Bind, ...]:
-    """Return what is bound by descriptor; started with a turn, the descriptors are those from `FIRST_SOURCE_FD` on."""
+    """Return the mounts bound by descriptor; started with a turn, the descriptors are those from `FIRST_SOURCE_FD` on."""
     return tuple(mount for mount in ordered(spec.mounts) if isinstance(mount, Bind) and mount.held)
 
 
@@ -75,7 +75,7 @@ def options(
     Args:
         spec: the sandbox.
         watched: whether bubblewrap finds `STATUS_FD`, to report to, `LOCK_FD` and `SECCOMP_FD` open.
-        descriptors: where it finds what is `held` open.
+        descriptors: the descriptor of each mount that is `held`.
         tied: whether the sandbox ends with the thread that started it, and with its command.
     """
     reports = ("--json-status-fd", STATUS_FD, "--sync-fd", LOCK_FD, "--seccomp", SECCOMP_FD)
@@ -97,7 +97,7 @@ def options(
 
 
 def ordered(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
-    """Order mounts so that a parent comes before what lies in it, later ones covering earlier ones at the same place.
+    """Order mounts so that a parent comes before mounts inside it, later ones covering earlier ones at the same place.
 
     A read-only remount comes after the binds below it were made, so that their mount points could be.
 
@@ -110,7 +110,7 @@ def ordered(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
 
 
 def describe(mount: Mount) -> str:
-    """Say in one line what a mount does, for people."""
+    """Describe a mount in one line, for people."""
     match mount:
         case Bind(source, target, writable):
             place = target if source == target else f"{target} (from {source})"
@@ -139,8 +139,8 @@ def _mount(mount: Mount) -> list[str]:
             option = ("--bind" if writable else "--ro-bind") + ("-try" if optional else "")
             return [option, source, target]
         case Processes(target):
-            # What is root's there, root's agents could write without a capability, and /proc/sys/kernel/core_pattern says
-            # what the host runs; bubblewrap covers what a directory's mode shows to be writable, and misses the files.
+            # Root's agents could write to root's files there without a capability, and /proc/sys/kernel/core_pattern names
+            # a program that the host runs; bubblewrap covers directories whose mode makes them writable, and misses files.
             return ["--proc", target, "--remount-ro", target]
         case Devices(target):
             return ["--dev", target]

@@ -1,4 +1,4 @@
-"""What this machine offers a sandbox: its system directories, its bubblewrap, its namespaces; it changes nothing."""
+"""Finds out what this machine offers a sandbox: system directories, bubblewrap, namespaces. It changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINIMUM_BWRAP = (0, 8, 0)
 
 _SYSTEM_DIRS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
-# What programs need of /etc to run, look names up, verify certificates and show times; no passwords, keys or hosts' data.
+# The parts of /etc with which programs run, look names up, verify certificates and show times; no passwords or keys.
 # Of /etc/ssl and /etc/pki only certificates and OpenSSL's configuration: private keys lie beside them.
 _ETC = (
     "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
@@ -33,14 +33,14 @@ _ETC = (
     "terminfo", "timezone",
 )  # fmt: skip
 
-# What /proc tells of the whole machine though it is a namespace's own; container runtimes cover most of these too
+# Files in a namespace's own /proc that tell of the whole machine; container runtimes cover most of these too
 # (`MaskedPaths` in moby's daemon/pkg/oci/defaults.go). /proc/cmdline may hold secrets of the boot.
 _PROC = (
     "acpi", "asound", "cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "key-users", "keys", "latency_stats",
     "modules", "sched_debug", "scsi", "sysrq-trigger", "timer_list", "timer_stats",
 )  # fmt: skip
 
-# Changes when packages come or go, and with them what others can't read.
+# These change when packages come or go, and with them the list of files that others can't read.
 _PACKAGES = (
     "/var/lib/dpkg/status", "/var/lib/rpm/rpmdb.sqlite", "/usr/lib/sysimage/rpm/rpmdb.sqlite", "/var/lib/rpm/Packages",
     "/lib/apk/db/installed", "/var/lib/pacman/local", "/usr", "/usr/bin", "/usr/lib", "/usr/sbin", "/usr/share",
@@ -56,8 +56,8 @@ class Bubblewrap:
     Args:
         path: its path.
         version: its version.
-        takes_descriptors: whether it has `--bind-fd`, which checks that what it has mounted is what was opened: since
-            0.10.0, and in what distributions have made of older ones for flatpak's CVE-2024-42472 (Debian's
+        takes_descriptors: whether it has `--bind-fd`, which checks that the mounted file is the opened one: since
+            0.10.0, and in older ones as distributions have patched them for flatpak's CVE-2024-42472 (Debian's
             0.8.0-2+deb12u1).
     """
 
@@ -73,7 +73,7 @@ class Bubblewrap:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why no sandbox can be made here: the reason as the machine gave it, and what to do."""
+    """Why no sandbox can be made here: the reason as the machine gave it, and the remedy."""
 
     reason: str
     remedy: str
@@ -96,7 +96,7 @@ def system_mounts(covered: tuple[str, ...] = ()) -> tuple[Mount, ...]:
     """Return the mounts that show the operating system's programs and libraries read-only.
 
     Args:
-        covered: what of them is hidden, as `sandbox.unreadable` lists it; what is gone by now needs no cover.
+        covered: the paths in them to hide, as `sandbox.unreadable` lists them; one that is gone by now needs no cover.
     """
     mounts: list[Mount] = [Bind("/usr", "/usr")]
     for path in _SYSTEM_DIRS:
@@ -110,9 +110,9 @@ def system_mounts(covered: tuple[str, ...] = ()) -> tuple[Mount, ...]:
 
 
 def proc_covers() -> tuple[Covered, ...]:
-    """Return what hides the machine's own facts in a sandbox's `/proc`; not what other programs there need.
+    """Return the covers of files in a sandbox's `/proc` that tell of the machine, and that programs there don't need.
 
-    Root's agents are the owner of what only root may read, so for them all of that is hidden too.
+    Root's agents own the files that only root may read, so for them all of those are hidden too.
     """
     found = []
     for name in sorted(os.listdir("/proc")):
@@ -126,12 +126,12 @@ def proc_covers() -> tuple[Covered, ...]:
 
 
 def system_roots() -> tuple[str, ...]:
-    """Return what `system_mounts` binds, for `sandbox.unreadable` to look through."""
+    """Return the directories that `system_mounts` binds, for `sandbox.unreadable` to look through."""
     return tuple(mount.target for mount in system_mounts() if isinstance(mount, Bind))
 
 
 def system_signature() -> tuple[tuple[str, int, int], ...]:
-    """Return what changes when programs are installed or removed: the times of packages' lists and of some directories."""
+    """Return a value that changes when programs are installed or removed: times of packages' lists and of directories."""
     found = []
     for path in _PACKAGES:
         try:
@@ -143,7 +143,7 @@ def system_signature() -> tuple[tuple[str, int, int], ...]:
 
 
 def system_covers(path: str) -> bool:
-    """Say whether a path's real file is among what `system_mounts` shows."""
+    """Say whether a path's real file lies in a directory that `system_mounts` shows."""
     real = os.path.realpath(path)
     return any(real.startswith(root + "/") for root in ("/usr", *_SYSTEM_DIRS))
 
@@ -153,8 +153,8 @@ def limits(open_files: int, processes: int, memory: int | None) -> tuple[tuple[s
 
     Set inside the sandbox, the number of processes is counted there alone: since Linux 5.14 it counts a user's processes in
     one user namespace (`is_rlimit_overlimit` in kernel/ucount.c). Before, all of the user's would count, so it isn't set
-    there. The kernel exempts root's. Memory is limited by what a process can write to (RLIMIT_DATA, since Linux 4.7);
-    RLIMIT_AS counts what is only reserved, and WebAssembly reserves gigabytes that it never uses. AddressSanitizer and
+    there. The kernel exempts root's. The limit of memory counts pages that a process can write to (RLIMIT_DATA, since Linux
+    4.7); RLIMIT_AS counts reserved ones too, and WebAssembly reserves gigabytes that it never uses. AddressSanitizer and
     ThreadSanitizer reserve terabytes that they could write to, so they don't start under RLIMIT_DATA either.
 
     Args:
@@ -196,16 +196,17 @@ def helper_limits(seconds: int) -> tuple[tuple[str, int], ...]:
 
 
 _HELPER_FILES = 256
+"""Descriptors; git keeps at most some dozens of packs open."""
 _HELPER_MEMORY = 512 << 20
 """git holds an index of 64 MiB several times over; the reader of chats holds a page of one."""
 _HELPER_FILE_BYTES = 128 << 20
 """Twice the largest index that git is asked about."""
 _HELPER_PROCESSES = 64
-"""The shell, git and what git starts for a filter; git starts a thread for each processor when it refreshes an index."""
+"""The shell, git and its filters; git starts a thread for each processor when it refreshes an index."""
 
 
 def memory(wanted: int) -> int:
-    """Return how many bytes of memory a sandbox may have: what is wanted, for 0 three quarters of the machine's."""
+    """Return how many bytes of memory a sandbox may have: the wanted number, for 0 three quarters of the machine's."""
     return wanted or machine_memory() // 4 * 3
 
 
@@ -230,7 +231,7 @@ def find_bubblewrap(named: str | None = None, path: str | None = None) -> Bubble
 
 
 def sandbox_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
-    """Try to make a sandbox with every namespace and say what stands in the way, if anything does.
+    """Try to make a sandbox with every namespace, and return the obstacle, if there is one.
 
     Takes some 10 ms; the caller remembers a good answer.
     """
@@ -242,7 +243,7 @@ def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto") -> Filtered:
 
     Args:
         bwrap: bubblewrap.
-        python: what runs the proxy form's relay.
+        python: the interpreter for the proxy mode's relay.
         wanted: `transparent`, `proxy`, or `auto`: the proxy form only where the transparent one can't be made.
     """
     if wanted == NetworkMode.PROXY:
@@ -309,7 +310,7 @@ def _bubblewrap_at(path: str) -> Bubblewrap | None:
 
 
 def _said(path: str, option: str) -> str:
-    """Return what a program prints with an option, nothing if it fails."""
+    """Return the output of a program with an option, nothing if it fails."""
     try:
         done = _run([path, option])
     except (OSError, subprocess.TimeoutExpired):

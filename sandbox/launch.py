@@ -1,4 +1,4 @@
-"""The command line that starts a sandbox, and the launcher in front of it for the `filtered` network; it starts nothing.
+"""Builds the command line that starts a sandbox, with the launcher of the `filtered` network in front of it.
 
 For `none` and `host` bubblewrap is the whole command. For `filtered` in its transparent form `netlaunch` stands in front
 of it: it makes the network, hands the listeners to the daemon, and becomes bubblewrap, which keeps the network it finds.
@@ -22,19 +22,20 @@ _NETLAUNCH = "import sys; sys.path.append({!r}); import netlaunch; sys.exit(netl
 
 
 INSTALLED = "/usr/local/libexec/substrat-netlaunch"
-"""Where root may put the launcher: a path that nobody else can write to, so that a profile can be given to it alone."""
+"""Where root may put the launcher: a path that only root can write to, so that a profile can be given to it alone."""
 SHEBANG = "#!/usr/bin/python3 -IS"
 SOURCE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "netlaunch.py")
 _MOST = 1 << 20
+"""Bytes; the launcher has some thousand, and a larger file isn't ours."""
 
 
 class Start(NamedTuple):
     """How a sandbox is started without its options being seen: bubblewrap's process is visible from inside it.
 
     Args:
-        command: what is executed.
-        options: what it reads from `bwrap.OPTIONS_FD`.
-        held: what an agent could replace, in the order of its descriptors (`bwrap.held`).
+        command: the command to execute.
+        options: bubblewrap's options, which it reads from `bwrap.OPTIONS_FD`.
+        held: mounts whose source an agent could replace, in the order of its descriptors (`bwrap.held`).
     """
 
     command: tuple[str, ...]
@@ -43,18 +44,18 @@ class Start(NamedTuple):
 
 
 def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool = False) -> Start:
-    """Return what `command` returns, with the options apart and, for `filtered`, `bwrap.NETWORK_FD` as the channel.
+    """Return the same as `command`, with the options apart and, for `filtered`, `bwrap.NETWORK_FD` as the channel.
 
     Args:
         program: bubblewrap's path.
         spec: the sandbox.
-        by_descriptor: whether it finds what is `bwrap.held` open.
+        by_descriptor: whether bubblewrap finds the mounts of `bwrap.held` open.
         tied: as in `bwrap.options`.
     """
     held = bwrap.held(spec)
     numbers = {mount: bwrap.FIRST_SOURCE_FD + number for number, mount in enumerate(held)}
     made = bwrap.options(spec, descriptors=numbers if by_descriptor else None, tied=tied)
-    # Not in `command`, which people see: the values are nobody's business.
+    # Not in `command`, which people see: the values may be secret.
     given = (word for name, value in spec.variables for word in ("--setenv", name, value))
     options = os.fsencode("\0".join((*given, *made, "")))
     launcher = _launcher(spec, str(bwrap.NETWORK_FD))
@@ -64,7 +65,7 @@ def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool =
 def command(program: str, spec: Spec) -> tuple[str, ...]:
     """Return the command that starts a sandbox, for people: whole but for the system call filter, which has no spelling.
 
-    Its environment and variables are left out. Its `filtered` network has nobody who serves it.
+    Its environment and variables are left out. Its `filtered` network isn't served.
 
     Args:
         program: bubblewrap's path.
@@ -97,14 +98,14 @@ def relayed(python: str, socket_path: str) -> tuple[str, ...]:
     """Return the command that stands in front of a program where `netrelay` lies: outside of a sandbox, to try it.
 
     Args:
-        python: what runs it.
+        python: the interpreter that runs it.
         socket_path: where the daemon would be.
     """
     return (python, "-I", "-S", os.path.realpath(netrelay.__file__), str(netrelay.PORT), socket_path)
 
 
 def installed() -> bytes:
-    """Return what is to be at `INSTALLED`: the launcher as a program with an interpreter that is root's."""
+    """Return the content of `INSTALLED`: the launcher as a program with an interpreter that is root's."""
     with open(SOURCE, "rb") as file:
         return SHEBANG.encode() + b"\n" + file.read()
 
@@ -121,7 +122,7 @@ def is_installed(path: str = INSTALLED) -> bool:
 
 
 def _open_itself(path: str, _flags: int) -> int:
-    """Open a file for reading, but not what a link leads to, and wait for nobody who would write into a FIFO."""
+    """Open a file for reading, without following a link or waiting for a FIFO's writer."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

@@ -1,4 +1,4 @@
-"""What on a machine may forbid user namespaces, and the command that allows them; it makes none itself."""
+"""Finds out why a machine forbids user namespaces, and the command that allows them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Launcher(NamedTuple):
 
 
 class NamespaceLimits(NamedTuple):
-    """What may stand between a program and a user namespace.
+    """The obstacles between a program and a user namespace.
 
     Args:
         root: whether the program is root's; most of this doesn't hold for root.
         apparmor: AppArmor lets only programs with a profile have one (kernel.apparmor_restrict_unprivileged_userns).
-        closed: the kernel lets nobody but root (kernel.unprivileged_userns_clone, Debian's and Ubuntu's).
+        closed: the kernel lets only root have one (kernel.unprivileged_userns_clone, Debian's and Ubuntu's).
         most: how many there may be (user.max_user_namespaces, namespaces(7)), None where the kernel doesn't say.
         container: the kind of container this is, None for none.
         filtered: whether this process's own system calls are filtered (seccomp(2)).
@@ -46,7 +46,7 @@ class NamespaceLimits(NamedTuple):
 
 
 def remedy(limits: NamespaceLimits, program: str) -> str:
-    """Return what lets a program make user namespaces where it couldn't: a command to paste, where there is one.
+    """Return the remedy that lets a program make user namespaces: a command to paste, where there is one.
 
     Args:
         limits: what there is on the machine.
@@ -154,7 +154,7 @@ def _in_a_container(kind: str) -> str:
 
 
 def _container() -> str | None:
-    """Say what kind of container this is (the marks are docker's, podman's and systemd's Container Interface)."""
+    """Return the kind of container that this is (the marks are docker's, podman's and systemd's Container Interface)."""
     if os.path.exists("/.dockerenv"):
         return "docker"
     if os.path.exists("/run/.containerenv"):

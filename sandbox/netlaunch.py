@@ -5,10 +5,10 @@ namespace, which owns it), brings up `lo` so that every address there is is loca
 and becomes PROGRAM, which keeps the namespace, the pid and the start time. `netlaunch.py enter CHANNEL PORTS PID` opens the
 listeners again in the namespaces of a running sandbox, for a new daemon, and ends; `more` opens those of further ports.
 
-Every connection made inside then arrives at one of the listeners, whatever its address: the routes are `ip route add local
+Every connection made inside then arrives at one of the listeners, for any address: the routes are `ip route add local
 0.0.0.0/0 dev lo` and its IPv6 counterpart ("AnyIP"; ip-route(8), the type `local`). Ports without a listener are refused
 by the kernel. The listeners go to the descriptor CHANNEL, a Unix socket, in one message (unix(7), SCM_RIGHTS); CHANNEL `-`
-means that nobody wants them.
+means that they are closed.
 
 It stands before each turn's start, so it imports only small C modules; netlink(7) by hand is cheaper than any library.
 """
@@ -51,22 +51,22 @@ LOOPBACK = 1  # the first interface of every network namespace is its lo
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the arguments say; on failure print one line to stderr and return `REFUSED`."""
-    what, channel, ports, *rest = arguments
+    """Carry the arguments out; on failure print one line to stderr and return `REFUSED`."""
+    verb, channel, ports, *rest = arguments
     numbers = [int(port) for port in ports.split(",") if port]
     try:
-        if what == "launch":
+        if verb == "launch":
             isolate()
             bring_up()
         else:
             enter(int(rest[0]))
-        listeners = ([] if what == "more" else answer_names()) + listen(numbers)
+        listeners = ([] if verb == "more" else answer_names()) + listen(numbers)
     except OSError as problem:
         posix.write(2, f"substrat: no filtered network: {problem.filename or 'netlaunch'}: {problem.strerror}\n".encode())
         return REFUSED
     hand_over(channel, listeners)
-    if what == "launch":
-        # Python ignores these, and what is ignored stays so in the program (execve(2)).
+    if verb == "launch":
+        # Python ignores these, and an ignored signal stays ignored in the program (execve(2)).
         for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
             _signal.signal(number, _signal.SIG_DFL)
         # Every descriptor opened here is closed by this: Python makes them so (PEP 446).
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
 
 
 def isolate() -> None:
-    """Enter a network namespace that nobody else is in, as oneself."""
+    """Enter a new network namespace, and keep the uid and the gid."""
     uid, gid = posix.geteuid(), posix.getegid()
     if uid == 0:
         _call("unshare", CLONE_NEWNET)
@@ -214,7 +214,7 @@ def _called(name: str, arguments: tuple[int, ...]) -> bool:
 
 
 def _call_slowly(name: str, arguments: tuple[int, ...]) -> None:
-    """Call what has just failed again, to learn why."""
+    """Repeat a call that has just failed, to learn why."""
     import ctypes
 
     if ctypes.CDLL(None, use_errno=True)[name](*arguments) != 0:

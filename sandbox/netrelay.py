@@ -1,11 +1,11 @@
 """The proxy form's relay: a program of its own, run by path with `python -I -S` inside a sandbox; imports nothing of ours.
 
 `netrelay.py PORT SOCKET PROGRAM ARGUMENTS…` listens at PORT of the sandbox's loopback, leaves a process behind that takes
-each connection to the Unix socket SOCKET, and becomes PROGRAM, which keeps the pid and has no child it doesn't know. Who
-listens at SOCKET is the daemon; it decides. While nobody does, connections are reset.
+each connection to the Unix socket SOCKET, and becomes PROGRAM, which keeps the pid and has no child it doesn't know. The
+daemon listens at SOCKET and decides. While no daemon does, connections are reset.
 
 The process left behind is the sandbox's first process's child, in a session of its own, and ends with the program. It moves
-bytes in the kernel, holds nothing of the sandbox's open, and understands nothing of what it carries. It runs as the agent,
+bytes in the kernel, holds nothing of the sandbox's open, and understands nothing of the bytes. It runs as the agent,
 so the agent may kill it, and has no network then.
 
 It stands before each turn's start, so it imports only small C modules; written for Python 3.10 (os.splice) and newer.
@@ -20,22 +20,27 @@ import time
 
 LISTENING_AT = "127.0.0.1"
 PORT = 61280
-"""Where programs find it: above what services use and what Linux gives out by itself (ip_local_port_range)."""
+"""Where programs find it: above the ports of services and of outgoing connections (ip_local_port_range)."""
 REFUSED = 125
 """The exit status when there is no network to be had; 126 and 127 are the shell's."""
 BACKLOG = 128
+"""Connections that the kernel holds until they are accepted, which takes the relay less than a millisecond."""
 MOST = 512
 """Connections at once; further ones wait unaccepted. The daemon takes fewer, and tells of those that it refuses."""
 
 _CHUNK = 1 << 20
+"""Bytes moved at once: the size of a pipe that an ordinary user may have (pipe(7))."""
 _CLOEXEC = posix.O_CLOEXEC | posix.O_NONBLOCK
 _LINGER_NOT = (1).to_bytes(4, sys.byteorder) + bytes(4)
 _SPARE_PIPES = 4
+"""Pipes kept for the next bytes; each takes two descriptors."""
 _HIGHEST = 1 << 20
+"""Above every descriptor that a process may have by default (fs.nr_open)."""
 _GONE = select.EPOLLHUP | select.EPOLLERR
 _SPLICE = posix.SPLICE_F_MOVE | posix.SPLICE_F_NONBLOCK
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError)
 _WEARY_SECONDS = 0.05
+"""A pause while descriptors are used up: connections end meanwhile, and the relay doesn't spin."""
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +55,7 @@ def main(arguments: list[str]) -> int:
     except OSError as problem:
         posix.write(2, f"substrat: no filtered network: relay: {problem.strerror}\n".encode())
         return REFUSED
-    # Python ignores these, and what is ignored stays so in the program (execve(2)).
+    # Python ignores these, and an ignored signal stays ignored in the program (execve(2)).
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
     found = become(program)
@@ -107,7 +112,7 @@ def let_go(kept: set[int]) -> None:
 
 
 class Side:
-    """One end of a connection: the socket, and what has been read from it and not yet been written to the other end."""
+    """One end of a connection: the socket, and the bytes read from it and not yet written to the other end."""
 
     def __init__(self, sock: _socket.socket) -> None:
         self.sock = sock
@@ -196,7 +201,7 @@ class Relay:
         return outer
 
     def serve(self, side: Side, events: int) -> None:
-        """Move what can be moved from and to one end; a broken one ends the connection."""
+        """Move all ready bytes from and to one end; a broken one ends the connection."""
         other = side.other
         assert other is not None
         try:
@@ -219,7 +224,7 @@ class Relay:
         self.watch(other)
 
     def read(self, side: Side) -> None:
-        """Take what one end has said into a pipe, and pass it on."""
+        """Take the bytes of one end into a pipe, and pass them on."""
         if side.pipe is None:
             side.pipe = self.pipes.pop() if self.pipes else posix.pipe2(_CLOEXEC)
         try:
@@ -231,7 +236,7 @@ class Relay:
         self.write(side)
 
     def write(self, side: Side) -> None:
-        """Pass on what one end has said, as far as the other takes it."""
+        """Pass on the bytes of one end, as far as the other takes them."""
         assert side.other is not None
         assert side.pipe is not None
         try:
@@ -260,7 +265,7 @@ class Relay:
         side.pipe = None
 
     def watch(self, side: Side) -> None:
-        """Wait for what an end can do next; one that can do nothing isn't watched: its end would be told all the time."""
+        """Wait until an end is ready; one that has nothing to do isn't watched: its end would be reported all the time."""
         assert side.other is not None
         wanted = 0
         if not side.held and not side.has_said_all:
@@ -280,7 +285,7 @@ class Relay:
         side.watched = wanted
 
     def end(self, side: Side, other: Side, *, all_said: bool = False) -> None:
-        """End a connection; one that is cut short is reset, so that nobody takes its end for all there was."""
+        """End a connection; one that is cut short is reset, so that no program takes it for whole."""
         for one in (side, other):
             self.sides.pop(one.number)
             self.give_back(one)

@@ -1,7 +1,7 @@
-"""What stays read-only in a writable workspace, because the host would run it: two tables with reasons; it opens nothing.
+"""The files that stay read-only in a writable workspace because the host would run them: two tables with reasons. Pure.
 
-Everything else in a workspace an agent may write, also what a person runs on purpose: a Makefile, a script, a test. These
-are the files that run without anybody asking for them: when a directory is entered or opened, when git is asked anything.
+An agent may write everything else in a workspace, also files that a person runs on purpose: a Makefile, a script, a test.
+These run unasked: when a directory is entered or opened, when git is asked anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Entry(NamedTuple):
 
     Args:
         name: the file or directory.
-        reason: what the host would do with it.
+        reason: its use by the host.
         new: whether it is refused where it doesn't exist yet, at the top of a workspace.
         home: whether that is so only in a workspace that is somebody's home: nothing on the host runs it elsewhere.
     """
@@ -148,8 +148,8 @@ class GitEntry(NamedTuple):
 
     Args:
         name: the file or directory, from the git directory.
-        reason: what git on the host would do with it.
-        placeholder: what a file in its place holds while there is none; None: an empty directory stands there.
+        reason: its use by git on the host.
+        placeholder: the content of a placeholder file while there is none; None: the placeholder is an empty directory.
     """
 
     name: str
@@ -165,7 +165,7 @@ GIT = (
     GitEntry("worktrees", "a linked worktree's config.worktree is configuration too", None),
     GitEntry("remotes", "names where `git push` goes without a remote in the configuration; there git runs hooks", None),
     GitEntry("branches", "the same in an older form", None),
-    # An empty one would stop git altogether; this one says what is true without it (gitrepository-layout(5)). libgit2,
+    # An empty one would stop git altogether; this one has the same effect as none (gitrepository-layout(5)). libgit2,
     # which cargo and many editors are made with, finds no repository with `.` alone.
     GitEntry("commondir", "names the directory that the configuration and the hooks are taken from instead", b"./\n"),
 )
@@ -179,7 +179,7 @@ GIT_WORKTREE = (
 """In a git directory's `worktrees/NAME`: where a linked worktree's configuration is taken from."""
 
 IS_GIT_DIRECTORY = frozenset({"HEAD", "objects", "refs"})
-"""What git takes a directory for a repository by (gitrepository-layout(5))."""
+"""Git takes a directory with these names for a repository (gitrepository-layout(5))."""
 
 IS_JOINED_GIT_DIRECTORY = frozenset({"HEAD", "commondir"})
 """The same where the objects and the configuration lie in the directory that `commondir` names."""
@@ -201,23 +201,23 @@ def is_protected(name: str) -> bool:
 
 
 _FORMER_PLACEHOLDERS = {"commondir": b".\n"}
-"""What earlier versions put there; a turn that began with one goes on, and its file is removed with the others."""
+"""Placeholders of earlier versions; a turn that began with one goes on, and its file is removed with the others."""
 _PLACEHOLDERS = {entry.name.rpartition("/")[2]: entry.placeholder for entry in GIT}
 
 
 def placeholder(path: str) -> bytes | None:
-    """Return what a file holds that stands where something protected is missing; None: an empty directory stands there.
+    """Return the content of the placeholder file for a missing protected path; None: the placeholder is an empty directory.
 
     A directory can be removed again without a look at it, because only an empty one can, and git doesn't show it.
 
     Args:
-        path: where something is missing.
+        path: the missing path.
     """
     return _PLACEHOLDERS.get(path.rpartition("/")[2])
 
 
 def is_placeholder(path: str, content: bytes) -> bool:
-    """Say whether a file at a path is a stand-in by what it holds.
+    """Say whether a file at a path is a placeholder, by its content.
 
     Args:
         path: where it is.

@@ -36,7 +36,7 @@ MOUNT_ATTR_NODEV = 4
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the arguments say; on failure print one line to stderr and return `FAILED`."""
+    """Carry the arguments out; on failure print one line to stderr and return `FAILED`."""
     try:
         pid, modes, paths = int(arguments[0]), arguments[1], arguments[2:]
         enter(pid)

@@ -1,14 +1,14 @@
 """The system calls that a sandbox refuses: a table to read, and the kernel's filter program made from it. Pure.
 
-Namespaces and capabilities already keep an agent from using most of what is here. The filter is for the day the kernel has
-a bug in it: what can't be called can't be attacked, and these are the parts where such bugs were found.
+Namespaces and capabilities already keep an agent from using most of these calls. The filter is for the day the kernel has
+a bug in them: a call that is refused can't be attacked, and these are the parts where such bugs were found.
 
-Everything else is allowed, because agents run whatever a developer runs, and a call that came with a new kernel must not
+Everything else is allowed, because agents run any program that a developer runs, and a call of a new kernel must not
 break it. A refusal is an error that programs know how to take; only calls through a foreign interface, whose numbers mean
 something else than here, end the program.
 
 The numbers are the kernel's own: `arch/x86/entry/syscalls/syscall_64.tbl` for x86-64, `scripts/syscall.tbl` (before 6.11
-`include/uapi/asm-generic/unistd.h`) for aarch64. A number never changes. What isn't in the table on purpose:
+`include/uapi/asm-generic/unistd.h`) for aarch64. A number never changes. Left out of the table on purpose:
 
 - `adjtimex` and `clock_adjtime`: reading the clock's state can't be told from setting it, which the kernel refuses anyway;
 - `seccomp` and `prctl`: a further filter can only take more away;
@@ -40,7 +40,7 @@ class Argument:
 
     Args:
         index: which argument, from 0.
-        values: what it is compared with.
+        values: the numbers that it is compared with.
         among: whether it must be one of `values`, or must not.
         mask: the bits that count.
         upper: whether the upper 32 bits are looked at instead.
@@ -66,9 +66,9 @@ class Rule:
         name: the call, as its manual page is named.
         x86_64: its number there, None where there is no such call.
         aarch64: its number there.
-        why: what it would be good for.
+        why: its use to an attacker.
         when: conditions that must all hold; none: it is refused always.
-        error: what the caller gets.
+        error: the error that the caller gets.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Rule:
 _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16  # linux/socket.h
 _FAMILIES = (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)
-_NETLINK_ROUTE = 0  # linux/netlink.h: what getifaddrs(3) asks
+_NETLINK_ROUTE = 0  # linux/netlink.h: getifaddrs(3) asks it
 _SOCK_PACKET, _SOCKET_KIND = 10, 0xF  # linux/net.h: the type's other bits are flags
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # asm-generic/ioctls.h, the same on both
 _PER_LINUX, _PERSONALITY_ASKED = 0, 0xFFFFFFFF  # personality(2)
@@ -98,13 +98,13 @@ _NOTHING_DONE = 0
 # A row longer than a line would be harder to compare with its neighbours, not easier to read.
 # fmt: off
 TABLE = (
-    # Namespaces: whoever makes a user namespace has every capability in it, and with them most of the kernel's code.
+    # Namespaces: the maker of a user namespace has every capability in it, and with them most of the kernel's code.
     Rule("clone", 56, 220, "makes namespaces", (Argument(0, (0,), among=False, mask=_NAMESPACES),)),
     Rule("clone3", 435, 435, "makes namespaces, its flags lie in memory no filter sees; libc falls back", error=ENOSYS),
     Rule("unshare", 272, 97, "makes namespaces"),
     Rule("setns", 308, 268, "enters namespaces"),
 
-    # What is mounted where.
+    # Mounts.
     Rule("mount", 165, 40, "changes what is visible"),
     Rule("umount2", 166, 39, "uncovers what is hidden"),
     Rule("pivot_root", 155, 41, "changes the root"),
@@ -190,10 +190,10 @@ TABLE = (
     Rule("openat2", 437, 437, "the same, its mode lies in memory no filter sees; programs fall back", error=ENOSYS),
     Rule("mknod", 133, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
     Rule("mknodat", 259, 33, "makes files with set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
-    Rule("fcntl", 72, 25, "takes leases, which hold up whoever opens the file outside", (Argument(1, (_F_SETLEASE,)),)),
+    Rule("fcntl", 72, 25, "takes leases, which hold up every opener of the file outside", (Argument(1, (_F_SETLEASE,)),)),
 
     # Extended attributes: a file in memory may have thousands, and its directory's size doesn't count them. EOPNOTSUPP is
-    # what file systems without them say, so programs that copy them go on. Access lists (ACL) are set by the same calls.
+    # the answer of file systems without them: programs that copy them go on. Access lists (ACL) are set by the same calls.
     Rule("setxattr", 188, 5, "takes memory that no directory's size bounds", error=EOPNOTSUPP),
     Rule("lsetxattr", 189, 6, "the same", error=EOPNOTSUPP),
     Rule("fsetxattr", 190, 7, "the same", error=EOPNOTSUPP),
@@ -256,7 +256,7 @@ def program(machine: str) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in instructions(ARCHITECTURES[machine]))
 
 
-# The program. A step is one instruction of classic BPF (linux/filter.h): what it does, how far it jumps when a comparison
+# The program. A step is one instruction of classic BPF (linux/filter.h): an operation, how far it jumps when a comparison
 # is true and when it is false, an operand. Jumps only go forward, so a part of a program can be put anywhere.
 
 

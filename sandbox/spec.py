@@ -1,4 +1,4 @@
-"""What a sandbox is, as frozen values: mounts, network, environment; not how bubblewrap is told.
+"""Describes a sandbox as frozen values: mounts, network, environment.
 
 Nothing here touches the machine. `sandbox.bwrap` turns a `Spec` into arguments, `sandbox.launch` into a command.
 """
@@ -26,7 +26,7 @@ _REACH = {Network.NONE: 0, Network.FILTERED: 1, Network.HOST: 2}
 
 
 class NetworkMode(StrEnum):
-    """How a sandbox comes by its `filtered` network; what is decided is the same."""
+    """How a sandbox comes by its `filtered` network; the decisions are the same."""
 
     TRANSPARENT = "transparent"
     """Every address is local, and every connection ends at the daemon: made by a launcher in front of bubblewrap."""
@@ -102,7 +102,7 @@ class ReadOnly:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """Hides a file or directory of something mounted earlier: it is still there, and nobody inside can open it."""
+    """Hides a file or directory of something mounted earlier: it is still there, and no process inside can open it."""
 
     target: str
     directory: bool = False
@@ -117,14 +117,14 @@ class Spec:
 
     Args:
         command: the program and its arguments, as seen from inside.
-        environment: what bubblewrap and the program get to see of one.
-        variables: what only the program gets. People choose these, and a loader or an interpreter on the host would obey
-            some of them (`LD_LIBRARY_PATH`), with files that an agent has written.
-        mounts: in any order; parents are mounted before what lies in them.
+        environment: the environment of bubblewrap and of the program.
+        variables: further variables of the program alone. People choose these, and a loader or an interpreter on the
+            host would obey some of them (`LD_LIBRARY_PATH`), with files that an agent has written.
+        mounts: in any order; parents are mounted before mounts inside them.
         workdir: where the program starts.
-        hostname: what it finds as the host's name.
+        hostname: the host's name as seen inside.
         network: which network it has.
-        limits: what each of its processes may use, as prlimit(1) names it; none: what the daemon's own may.
+        limits: the limits of each of its processes, as prlimit(1) names them: ("nofile", 1024); none: the daemon's.
         ports: which TCP ports of others the `filtered` network offers, in its transparent form.
         relay: the command in front of the program that gives it the proxy form of the `filtered` network.
         ids: the uid and gid that its processes find themselves with; None: those that they have outside.

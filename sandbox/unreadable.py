@@ -1,11 +1,11 @@
-"""Lists what of some directories not everybody may read, so that a sandbox can cover it; a program of its own.
+"""Lists the files of some directories that not every user may read, so that a sandbox can cover them; a program of its own.
 
-A sandbox runs as the daemon's user. What of the system only that user, or a group of his, may read, is none of an agent's
-business: private keys below `/etc/ssl`, a package's files with mode 0600 below `/usr`. So whatever others can't read
-(directories: can't list and enter) is listed here. The mode's last three bits tell, also where a file has a POSIX access
-control list: its entry for others is those bits, and its entries for users and groups don't count here.
+A sandbox runs as the daemon's user. Files of the system that only this user or one of its groups may read are hidden from
+agents: private keys below `/etc/ssl`, a package's files with mode 0600 below `/usr`. So each file that others can't read
+(each directory that they can't list and enter) is listed here. The mode's last three bits tell, also where a file has a
+POSIX access control list: its entry for others is those bits, and its entries for users and groups don't count here.
 
-Looking at a hundred thousand files takes seconds, so what was found is noted in a file of the user's own. As long as every
+Looking at a hundred thousand files takes seconds, so the list is noted in a file of the user's own. As long as every
 directory's times are those of the note, its list is the answer: a stat(2) for each directory, together a tenth of a second.
 Where some differ, only those are looked into. A file that is only given another mode changes no directory, so everything is
 looked at again when the note is older than is asked for. The note's own time tells when it was last found to be true.
@@ -50,7 +50,7 @@ class TooMuch(Exception):
 
 
 class Note:
-    """What an earlier walk has found: a line of JSON with the answer, and one with the directories it rests on.
+    """The note of an earlier walk: a line of JSON with the answer, and one with the directories it rests on.
 
     Args:
         head: the first line.
@@ -67,7 +67,7 @@ class Note:
         """When its oldest part was found."""
         self.key: str = answer["key"]
         self.closed: dict[str, Times] = {os.fspath(path): tuple(times) for path, times in answer["closed"].items()}
-        """What others can't read, with its times."""
+        """The paths that others can't read, with their times."""
         self.confirmed = confirmed
         basis = json.loads(rest or b'{"directories": [], "times": []}')
         self._times: dict[str, Times] = dict(
@@ -75,7 +75,7 @@ class Note:
         )
 
     def is_true(self) -> bool:
-        """Say whether each directory, and whatever others couldn't read, has the times that are noted."""
+        """Say whether each directory, and each path that others couldn't read, has the times that are noted."""
         try:
             return all(_times(os.stat(path)) == times for path, times in self._times.items()) and all(
                 _times(os.lstat(path)) == times for path, times in self.closed.items()
@@ -84,7 +84,7 @@ class Note:
             return False
 
     def known(self) -> Known:
-        """Return what a walk may use of it."""
+        """Return the directories that a walk needn't look into again."""
         found: Known = {path: (times, {}, []) for path, times in self._times.items()}
         for path in self._times:
             parent, _, name = path.rpartition("/")
@@ -101,7 +101,7 @@ class Walk:
     """A walk through some directories.
 
     Args:
-        known: what an earlier walk has found: for each directory its identity and times, the names in it that others can't
+        known: the result of an earlier walk: for each directory its identity and times, the names in it that others can't
             read with theirs, and the names of its other directories.
     """
 
@@ -110,15 +110,15 @@ class Walk:
         self._left = MOST_ENTRIES
         self._until = time.monotonic() + MOST_SECONDS
         self.closed: dict[str, Times] = {}
-        """What others can't read, with its times; what lies in a listed directory isn't listed."""
+        """The paths that others can't read, with their times; paths inside a listed directory aren't listed."""
         self.found: dict[str, Times] = {}
         """The times of each directory and each root; `UNSURE` where nothing may be concluded from them."""
 
     def through(self, roots: Sequence[str]) -> None:
-        """List what others can't read of some directories and files.
+        """List the paths that others can't read in some directories and among some files.
 
         Args:
-            roots: absolute paths; each may be a link, what lies in it is never followed.
+            roots: absolute paths; each may be a link; links inside them are never followed.
 
         Raises:
             TooMuch: there are more entries than `MOST_ENTRIES`, or they take longer than `MOST_SECONDS`.
@@ -132,7 +132,7 @@ class Walk:
                 self.found[directory] = UNSURE
                 continue
             times = _times(now)
-            # What changed a moment ago may change again within the clock's tick, and its times wouldn't tell.
+            # A file that changed a moment ago may change again within the clock's tick, and its times wouldn't tell.
             self.found[directory] = times if now.st_mtime < time.time() - 1 else UNSURE
             if not is_for_all(now.st_mode):  # its own mode changed, which its parent's times don't tell
                 self.closed[directory] = times
@@ -160,7 +160,7 @@ class Walk:
         return False
 
     def _remember(self, directory: str, times: Times) -> tuple[dict[str, Times], list[str]] | None:
-        """Return what `_look` would, as far as it is known to be as it was."""
+        """Return the result of `_look` from the earlier walk; None where something has changed since."""
         before = self._known.get(directory)
         if before is None or before[0] != times:
             return None
@@ -171,7 +171,7 @@ class Walk:
         return before[1:] if is_same else None
 
     def _look(self, directory: str) -> tuple[dict[str, Times], list[str]]:
-        """Return what of a directory others can't read, and the directories in it that they can."""
+        """Return the names in a directory that others can't read, and the directories in it that they can."""
         closed: dict[str, Times] = {}
         inner: list[str] = []
         try:
@@ -204,12 +204,12 @@ def is_for_all(mode: int) -> bool:
 
 
 def young_answer(path: str, key: str, roots: Sequence[str], young: float) -> list[str] | None:
-    """Return what others couldn't read a moment ago, None where that isn't noted.
+    """Return the paths that others couldn't read a moment ago, None where none are noted.
 
     Args:
         path: the note.
         key: the key that it must have.
-        roots: what it must be about.
+        roots: the directories that it must be about.
         young: how old it may be, in seconds.
     """
     note = read_note(path, whole=False) if path != "-" else None
@@ -223,7 +223,7 @@ def _full_key(key: str, roots: Sequence[str]) -> str:
 
 
 def read_note(path: str, *, whole: bool = True) -> Note | None:
-    """Return what an earlier walk has noted; None if there is nothing that is certainly this user's own note.
+    """Return the note of an earlier walk; None if no file there is certainly this user's own note.
 
     Args:
         path: the note.
@@ -245,7 +245,7 @@ def read_note(path: str, *, whole: bool = True) -> Note | None:
 
 
 def write_note(path: str, walk: Walk, begun: float, key: str) -> None:
-    """Note what a walk has found, for the next one; where that can't be noted, the next one looks at everything."""
+    """Note the result of a walk for the next one; where that fails, the next one looks at everything."""
     staging = f"{path}.{os.getpid()}"
     answer = {"begun": begun, "key": key, "closed": walk.closed}
     basis = {"directories": list(walk.found), "times": list(walk.found.values())}
@@ -270,7 +270,7 @@ def _take_turns(path: str) -> None:
 
 
 def main(line: Sequence[str]) -> int:
-    """Print what others can't read; returns the exit status."""
+    """Print the paths that others can't read; returns the exit status."""
     path, believed, key, roots = line[0], float(line[1]), _full_key(line[2], line[3:]), line[3:]
     note, now = None, time.time()
     if path != "-":
