@@ -14,7 +14,7 @@ SECRET = "crsr_0123456789abcdef"
 
 @pytest.fixture
 def log_to(monkeypatch, tmp_path):
-    """Configure logging as the daemon does and collect what is written."""
+    """Configure logging as the daemon does and collect the lines that it writes."""
     before = structlog.get_config()
     files = []
 

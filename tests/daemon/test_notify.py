@@ -1,4 +1,4 @@
-"""What the service manager is told, over a real socket; and that its absence harms nothing."""
+"""Messages to the service manager, over a real socket; without one nothing is harmed."""
 
 import os
 import socket

@@ -188,7 +188,7 @@ def test_its_proxy_form_has_an_empty_network_and_a_relay_before_the_program():
 
 
 @given(specs)
-def test_what_is_started_is_the_same_with_its_options_apart(spec):
+def test_a_started_sandbox_is_the_same_with_its_options_apart(spec):
     started = launch.start("/usr/bin/bwrap", spec)
     assert started.command == ("/usr/bin/bwrap", "--args", str(bwrap.OPTIONS_FD), "--", *spec.command)
     *options, end = started.options.split(b"\0")

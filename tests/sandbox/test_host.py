@@ -1,4 +1,4 @@
-"""What the host offers: bubblewraps of all kinds, made of scripts, and one real sandbox."""
+"""The abilities of the host: bubblewraps of all kinds, made of scripts, and one real sandbox."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_the_version_of_one_that_is_named(fake, said, version, new_enough):
 @pytest.mark.parametrize(
     "script", ["echo bubblewrap\n", "exit 1\n", "echo 'bubblewrap 0.8.0'; exit 3\n", "printf '\\377\\376'\n", ""]
 )
-def test_what_is_no_bubblewrap_is_none(fake, script):
+def test_another_program_is_no_bubblewrap(fake, script):
     assert find_bubblewrap(fake(script)) is None
 
 
@@ -123,7 +123,7 @@ def test_system_mounts_show_programs_and_no_secrets():
 @pytest.mark.parametrize(
     ("path", "covered"), [("/usr/bin/env", True), ("/bin/sh", True), ("/usr", False), ("/home/x", False)]
 )
-def test_what_the_system_covers(path, covered):
+def test_paths_that_the_system_covers(path, covered):
     assert host.system_covers(path) is covered
 
 

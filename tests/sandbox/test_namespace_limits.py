@@ -1,4 +1,4 @@
-"""What forbids user namespaces, on machines that are made up, and the commands that allow them."""
+"""The reasons why machines forbid user namespaces, on made-up machines, and the commands that allow them."""
 
 import os
 import shlex
@@ -90,7 +90,7 @@ def test_one_command_installs_the_launcher(tmp_path, before):
         "abi <abi/4.0>,\ninclude <tunables/global>\n"
         f'profile substrat-netlaunch "{tmp_path}{launch.INSTALLED}" flags=(unconfined) {{ userns, }}\n'
     )
-    # It is a program that says what is wrong in its own words, whoever runs it.
+    # It is a program that reports its own errors, for every user.
     said = subprocess.run([made, "enter", "-", "443", str(os.getpid())], capture_output=True, text=True, check=False)
     assert (said.returncode, "substrat: no filtered network" in said.stderr) == (125, True)
 

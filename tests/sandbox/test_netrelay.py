@@ -127,7 +127,7 @@ def test_many_bytes_both_ways_and_one_end_before_the_other(scene, first):
     tasks = [threading.Thread(target=task) for task in (say, say_back, hear)]
     for task in tasks[:2]:
         task.start()
-    scene.nobody_comes(0.2)  # until here nobody reads, so that all buffers are full
+    scene.nobody_comes(0.2)  # until here no program reads, so that all buffers are full
     assert everything(other) == there
     tasks[2].start()
     for task in tasks:
@@ -193,7 +193,7 @@ def test_many_connections_and_a_bound(many_descriptors, scene):
 
 
 def test_it_idles_while_nothing_moves(scene):
-    """Ends that have said all, and ends that nobody reads, don't keep it busy."""
+    """Ends that have sent all, and ends that no program reads, don't keep it busy."""
     half, held = scene.connect()
     half.shutdown(socket.SHUT_WR)
     assert held.recv(1) == b""

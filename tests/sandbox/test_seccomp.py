@@ -111,7 +111,7 @@ def test_x32_calls_do_not_exist(number, args):
 
 
 CALLS = [
-    # name, what the filter says, arguments: what programs do all day, and what they must not
+    # name, the filter's answer, arguments: calls that programs make all day, and calls that are refused
     ("clone", ALLOW, 0x01200011),  # fork(3): CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD
     ("clone", ALLOW, 0x003D0F00),  # pthread_create(3)
     ("clone", ALLOW, 0x00004111),  # posix_spawn(3): CLONE_VM | CLONE_VFORK | SIGCHLD
@@ -141,7 +141,7 @@ CALLS = [
     ("fchmodat", REFUSE | EPERM, 3, 0, 0o4755),
     ("fchmodat2", REFUSE | EPERM, 3, 0, 0o2755, 0),
     ("openat", ALLOW, 3, 0, 0o101, 0o644),
-    ("openat", ALLOW, 3, 0, 0o2000000, 0o4755),  # O_CLOEXEC alone: what stands for the mode is rubbish
+    ("openat", ALLOW, 3, 0, 0o2000000, 0o4755),  # O_CLOEXEC alone: the mode is rubbish
     ("openat", REFUSE | EPERM, 3, 0, 0o101, 0o4644),
     ("openat", REFUSE | EPERM, 3, 0, 0o20200002, 0o2755),  # O_TMPFILE
     ("mknodat", ALLOW, 3, 0, 0o100644, 0),

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.sockets")
 
-_OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+OVERLOADED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of accept(2) that pass when another connection is closed."""
 _BACKLOG = 512
 """Connections that wait to be accepted: as many as the operator socket serves at once."""
 _FIRST_PASSED_FD = 3
@@ -250,7 +251,7 @@ async def _accepted(listener: trio.SocketListener, *, spares_reserve: bool) -> t
     try:
         stream = await listener.accept()
     except OSError as problem:
-        if problem.errno not in _OVERLOADED:
+        if problem.errno not in OVERLOADED:
             raise
         # Descriptors are used up: somebody has to close one before another connection makes sense.
         log.warning("can't accept a connection", reason=problem.strerror)

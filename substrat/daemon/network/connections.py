@@ -17,7 +17,7 @@ import trio
 
 from substrat.core.netfilter import tls
 from substrat.core.netfilter.names import NoName, canonical
-from substrat.daemon.kernel import descriptors
+from substrat.daemon.kernel import descriptors, sockets
 from substrat.daemon.kernel.ratelimit import RateLimiter
 from substrat.daemon.kernel.splice import Pipes, splice
 from substrat.daemon.network.decisions import Decisions, shown
@@ -108,7 +108,7 @@ class ConnectionRelay:
                 connection, _ = await listener.accept()
             except OSError as problem:
                 # A connection gone before it was accepted, or no descriptors left: neither ends the turn's network.
-                if problem.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                if problem.errno in sockets.OVERLOADED:
                     await trio.sleep(0.1)
                 continue
             if descriptors.is_reserved(connection.fileno()):

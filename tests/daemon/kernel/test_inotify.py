@@ -1,4 +1,4 @@
-"""inotify: every change is told to those who watch the directory, and to nobody else."""
+"""inotify: every change is told to those who watch the directory, and to no others."""
 
 import contextlib
 import os
@@ -69,7 +69,7 @@ async def test_two_watchers_of_one_directory_are_both_told(tmp_path):
             assert not is_raised(second)
 
 
-async def test_another_directory_is_nobodys_business(tmp_path):
+async def test_a_change_in_another_directory_wakes_no_watcher(tmp_path):
     for name in ("mine", "other"):
         (tmp_path / name).mkdir()
     async with watching() as watcher:
@@ -116,7 +116,7 @@ async def test_a_flood_is_told_at_least_once_afterwards(tmp_path):
                     await comes(change)
 
 
-async def test_what_cannot_be_watched(tmp_path):
+async def test_a_directory_that_cannot_be_watched(tmp_path):
     async with watching() as watcher:
         with pytest.raises(FileNotFoundError), watcher.watching(str(tmp_path / "missing")):
             pass
@@ -166,7 +166,7 @@ def test_a_name_that_is_made_removed_and_renamed_is_told_once(tmp_path, entries)
         assert entries.changes({b"a"}) == set()
 
 
-def test_what_is_no_change_of_a_name_is_not_told(tmp_path, entries):
+def test_only_changes_of_names_are_told(tmp_path, entries):
     (tmp_path / "a").touch()
     entries.watch(str(tmp_path))
     os.chmod(tmp_path / "a", 0o700)

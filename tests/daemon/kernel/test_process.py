@@ -1,4 +1,4 @@
-"""Processes: started with exactly what was given, found again, never mistaken for another one."""
+"""Processes: started with exactly the given descriptors, found again, never mistaken for another one."""
 
 import contextlib
 import json
@@ -270,7 +270,7 @@ def test_the_boot_is_known():
     assert len(procfs.boot_id()) == 36
 
 
-# What bubblewrap reports
+# Reports of bubblewrap
 
 REPORTS = [
     (b"", (None, None)),
@@ -309,7 +309,7 @@ def test_any_status_file_can_be_read(text):
 
 
 @pytest.mark.parametrize("text", [b"[" * 5000, b'{"a":' * 5000, b'{"a":' + b"9" * 5000 + b"}"])
-def test_a_status_file_of_nonsense_names_nobody(text):
+def test_a_status_file_of_nonsense_names_no_process(text):
     assert sandbox_process.read_status(text) == (None, None)
 
 
@@ -387,7 +387,7 @@ def test_a_sandbox_that_was_not_recorded_is_found_by_its_output(inner_and_outer,
     assert sandbox_process.find_unrecorded(mine, str(bench.files[1])) is None
 
 
-def test_a_process_that_has_ended_is_not_running_though_nobody_has_waited_for_it():
+def test_a_zombie_is_not_running():
     child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     recorded = Process(child.pid, procfs.start_time(child.pid), procfs.boot_id())
     assert process.is_running(recorded)

@@ -77,7 +77,7 @@ async def test_descriptors_are_received_close_on_exec():
 
 @pytest.mark.parametrize("count", [4, 5, 200])
 async def test_descriptors_beyond_those_expected_are_closed(count):
-    """Rounded up, the space for three is that for four; the kernel drops what doesn't fit at all."""
+    """Rounded up, the space for three is that for four; the kernel drops descriptors that don't fit at all."""
     with sending(count) as ours:
         before = os.listdir("/proc/self/fd")
         with pytest.raises(OSError, match="too long") as caught:
@@ -172,7 +172,7 @@ async def test_a_line_over_the_limit(tmp_path):
             await anext(lines)
 
 
-async def test_what_breaks_in_one_connection_ends_that_one(tmp_path):
+async def test_an_error_in_one_connection_ends_that_one(tmp_path):
     async def serve(stream, _greeted):
         word = await stream.receive_some()
         if word == b"break":
@@ -236,7 +236,7 @@ async def exchange(client, word):
 
 @pytest.fixture
 async def accepting(tmp_path, nursery):
-    """Accept two connections at a socket; gives what connects to it."""
+    """Accept two connections at a socket; gives a function that connects to it."""
     path = str(tmp_path / "s")
     nursery.start_soon(sockets.accept_forever, sockets.listen(path, 0o600), 2, echo)
     return lambda: connect(path)

@@ -27,7 +27,7 @@ def drain(tail):
     return found
 
 
-def test_what_is_appended_is_read_once(path):
+def test_appended_bytes_are_read_once(path):
     append(path, b"one\n")
     tail = Tail(str(path), 0)
     assert drain(tail) == b"one\n"

@@ -31,7 +31,7 @@ SIZES = [0, 1, archive.BLOCK - 1, archive.BLOCK, archive.BLOCK + 1, 3 * archive.
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_goes_in_comes_out(make, size):
+def test_archived_output_is_read_as_it_was(make, size):
     content = output(size)
     path = make(content)
     written = compress(str(path))
@@ -129,7 +129,7 @@ def test_a_crash_leaves_the_original_or_the_archive(make, monkeypatch, step, whe
     monkeypatch.undo()
     if path.exists():
         assert path.read_bytes() == content
-        compress(str(path))  # what is left over is no obstacle
+        compress(str(path))  # a leftover is no obstacle
     assert Archives().read(f"{path}.z", 0, len(content)) == content
     assert os.listdir(path.parent) == ["stdout.z"]
 

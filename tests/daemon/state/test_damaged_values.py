@@ -102,7 +102,7 @@ LAX = re.compile(r"\bINTEGER\b(?! PRIMARY KEY)|\bTEXT\b|\bREAL\b")
 
 
 def loosened(sql):
-    """A table's definition without what keeps wrong values out."""
+    """A table's definition without its checks of values."""
     return LAX.sub("BLOB", sql).replace(" NOT NULL", "").replace(") STRICT, WITHOUT", ") WITHOUT").replace(") STRICT", ")")
 
 
@@ -169,7 +169,7 @@ class Asked:
         return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else msgspec.json.encode(result))
 
     async def everything(self):
-        """Ask all that can be asked; returns what concerns the others."""
+        """Ask all that can be asked; returns the answers about the others."""
         agents = await self.ask("agent.list")
         inbox = await self.ask("inbox.list")
         status = await self.ask("daemon.status")
@@ -193,7 +193,7 @@ class Asked:
         return found, "may good?" in texts, {event["text"] for event in events if event["agent"] == busy}
 
     async def go_on(self):
-        """Do what a daemon does by itself, and accept new work."""
+        """Do a daemon's own work, and accept new work."""
         self.house.clock.time += 10.0
         self.reminders.tell_due()
         self.house.registry.admit()
@@ -231,7 +231,7 @@ def victims(table, column):
 COLUMNS = list(columns())
 TABLES = sorted({table for table, _ in COLUMNS})
 OFTEN = {"null", "not UTF-8", "the largest", "bytes", "an object"}
-"""What `make test` tries."""
+"""The values that `make test` tries."""
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -262,7 +262,7 @@ def flag_of(bench):
         yield lambda agent=None: stack.enter_context(bench.journal.following(agent))()
 
 
-async def test_a_follower_is_woken_by_its_own_agent_and_by_nobody_elses(bench, flag_of):
+async def test_a_follower_is_woken_by_its_own_agent_alone(bench, flag_of):
     everybody, a, b = flag_of(), flag_of("a"), flag_of("b")
     bench.record("x")
     assert everybody.is_set()
@@ -271,11 +271,11 @@ async def test_a_follower_is_woken_by_its_own_agent_and_by_nobody_elses(bench, f
 
 
 class Broken(Exception):
-    """What a test breaks a transaction with."""
+    """Breaks a transaction."""
 
 
 @pytest.mark.parametrize("wrong", [Broken, StorageFailed])
-async def test_what_is_rolled_back_is_never_told(bench, flag_of, wrong):
+async def test_an_event_that_is_rolled_back_is_never_told(bench, flag_of, wrong):
     bench.record("before")
     flag = flag_of()
     with pytest.raises(wrong):
@@ -289,7 +289,7 @@ async def test_what_is_rolled_back_is_never_told(bench, flag_of, wrong):
         assert [e["text"] for e in shown(read_all(journal))] == ["before", "after"]
 
 
-async def test_a_full_disk_tells_nobody(bench, flag_of):
+async def test_a_full_disk_wakes_no_follower(bench, flag_of):
     pages = bench.store._db.execute("PRAGMA page_count").fetchone()[0]
     bench.store._db.execute(f"PRAGMA max_page_count={pages}")
     flag = flag_of()
@@ -366,7 +366,7 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
 @pytest.mark.parametrize(
     "damage", ["time = 9e999", "time = -1e300", "offset = -5", "length = -5", "checksum = -1", "kind = ''"]
 )
-def test_a_damaged_row_keeps_nobody_from_the_others(bench, damage):
+def test_the_others_are_read_beside_a_damaged_row(bench, damage):
     bench.write(OUTPUT[0])
     bench.write(OUTPUT[1])
     bench.record("after")
@@ -509,7 +509,7 @@ async def test_long_lines_are_read_in_threads_and_end_a_page(bench, monkeypatch)
     assert len(threads) == 3
 
 
-async def test_what_is_deleted_while_a_page_is_read_is_not_in_it(bench):
+async def test_an_event_deleted_while_a_page_is_read_is_not_in_it(bench):
     bench.write(OUTPUT[1] * (journal_module.SLICE_EVENTS * 2), agent="a")
     bench.write(OUTPUT[1], agent="b")
     journal = bench.again()

@@ -1,4 +1,4 @@
-"""Long answers of the operator socket: what they leave out, and that others are answered while they are made."""
+"""Long answers of the operator socket: their omissions, and other answers while they are made."""
 
 import json
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from substrat.daemon.servers.rpc import Encoded
 from substrat.protocol import methods
 
 HALF = slices.OBJECTS * 2
-"""Trio runs what can run in any order, so a task may miss a turn: one for two slices shows enough."""
+"""Trio runs ready tasks in any order, so a task may miss a turn: one for two slices shows enough."""
 
 
 class Asked:
@@ -116,7 +116,7 @@ async def test_chosen_members_are_those_of_whole_objects(new_house, new_agent):
 
 
 async def test_a_list_has_no_long_texts(new_house, new_agent):
-    """Whatever an agent has said: its error, its question and its finding are a line each."""
+    """However long an agent's texts are: its error, its question and its finding are a line each."""
     agents = [new_agent(phase=Phase.FAILED) for _ in range(3)]
     agents = [
         new_agent(

@@ -160,7 +160,7 @@ def test_a_store_opens_without_any_room(disk, stopped):
     note(store, "before")
     if stopped:
         store.close()
-    else:  # a copy of what a killed daemon leaves
+    else:  # a copy of a killed daemon's files
         saved = {name: (disk.directory / name).read_bytes() for name in ("substrat.db", "substrat.db-wal")}
         store.close()
         (disk.directory / "reserve").rename(disk.path + "-wal")

@@ -63,7 +63,7 @@ def dump(path):
 
 
 def check(path):
-    """Open a database with what `make` put in, and find all of it."""
+    """Open a database that `make` has filled, and find all of it."""
     store = Store(path)
     try:
         assert set_aside(store, 1.0) == []
@@ -111,7 +111,7 @@ def test_every_schema_is_opened_with_what_it_holds(tmp_path, version):
 
 @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
 def test_the_first_commits_schema_is_opened_too(tmp_path, version):
-    """Under whatever number it is found: earlier versions left a newer one behind when they couldn't read it."""
+    """Under any number: earlier versions left a newer one behind when they couldn't read it."""
     path = str(tmp_path / "substrat.db")
     make(path, version, without_retries(MIGRATIONS[0]))
     check(path)

@@ -1,4 +1,4 @@
-"""The state on disk: what goes in comes out, all or nothing is written, and what isn't ours stays as it is."""
+"""The state on disk: values come out as they went in, all or nothing is written, and other files stay as they are."""
 
 import os
 import sqlite3
@@ -100,7 +100,7 @@ def test_items_wait_in_their_order_continuations_first(store):
     assert len(store.waiting_items("a", limit=2)) == 2
 
 
-def test_what_is_delivered_does_not_wait_any_more(store):
+def test_a_delivered_item_does_not_wait_any_more(store):
     with store.transaction():
         for number in range(4):
             store.add_item(item(str(number)))
@@ -114,7 +114,7 @@ def test_what_is_delivered_does_not_wait_any_more(store):
     assert store.item_turn(999) is None
 
 
-def test_the_operators_messages_are_nobody_elses(store):
+def test_the_operators_messages_wait_for_no_agent(store):
     with store.transaction():
         store.add_item(item("for the operator", agent=None))
         store.add_item(item("for a"))
@@ -181,7 +181,7 @@ def steps(store, question):
     return count
 
 
-def test_what_a_turn_said_is_found_however_much_others_said_before(store):
+def test_a_turns_text_is_found_however_much_others_wrote_before(store):
     before = [event(turn=f"t-{number % 50}", kind="assistant") for number in range(20_000)]
     with store.transaction():
         store.add_events(before)
@@ -282,7 +282,7 @@ def test_any_values_round_trip(store, new_agent, text, time, usage):
 # All or nothing
 
 
-def test_what_raises_is_not_written(store, new_agent):
+def test_a_transaction_that_raises_writes_nothing(store, new_agent):
     def change():
         with store.transaction():
             store.save_agent(new_agent())
@@ -311,7 +311,7 @@ def test_a_transaction_in_another_is_part_of_it(store, new_agent):
     assert reopened(store).agents() == []
 
 
-def test_what_the_database_refuses_changes_nothing(store, new_agent):
+def test_a_refused_statement_changes_nothing(store, new_agent):
     def change():
         with store.transaction():
             store.save_agent(new_agent())
@@ -466,7 +466,7 @@ def test_a_log_that_is_none_is_damage(store, tmp_path, log):
 
 
 @pytest.mark.parametrize("log", [b"", b"\0" * 5000])
-def test_what_a_power_failure_leaves_of_a_log_is_none(store, new_agent, tmp_path, log):
+def test_a_log_cut_by_a_power_failure_is_no_damage(store, new_agent, tmp_path, log):
     with store.transaction():
         store.save_agent(new_agent("bob"))
     store.close()
@@ -498,7 +498,7 @@ def test_a_database_of_somebody_else_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["working", "", "IDLE"])
-def test_a_phase_nobody_knows_is_told(store, new_agent, value):
+def test_an_unknown_phase_is_told(store, new_agent, value):
     with store.transaction():
         store.save_agent(new_agent())
         store._db.execute("UPDATE agents SET phase = ?", (value,))

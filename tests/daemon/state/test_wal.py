@@ -1,4 +1,4 @@
-"""A damaged log: whatever commits SQLite leaves out without a word are noticed, and an interrupted write is no damage."""
+"""A damaged log: commits that SQLite leaves out without a word are noticed, and an interrupted write is no damage."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def crashed(tmp_path, new_agent):
 
 
 def opened(left, tmp_path, harm, *, index=True):
-    """Damage a copy of the files and open them; returns how many agents there are and what was said of losses."""
+    """Damage a copy of the files and open them; returns how many agents there are and the reported losses."""
     case = tmp_path / f"case-{len(os.listdir(tmp_path))}"
     shutil.copytree(left, case)
     harm(case / "substrat.db-wal")
@@ -109,7 +109,7 @@ def test_a_log_that_is_in_the_database_already_may_go(crashed, tmp_path):
 
 
 def test_a_write_that_was_cut_short_is_no_damage(tmp_path, new_agent):
-    """What a killed daemon had begun to write: whole pages without their commit, or a page's head without its page."""
+    """The unfinished writes of a killed daemon: whole pages without their commit, or a page's head without its page."""
     store = Store(str(tmp_path / "more.db"))
     store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with store.transaction():
