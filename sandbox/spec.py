@@ -31,7 +31,7 @@ class NetworkMode(StrEnum):
     TRANSPARENT = "transparent"
     """Every address is local, and every connection ends at the daemon: made by a launcher in front of bubblewrap."""
     PROXY = "proxy"
-    """There is nothing but a loopback, and on it a proxy that programs have to ask: made where the launcher can't be."""
+    """There is only a loopback, and on it a proxy that programs must ask: made where the launcher isn't allowed."""
 
 
 @dataclass(frozen=True, slots=True)

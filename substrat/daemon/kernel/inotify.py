@@ -31,6 +31,7 @@ _IN_ONLYDIR = 0x01000000
 _IN_DONT_FOLLOW = 0x02000000
 _EVENT = struct.Struct("iIII")
 _READ = 64 * 1024
+"""Bytes read at once: some 2,000 changes, handled in about 2 ms."""
 _PART, _BURST = 0.2, 0.2
 """How much of a processor telling of changes takes, and its seconds at once. An agent makes a million changes a second by
 writing single bytes to its output and its errors by turns; a reaction to each then costs about as much again."""

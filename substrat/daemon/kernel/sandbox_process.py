@@ -62,10 +62,10 @@ class StatusFile(Protocol):
         """Return the reports so far."""
 
 
-async def reported(place: StatusFile, watcher: Watcher) -> int:
+async def reported(files: StatusFile, watcher: Watcher) -> int:
     """Wait until bubblewrap has reported a sandbox's inner process, and return its pid."""
-    with watcher.watching(place.root) as change:
-        while (inner := read_status(place.read_status())[0]) is None:
+    with watcher.watching(files.root) as change:
+        while (inner := read_status(files.read_status())[0]) is None:
             await change.wait()
     return inner
 
@@ -229,7 +229,7 @@ async def kill_sandbox_of(outer: int, pidfd: int) -> None:
 async def release(pidfd: int) -> None:
     """Let an outer process end whose inner one has ended, also when another process stops it again and again (SIGSTOP).
 
-    It only has to write the exit code down. One that doesn't come to that is killed. Cancel this once it has ended.
+    It must only write the exit code down. One that doesn't come to that is killed. Cancel this once it has ended.
 
     Args:
         pidfd: a pidfd of the outer process.

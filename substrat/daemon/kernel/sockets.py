@@ -253,7 +253,7 @@ async def _accepted(listener: trio.SocketListener, *, spares_reserve: bool) -> t
     except OSError as problem:
         if problem.errno not in OVERLOADED:
             raise
-        # Descriptors are used up: somebody has to close one before another connection makes sense.
+        # Descriptors are used up: one must be closed before another connection makes sense.
         log.warning("can't accept a connection", reason=problem.strerror)
         return None
     if spares_reserve and descriptors.is_reserved(stream.socket.fileno()):

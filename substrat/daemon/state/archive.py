@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BLOCK = 256 * 1024
+"""Bytes compressed together: larger blocks compress little better, and reading a line decompresses all of one."""
 SUFFIX = ".z"
 PART_SUFFIX = ".z.part"
 VERSION = 1
@@ -36,7 +37,9 @@ _ENTRY = struct.Struct("<QII")
 _FOOTER = struct.Struct("<QQII4s")
 """How many bytes the output has, where the index starts, how many blocks there are, the index's checksum."""
 _KEPT_ARCHIVES = 8
+"""Archives whose index stays in memory: as many as a page of events usually touches."""
 _KEPT_BLOCKS = 8
+"""Decompressed blocks kept, 2 MiB in all."""
 
 
 class ArchiveDamaged(Exception):

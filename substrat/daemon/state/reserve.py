@@ -1,4 +1,4 @@
-"""Room on the disk for commits that have to succeed when it is full: blocks allocated behind the end of SQLite's log.
+"""Room on the disk for commits that must succeed when it is full: blocks allocated behind the end of SQLite's log.
 
 SQLite's write-ahead log grows at its end (sqlite.org/walformat.html) and is overwritten from its beginning after a
 checkpoint. Blocks that are allocated behind its end with FALLOC_FL_KEEP_SIZE (fallocate(2)) therefore take the
@@ -147,7 +147,7 @@ def allocate_beforehand(descriptor: int, size: int) -> None:
 
 
 def _give_second_name(path: str) -> None:
-    """Let the log's blocks outlive the log; without hard links the reserve has to be made anew at each start."""
+    """Let the log's blocks outlive the log; without hard links the reserve must be made anew at each start."""
     try:
         os.link(path + "-wal", _second_name(path))
     except FileExistsError:

@@ -140,7 +140,7 @@ class ReminderRow(NamedTuple):
 
 
 class FindingRow(NamedTuple):
-    """Something that a person has to look at, or has accepted."""
+    """Something that a person must look at, or has accepted."""
 
     number: Annotated[int, NUMBER]
     agent: Annotated[str, IDENTIFIER]
