@@ -12,7 +12,7 @@ SEED ?= 1
 # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check format lint types slow bench soak man screenshots clean
+.PHONY: help demo test check format lint types slow bench soak man generate screenshots clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves nothing behind)"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench   measure speed and size"
 	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
 	@echo "make man     write the man pages anew from what the programs' help is made from"
+	@echo "make generate  write the clients' table of methods, and their part of docs/protocol.md, from the daemon's code"
 	@echo "make screenshots  record the pictures in docs/screenshots anew, with stand-in agents"
 	@echo "make clean   remove what was built"
 
@@ -32,6 +33,10 @@ demo:
 man:
 	@sh .ci/setup runtime
 	@$(BIN)/python -m substrat.manpages man
+
+generate:
+	@sh .ci/setup runtime
+	@$(BIN)/python -m substrat.daemon.servers.generate
 
 screenshots:
 	@sh .ci/setup runtime

@@ -44,7 +44,7 @@ class InvalidRequest(SubstratError):
 
 
 class MethodNotFound(SubstratError):
-    """No such method on this door."""
+    """No such method on this socket."""
 
     code = -32601
 

@@ -39,7 +39,7 @@ class Connection:
     Owns its socket: use it in a `with` statement.
 
     A daemon that answers nothing for 2 s when it should answer at once is told of on standard error, once; what it sends
-    meanwhile that is no answer counts as nothing. A request whose answer may take long (`wire.methods.Method.waits`) is no
+    meanwhile that is no answer counts as nothing. A request whose answer may take long (`protocol.methods.WAITING`) is no
     such case, unless not even `hello` was answered; `slow_notice` is then written once, if the caller has set it.
 
     Args:
@@ -365,7 +365,7 @@ class Connection:
 
         self.check_time()
         self._looked = True
-        if not (self.server and all(methods.BY_NAME[name].waits for name in self._asked.values())):
+        if not (self.server and methods.WAITING.issuperset(self._asked.values())):
             self.tell_of_silence()
         elif self.slow_notice is not None:
             output.note(self.slow_notice)

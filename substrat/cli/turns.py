@@ -7,7 +7,7 @@ import sys
 from substrat import errors
 from substrat.cli import outage, output
 from substrat.cli.connection import as_object
-from substrat.protocol import methods
+from substrat.protocol import vocabulary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:
         The exit status that passes the verdict on.
     """
     turn = output.turn_of(agent) or {}
-    status = methods.verdict_status(turn.get("outcome"))
+    status = vocabulary.verdict_status(turn.get("outcome"))
     if status != errors.DONE:
         output.note(failure(agent))
     elif not json:

@@ -38,6 +38,8 @@ from substrat.daemon.sandboxes.protection import Protection
 from substrat.daemon.sandboxes.sessions import Sessions
 from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.servers.agent import AgentServer
+from substrat.daemon.servers.methods.services import Services
+from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.state import damaged_files, own_files, quarantine, reserve
 from substrat.daemon.state.database import StateDamaged, damaged_state
@@ -144,10 +146,11 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 findings,
                 agent_server.serve,
             )
-            door = OperatorServer(
-                supervisor, runner, preparer, groups, places, chats, sessions, questions, AllowLists(registry, networks),
-                visits, findings, nursery.cancel_scope.cancel,
+            services = Services(
+                supervisor, AgentObjects(registry), runner, preparer, groups, places, chats, sessions, questions,
+                AllowLists(registry, networks), visits, findings, nursery.cancel_scope.cancel,
             )  # fmt: skip
+            operator_server = OperatorServer(services)
             nursery.start_soon(watcher.deliver)
             nursery.start_soon(protection.run)
             nursery.start_soon(preparer.covers.keep)
@@ -170,7 +173,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             held = sockets.inherited(settings.environ)
             listener = held or sockets.listen(os.path.join(places.runtime, "daemon.sock"), 0o600)
             points.after("operator socket made")
-            await nursery.start(door.serve, listener)
+            await nursery.start(operator_server.serve, listener)
             nursery.start_soon(notifier.feed_watchdog)
             _say_ready(notifier, registry, places)
         points.at("daemon to be stopped")

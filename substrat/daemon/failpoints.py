@@ -61,7 +61,7 @@ ACTS = (
 """Acts outside the database."""
 MOMENTS = ("sandbox to be adopted", "tool to be answered", "daemon to be stopped")
 """Other instants."""
-ANSWERS = tuple(method.name for method in METHODS if method.name != "hello")
+ANSWERS = tuple(method for method in METHODS if method != "hello")
 """Answers on the operator socket."""
 
 FAILPOINTS = (

@@ -14,6 +14,8 @@ import trio.testing
 
 import substrat
 from substrat import errors
+from substrat.daemon.servers.methods import request as requests
+from substrat.daemon.servers.methods import table
 from substrat.protocol import framing, methods
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -85,8 +87,7 @@ async def test_a_long_socket_path(fake, tmp_path):
 async def test_each_method_says_what_the_protocol_has(fake, agent):
     answers = {"agent.send": {"agent": agent(), "message": 4}, "agent.resume": {"agent": agent(), "message": None}}
     answers["events.read"] = {"events": [1], "cursor": 9}
-    names = {method.name for method in methods.METHODS}
-    daemon = fake({**{name: agent() for name in names - {"hello"}}, **answers})
+    daemon = fake({**{name: agent() for name in methods.METHODS if name != "hello"}, **answers})
     async with substrat.Client.connect() as client:
         await client.spawn("/w", name="n", model="m", network="none", allow=("a", "b"), prompt="p")
         await client.spawn("/w")
@@ -110,7 +111,7 @@ async def test_each_method_says_what_the_protocol_has(fake, agent):
     ]
     assert daemon.calls("agent.wait") == [{"agents": ["a", "b"], "until": ["idle"], "timeout": 1}, {"agents": ["a"]}]
     for request in daemon.requests:
-        methods.check(methods.BY_NAME[request["method"]], request["params"])
+        requests.parse(table.BY_NAME[request["method"]], request["params"])
 
 
 async def test_calls_at_once_are_answered_in_any_order(fake):

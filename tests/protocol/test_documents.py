@@ -16,9 +16,10 @@ from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Line
 from substrat.daemon.agents import accounting
 from substrat.daemon.kernel import sockets
-from substrat.daemon.servers import operator, rpc
+from substrat.daemon.servers import generate, operator, rpc, slices
+from substrat.daemon.servers.methods import request, table
 from substrat.daemon.state import event_lines
-from substrat.protocol import framing, methods
+from substrat.protocol import framing, vocabulary
 from tests.protocol import document
 from tests.protocol.rules import rule
 
@@ -58,18 +59,27 @@ def _area(name):
 # Methods
 
 
-def test_methods_are_those_of_the_table():
-    assert list(document.methods()) == list(methods.BY_NAME)
+def test_the_methods_part_is_what_the_code_makes_of_it():
+    assert generate.document(document.PROTOCOL) == document.PROTOCOL, "run make generate"
 
 
-@pytest.mark.parametrize("method", methods.METHODS, ids=lambda method: method.name)
-def test_parameters_are_those_of_the_table(method):
-    assert document.parameters(method.name) == [(param.name, param.kind, param.required) for param in method.params]
+def test_the_clients_table_is_what_the_code_makes_of_it():
+    assert generate.TABLE.read_text() == generate.table(), "run make generate"
 
 
-def test_parameter_kinds_are_those_of_the_table():
-    kinds = {param.kind for method in methods.METHODS for param in method.params}
+def test_a_method_without_a_result_in_the_document_is_noticed():
+    with pytest.raises(KeyError, match=r"agent\.send"):
+        generate.document(document.PROTOCOL.replace("### `agent.send`", "### `agent.sent`"))
+
+
+def test_parameter_kinds_are_those_of_the_methods():
+    kinds = {parameter.kind for kind in table.METHODS for parameter in request.parameters(kind)}
     assert set(document.column("Requests and answers", "kind")) == kinds
+
+
+def test_methods_that_wait_are_those_of_the_code():
+    (paragraph,) = [text for text in document.PROTOCOL.split("\n\n") if text.startswith("**P-REQ-5**")]
+    assert set(re.findall(r"`([a-z_.]+)`", paragraph)) == {kind.method for kind in table.METHODS if kind.waits}
 
 
 def test_every_method_says_what_its_result_is():
@@ -108,9 +118,9 @@ def test_errors_that_are_mentioned_exist():
 @pytest.mark.parametrize(
     ("section", "fields"),
     [
-        ("The agent object", methods.AGENT_FIELDS),
-        ("The turn object", methods.TURN_FIELDS),
-        ("Events", methods.EVENT_FIELDS),
+        ("The agent object", vocabulary.AGENT_FIELDS),
+        ("The turn object", vocabulary.TURN_FIELDS),
+        ("Events", vocabulary.EVENT_FIELDS),
     ],
 )
 def test_members_are_those_of_the_code(section, fields):
@@ -119,10 +129,10 @@ def test_members_are_those_of_the_code(section, fields):
 
 def test_states_outcomes_and_networks_are_those_of_the_code():
     states = document.column("States", "state")
-    assert set(states) == set(methods.AGENT_STATES) == set(STATE_OF.values())
-    assert set(document.column("Outcomes", "outcome")) == set(methods.OUTCOMES) == {outcome.value for outcome in Outcome}
+    assert set(states) == set(vocabulary.AGENT_STATES) == set(STATE_OF.values())
+    assert set(document.column("Outcomes", "outcome")) == set(vocabulary.OUTCOMES) == {outcome.value for outcome in Outcome}
     (network,) = [row for row in document.table("The agent object", "member") if row[0] == "network"]
-    assert re.findall(r"\w+", network[2].replace(" or", "")) == list(methods.NETWORKS) == [one.value for one in Network]
+    assert re.findall(r"\w+", network[2].replace(" or", "")) == list(vocabulary.NETWORKS) == [one.value for one in Network]
 
 
 def test_reserved_names_are_those_of_the_code():
@@ -185,7 +195,7 @@ def test_the_version_is_the_codes():
         ("P-FRAME-3", framing.MAX_LINE),
         ("P-FRAME-7", int(rpc._GOODBYE_SECONDS)),
         ("P-REQ-4", framing.MAX_IN_FLIGHT),
-        ("P-EVENT-4", operator._PAGE_BYTES // 1024**2),
+        ("P-EVENT-4", slices.PAGE_BYTES // 1024**2),
         ("P-EVENT-9", event_lines.MAX_RAW),
         ("P-EVENT-9", stream.MAX_TEXT),
         ("P-SUB-4", rpc._OUTBOX_BYTES // 1024**2),
@@ -198,9 +208,6 @@ def test_limits_are_those_of_the_code(identity, number):
 
 
 def test_limits_in_tables_are_those_of_the_code():
-    assert f"from 1 to {operator._MAX_PAGE};" in document.methods()["events.read"]
-    assert f"from 0 to {operator._LONGEST_WAIT:.0f};" in document.methods()["agent.wait"]
-    assert f"from 0 to {operator._LONGEST_WAIT:.0f};" in document.methods()["agent.wait_message"]
     assert f"at most the first {event_lines.MAX_RAW} " in document.PROTOCOL
     assert f"cut after {accounting._MAX_RESULT} characters" in document.PROTOCOL
 

@@ -11,6 +11,7 @@ from substrat.core.programs import lenient
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Line
 from substrat.daemon.servers import rpc
+from substrat.daemon.servers.methods.table import BY_NAME
 from substrat.protocol import framing
 from tests.protocol import document
 from tests.protocol.rules import rule
@@ -251,21 +252,22 @@ def test_a_client_that_stops_reading_costs_only_itself(wire, daemon):
 
 
 class Feed:
-    """A door with one subscription, to numbered events that are as long as its maker says."""
+    """A socket with one subscription, to numbered events that are as long as its maker says."""
 
     def __init__(self, count, size):
         self.events = [b'{"n":%d,"pad":"%s"}\n' % (number, b"x" * size) for number in range(count)]
 
-    def greeting(self):
-        return {}
+    def find(self, method):
+        return BY_NAME[method]
 
-    def handler(self, method):
-        assert method == "events.subscribe"
-        return self._subscribe
+    async def perform(self, request, connection):
+        if request.method == "hello":
+            connection.greet(request.client)
+            return {}
+        assert request.method == "events.subscribe"
 
-    async def _subscribe(self, connection, params):
         async def follow(_number):
-            for event in self.events[params["since"] :]:
+            for event in self.events[request.since :]:
                 async with connection.room_for_page():
                     await connection.send(event)
 

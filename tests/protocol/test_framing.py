@@ -1,6 +1,5 @@
-"""The operator socket's lines and its table of methods, paths and errors: what both ends import."""
+"""The parts that both ends of the operator socket import: lines, errors, words and paths."""
 
-import contextlib
 import itertools
 import json
 import os
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from substrat import errors, paths
 from substrat.errors import StateUnusable
-from substrat.protocol import framing, methods
+from substrat.protocol import framing, vocabulary
 from substrat.protocol.framing import LineSplitter
 
 json_values = st.recursive(
@@ -140,101 +139,18 @@ def test_a_code_of_a_newer_daemon_is_a_plain_failure():
     assert type(errors.from_wire(-31999, "later")) is errors.SubstratError
 
 
-# Methods
-
-GOOD = {
-    "string": "text", "integer": 3, "number": 1.5, "boolean": True, "strings": ["a", "b"], "states": ["idle", "failed"],
-    "integers": [1, 2],
-}  # fmt: skip
-WRONG = {
-    "string": [1, 1.5, True, [], {}],
-    "integer": ["1", 1.5, True, [], {}, 2**63, -(2**64)],
-    "number": ["1", True, False, [], {}],
-    "boolean": [0, 1, "true", [], {}],
-    "strings": ["a", 1, {}, [1], ["a", None], [["a"]]],
-    "integers": ["1", 1, {}, ["1"], [1, None], [True], [1.5], [2**63]],
-    "states": ["idle", ["working"], [1], {}, ["idle", "IDLE"]],
-}
-ROWS = methods.METHODS
-PARAMS = [(method, param) for method in ROWS for param in method.params]
-
-
-def full(method):
-    return {param.name: GOOD[param.kind] for param in method.params}
-
-
-def ident(value):
-    return getattr(value, "name", None)
-
-
-@pytest.mark.parametrize("method", ROWS, ids=ident)
-def test_a_call_with_everything(method):
-    assert methods.check(method, full(method)) == full(method)
-
-
-@pytest.mark.parametrize("method", ROWS, ids=ident)
-def test_a_call_with_only_what_is_required(method):
-    least = {param.name: GOOD[param.kind] for param in method.params if param.required}
-    assert methods.check(method, least) == least
-    if not least:
-        assert methods.check(method, None) == {}
-
-
-@pytest.mark.parametrize("method", ROWS, ids=ident)
-@pytest.mark.parametrize("given_params", [[], "x", 1, True])
-def test_params_must_be_an_object(method, given_params):
-    with pytest.raises(errors.InvalidParams, match=method.name):
-        methods.check(method, given_params)
-
-
-@pytest.mark.parametrize("method", ROWS, ids=ident)
-def test_an_unknown_parameter_is_named(method):
-    with pytest.raises(errors.InvalidParams, match="'colour'"):
-        methods.check(method, {**full(method), "colour": "red"})
-
-
-@pytest.mark.parametrize(("method", "param"), PARAMS, ids=ident)
-def test_a_missing_or_null_parameter(method, param):
-    without = {name: value for name, value in full(method).items() if name != param.name}
-    for given_params in (without, {**without, param.name: None}):
-        if param.required:
-            with pytest.raises(errors.InvalidParams, match=f"'{param.name}'"):
-                methods.check(method, given_params)
-        else:
-            assert methods.check(method, given_params) == without
-
-
-@pytest.mark.parametrize(("method", "param"), PARAMS, ids=ident)
-def test_a_parameter_of_the_wrong_kind_is_named(method, param):
-    for value in WRONG[param.kind]:
-        with pytest.raises(errors.InvalidParams, match=f"'{param.name}'"):
-            methods.check(method, {**full(method), param.name: value})
-
-
-@given(st.sampled_from(ROWS), params | json_values)
-def test_whatever_is_sent_is_checked_or_refused(method, given_params):
-    with contextlib.suppress(errors.InvalidParams):
-        found = methods.check(method, given_params)
-        assert set(found) <= {param.name for param in method.params}
-        assert None not in found.values()
-
-
-def test_the_table_is_documented_and_unique():
-    assert len(methods.BY_NAME) == len(ROWS)
-    for method in ROWS:
-        assert method.about
-        assert method.result
-        assert all(param.kind in GOOD and param.about for param in method.params)
-    assert set(methods.NETWORKS) == {"none", "filtered", "host"}
+# Words
 
 
 def test_only_success_is_an_exit_status_of_success():
-    assert [name for name in (*methods.OUTCOMES, None, "?") if methods.verdict_status(name) == errors.DONE] == ["success"]
+    assert [name for name in (*vocabulary.OUTCOMES, None, "?") if vocabulary.verdict_status(name) == errors.DONE] == [
+        "success"
+    ]
 
 
 def test_fields_picks_in_the_contracts_order():
-    source = {name: number for number, name in enumerate(reversed((*methods.TURN_FIELDS, "secret")))}
-    assert list(methods.fields(source, methods.TURN_FIELDS)) == list(methods.TURN_FIELDS)
+    source = {name: number for number, name in enumerate(reversed((*vocabulary.TURN_FIELDS, "secret")))}
+    assert list(vocabulary.fields(source, vocabulary.TURN_FIELDS)) == list(vocabulary.TURN_FIELDS)
 
 
 # Paths

@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcp_server import tools
+from substrat.daemon.servers.methods.request import parameters
+from substrat.daemon.servers.methods.table import METHODS
 from substrat.paths import short_socket_path
-from substrat.protocol import methods
+from substrat.protocol import vocabulary
 from tests.support.daemon import DaemonFixture
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire
@@ -126,29 +128,29 @@ BY_KIND = {
     "boolean": st.booleans() | values,
     "strings": st.lists(odd_texts, max_size=3) | values,
     "integers": st.lists(st.integers(-3, 9) | st.integers(), max_size=3) | values,
-    "states": st.lists(st.sampled_from(methods.AGENT_STATES), max_size=2) | values,
+    "states": st.lists(st.sampled_from(vocabulary.AGENT_STATES), max_size=2) | values,
 }
 
 
 @st.composite
 def requests(draw):
     """A request as the table has it, with odd values in some of its places."""
-    method = draw(st.sampled_from([method for method in methods.METHODS if method.name != "daemon.shutdown"]))
+    kind = draw(st.sampled_from([kind for kind in METHODS if kind.method != "daemon.shutdown"]))
     params = {}
-    for param in method.params:
+    for param in parameters(kind):
         if param.required or draw(st.integers(0, OFTEN_MISSING)) == 0:
             params[param.name] = draw(BY_KIND[param.kind] if draw(st.integers(0, 9)) else values)
-    if "timeout" in {param.name for param in method.params}:
+    if "timeout" in {param.name for param in parameters(kind)}:
         params["timeout"] = draw(st.sampled_from([0, 0.001, -1, "x", 1e300]) if draw(st.booleans()) else st.just(0.001))
         params["timeout"] = 0.001 if params["timeout"] == 1e300 else params["timeout"]
-    if method.name in {"agent.suspend", "agent.end", "agent.interrupt", "agent.rm", "agent.resume"}:
+    if kind.method in {"agent.suspend", "agent.end", "agent.interrupt", "agent.rm", "agent.resume"}:
         params["agent"] = draw((odd_texts | values).filter(lambda value: value != "anna"))
     if draw(st.integers(0, 9)) == 0:
         params[draw(odd_texts)] = draw(values)
     message = {
         "jsonrpc": "2.0",
         "id": draw(st.integers(0, 99) | odd_texts | values),
-        "method": method.name,
+        "method": kind.method,
         "params": params,
     }
     for _ in range(draw(st.sampled_from([0, 0, 0, 1]))):

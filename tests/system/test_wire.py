@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from substrat import errors
-from substrat.protocol import methods
+from substrat.protocol import vocabulary
 
 PARSE, REQUEST, METHOD, PARAMS = -32700, -32600, -32601, -32602
 
@@ -186,8 +186,8 @@ def test_objects_on_the_wire_are_those_of_the_command_line(daemon):
     daemon.spawn("anna", daemon.workspace(), "x")
     with daemon.wire() as wire:
         (agent,) = wire.call("agent.list")
-        assert tuple(agent) == methods.AGENT_FIELDS
-        assert tuple(agent["turn"]) == methods.TURN_FIELDS
+        assert tuple(agent) == vocabulary.AGENT_FIELDS
+        assert tuple(agent["turn"]) == vocabulary.TURN_FIELDS
         whole = wire.call("agent.show", agent="anna")
         assert whole == daemon.show("anna")
         assert agent == {**whole, "turn": {**whole["turn"], "result": None, "usage": None}}

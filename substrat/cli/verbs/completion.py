@@ -10,7 +10,7 @@ from substrat.cli import output
 from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import PROGRAM, TAKES_AGENTS, VERBS
-from substrat.protocol import methods
+from substrat.protocol import vocabulary
 
 COMMAND = Command(
     "completion",
@@ -89,7 +89,7 @@ def _words_for(option: Option) -> str | None:
     if option.choices:
         return " ".join(option.choices)
     if option.value in _STATES:
-        return " ".join(methods.AGENT_STATES)
+        return " ".join(vocabulary.AGENT_STATES)
     if option.value in _ASKED:
         return _asked(_ASKED[option.value])
     return None

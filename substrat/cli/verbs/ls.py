@@ -75,11 +75,11 @@ def _states(arguments: Arguments) -> list[str]:
         raise COMMAND.wrong("--state names no state")
     if states:
         # Imported here because the table of methods is a third of what the bare `ls` imports.
-        from substrat.protocol import methods
+        from substrat.protocol import vocabulary
 
         for state in states:
-            if state not in methods.AGENT_STATES:
-                raise COMMAND.wrong(f"{state!r} is no state; the states are {', '.join(methods.AGENT_STATES)}")
+            if state not in vocabulary.AGENT_STATES:
+                raise COMMAND.wrong(f"{state!r} is no state; the states are {', '.join(vocabulary.AGENT_STATES)}")
     return states
 
 

@@ -7,7 +7,7 @@ from substrat.cli import many, outage, output, turns
 from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
-from substrat.protocol import methods
+from substrat.protocol import vocabulary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COMMAND = Command(
     least=1,
     most=None,
     options=(
-        Option("--until", value="STATE,...", about=f"any of {', '.join(methods.AGENT_STATES)}"),
+        Option("--until", value="STATE,...", about=f"any of {', '.join(vocabulary.AGENT_STATES)}"),
         Option("--timeout", value="S", about="give up after S seconds, with exit status 124"),
     ),
     notes=(
@@ -84,8 +84,8 @@ def _states(arguments: Arguments) -> list[str] | None:
         return None
     states = [state.strip() for part in given for state in part.split(",") if state.strip()]
     for state in states:
-        if state not in methods.AGENT_STATES:
-            raise COMMAND.wrong(f"{state!r} is no state; the states are {', '.join(methods.AGENT_STATES)}")
+        if state not in vocabulary.AGENT_STATES:
+            raise COMMAND.wrong(f"{state!r} is no state; the states are {', '.join(vocabulary.AGENT_STATES)}")
     if not states:
         raise COMMAND.wrong("--until names no state")
     return states

@@ -53,7 +53,7 @@ class Overview:
         return found
 
     def extras(self, agent: Agent) -> dict[str, object]:
-        """Return the members of `methods.AGENT_EXTRAS`: since when a running turn is silent; null for other agents."""
+        """Return the members of `vocabulary.AGENT_EXTRAS`: since when a running turn is silent; null for other agents."""
         heard = self._heard_at(agent)
         return {"heard_at": timestamp(heard) if heard is not None else None}
 

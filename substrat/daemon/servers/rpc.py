@@ -1,4 +1,4 @@
-"""One JSON-RPC connection: framing, the hello, limits, requests in flight; what the methods do is passed in.
+"""Serves one JSON-RPC connection: framing, greeting, limits, requests in flight; the methods are passed in.
 
 A client that stops reading blocks only its own answers and subscriptions: each is sent by a task of this connection, and
 nothing is queued for it elsewhere. One that takes nothing for a minute is disconnected.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 import trio
 
-from substrat import __version__
 from substrat.daemon.kernel import sockets
+from substrat.daemon.servers.methods import request
+from substrat.daemon.servers.methods.request import Encoded, Last
 from substrat.errors import (
     HelloRequired,
     InternalError,
@@ -24,18 +25,21 @@ from substrat.errors import (
     MethodNotFound,
     SubstratError,
     TooManyRequests,
-    UnsupportedVersion,
 )
-from substrat.protocol import framing, methods
+from substrat.protocol import framing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from substrat.daemon.servers.methods.request import Request
 
 log = structlog.get_logger("substrat.rpc")
 
-Params = dict[str, object]
 _MAX_SUBSCRIPTIONS = 64
+"""One for each agent on a screen; each costs a task."""
 _OUTBOX_BYTES = 1024 * 1024
+"""Bytes on their way to a client beside which nothing more is taken for it: some hundred answers, so that a client that
+sends as many requests before it reads and this end don't wait for each other."""
 _PAGE_ROOM = 64 * 1024
 """Bytes on their way to a client beside which a subscription makes its next page: one page ahead keeps a socket busy."""
 _PIECE = 16 * 1024
@@ -52,35 +56,18 @@ class _Stalled(Exception):
     """The client has taken nothing for too long."""
 
 
-class Encoded(NamedTuple):
-    """A result that is JSON text already, in pieces."""
+class Methods(Protocol):
+    """The methods of a socket."""
 
-    pieces: Sequence[bytes]
+    def find(self, method: str) -> type[Request] | None:
+        """Return the class of a method; None: there is none of that name."""
 
-
-class Last(NamedTuple):
-    """A result after which something is done, when the answer has been sent."""
-
-    result: object
-    then: Callable[[], None]
-
-
-class Handlers(Protocol):
-    """What a door does with requests."""
-
-    def handler(self, method: str) -> Callable[[Connection, Params], Awaitable[object]]:
-        """Return what performs a method of the table."""
-
-    def greeting(self) -> dict[str, object]:
-        """Return what `hello` tells besides versions."""
+    async def perform(self, request: Request, connection: Connection) -> object:
+        """Carry a request out and return its result."""
 
 
 class _Outbox:
-    """What is on its way to a client, up to a bound; whoever has more to say waits.
-
-    A client may send some hundred requests before it reads the first answer, as pipelining clients do, without the two
-    ends waiting for each other.
-    """
+    """The bytes on their way to a client, up to a bound; a task that has more to send waits."""
 
     def __init__(self) -> None:
         self._held: deque[bytes] = deque()
@@ -170,16 +157,16 @@ class Connection:
 
     Args:
         stream: the socket.
-        handlers: what performs the methods.
+        methods: the methods it may ask for.
         greeted: called after `hello`.
     """
 
-    def __init__(self, stream: trio.SocketStream, handlers: Handlers, greeted: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, stream: trio.SocketStream, methods: Methods, greeted: Callable[[], None] = lambda: None) -> None:
         self._stream = stream
-        self._handlers = handlers
+        self._methods = methods
         self._outbox = _Outbox()
         self._feeding = trio.Lock()
-        self._client: object = None
+        self._client: str | None = None
         self._greeted = False
         self._tell_greeted = greeted
         self._in_flight: set[object] = set()
@@ -265,7 +252,7 @@ class Connection:
 
         async def task() -> None:
             with scope:
-                await self._guard(run(number))
+                await self._fail_alone(run(number))
             self._subscriptions.pop(number, None)
 
         assert self._nursery is not None
@@ -279,7 +266,7 @@ class Connection:
             scope.cancel()
         return scope is not None
 
-    async def _guard(self, work: Awaitable[None]) -> None:
+    async def _fail_alone(self, work: Awaitable[None]) -> None:
         """Let a task of this connection fail alone."""
         try:
             await work
@@ -293,54 +280,49 @@ class Connection:
         try:
             message = framing.decode(line)
             request_id = message.get("id")
-            method, params = self._checked(message)
+            asked = self._checked(message)
         except SubstratError as problem:
             known = isinstance(request_id, int | str) and not isinstance(request_id, bool)
             await self.send(framing.failure(request_id if known else None, problem))
             return
         self._in_flight.add(request_id)
         self._unsent += 1
-        if method.waits:
-            nursery.start_soon(self._guard, self._answer(request_id, method, params))
+        if asked.waits:
+            nursery.start_soon(self._fail_alone, self._answer(request_id, asked))
         else:
             # One after the other: what a client asks for in a row happens in that order, and a page of events is only
             # made when the one before is on its way.
-            await self._answer(request_id, method, params)
+            await self._answer(request_id, asked)
 
-    def _checked(self, message: dict[str, object]) -> tuple[methods.Method, Params]:
+    def _checked(self, message: dict[str, object]) -> Request:
         request_id, name = message.get("id"), message.get("method")
         if message.get("jsonrpc") != "2.0" or not isinstance(name, str):
             raise InvalidRequest('a request needs "jsonrpc": "2.0" and a "method"')
         if isinstance(request_id, bool) or not isinstance(request_id, int | str):
-            raise InvalidRequest('a request needs an "id", a number or a string; this door takes no notifications')
+            raise InvalidRequest('a request needs an "id", a number or a string; this socket takes no notifications')
         if request_id in self._in_flight:
             raise InvalidRequest(f"the id {request_id!r} is in flight already: number requests anew")
         # Counted until the answer is sent, so that a client that doesn't read can't pile answers up here.
         if self._unsent >= framing.MAX_IN_FLIGHT:
             raise TooManyRequests(f"a connection may have {framing.MAX_IN_FLIGHT} requests in flight: wait for answers")
-        method = methods.BY_NAME.get(name)
-        if method is None:
+        kind = self._methods.find(name)
+        if kind is None:
             raise MethodNotFound(f"there is no method {name!r}")
         if name != "hello" and not self._greeted:
             raise HelloRequired("the first request on a connection must be `hello`")
-        params = methods.check(method, message.get("params"))
-        if name == "hello":
-            _check_version(params)
-            self._client = params.get("client")
-            log.debug("hello", client=self._client)
-            self._greeted = True
-            self._tell_greeted()
-        return method, params
+        return request.parse(kind, message.get("params"))
 
-    async def _answer(self, request_id: object, method: methods.Method, params: Params) -> None:
+    def greet(self, client: str | None) -> None:
+        """Note that the client's `hello` has succeeded; from now on it may call other methods."""
+        self._client = client
+        log.debug("hello", client=client)
+        self._greeted = True
+        self._tell_greeted()
+
+    async def _answer(self, request_id: object, asked: Request) -> None:
         then: Callable[[], None] | None = None
         try:
-            if method.name == "hello":
-                result: object = {
-                    "protocol": framing.PROTOCOL_VERSION, "server": f"substratd {__version__}", **self._handlers.greeting(),
-                }  # fmt: skip
-            else:
-                result = await self._handlers.handler(method.name)(self, params)
+            result = await self._methods.perform(asked, self)
             if isinstance(result, Last):
                 result, then = result
             if isinstance(result, Encoded):
@@ -351,7 +333,7 @@ class Connection:
             answer = [framing.failure(request_id, problem)]
         except Exception:
             error_id = secrets.token_hex(4)
-            log.exception("a method broke", method=method.name, error_id=error_id)
+            log.exception("a method broke", method=asked.method, error_id=error_id)
             answer = [framing.failure(request_id, InternalError(f"an internal error, {error_id} in substratd's log"))]
         self._in_flight.discard(request_id)
         await self.send(*answer)
@@ -361,12 +343,3 @@ class Connection:
             with trio.move_on_after(_GOODBYE_SECONDS):
                 await self._outbox.drained()
             then()
-
-
-def _check_version(params: Params) -> None:
-    wanted = params["protocol"]
-    assert isinstance(wanted, int)
-    if wanted < framing.PROTOCOL_VERSION:
-        raise UnsupportedVersion(
-            f"this daemon speaks protocol {framing.PROTOCOL_VERSION}, the client only up to {wanted}: upgrade the client"
-        )

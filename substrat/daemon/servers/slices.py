@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PAGE_BYTES = 1024 * 1024
+"""A page ends with the event or the turn that exceeds it: small enough that encoding it is a matter of milliseconds."""
 OBJECTS = 16
 """How many objects a slice has: as many agents, with what is looked up about them, take a few milliseconds."""
 

@@ -24,7 +24,7 @@ from substrat.core.agents.lifecycle import (
     step,
 )
 from substrat.errors import Refused
-from substrat.protocol.methods import AGENT_STATES
+from substrat.protocol.vocabulary import AGENT_STATES
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "lifecycle.md"
 

@@ -16,8 +16,11 @@ from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.findings import Findings, Found
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.reminders import Reminders
+from substrat.daemon.servers.methods.request import Encoded, parse
+from substrat.daemon.servers.methods.services import Services
+from substrat.daemon.servers.methods.table import BY_NAME
+from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
-from substrat.daemon.servers.rpc import Encoded
 from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.quarantine import mend, set_aside
@@ -159,13 +162,13 @@ class Asked:
         wanted = Wakeup()
         self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted)
         networks = SimpleNamespace(changed=lambda *_: None)
-        self.server = OperatorServer(
-            self.house.supervisor, runner, None, SimpleNamespace(are_there=False), places, None, None, self.questions,
-            AllowLists(registry, networks), None, Findings(registry), None,
-        )  # fmt: skip
+        self.server = OperatorServer(Services(
+            self.house.supervisor, AgentObjects(registry), runner, None, SimpleNamespace(are_there=False), places, None,
+            None, self.questions, AllowLists(registry, networks), None, Findings(registry), None,
+        ))  # fmt: skip
 
     async def ask(self, method, **params):
-        result = await self.server.handler(method)(None, params)
+        result = await self.server.perform(parse(BY_NAME[method], params), None)
         return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else msgspec.json.encode(result))
 
     async def everything(self):

@@ -10,9 +10,12 @@ from substrat.core.agents.records import Finding, Item, ItemKind, Outcome, Turn
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.servers import slices
+from substrat.daemon.servers.methods.request import Encoded, parse
+from substrat.daemon.servers.methods.services import Services
+from substrat.daemon.servers.methods.table import BY_NAME
+from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
-from substrat.daemon.servers.rpc import Encoded
-from substrat.protocol import methods
+from substrat.protocol import vocabulary
 
 HALF = slices.OBJECTS * 2
 """Trio runs ready tasks in any order, so a task may miss a turn: one for two slices shows enough."""
@@ -27,13 +30,13 @@ class Asked:
         self.questions = Inbox(registry)
         runner = SimpleNamespace(use=lambda _agent: None)
         self.chats = SimpleNamespace()
-        self.server = OperatorServer(
-            house.supervisor, runner, None, SimpleNamespace(are_there=False), None, self.chats, None, self.questions,
-            None, None, Findings(registry), None,
-        )  # fmt: skip
+        self.server = OperatorServer(Services(
+            house.supervisor, AgentObjects(registry), runner, None, SimpleNamespace(are_there=False), None, self.chats,
+            None, self.questions, None, None, Findings(registry), None,
+        ))  # fmt: skip
 
     async def ask(self, method, **params):
-        result = await self.server.handler(method)(None, params)
+        result = await self.server.perform(parse(BY_NAME[method], params), None)
         return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else json.dumps(result))
 
     async def ask_beside(self, between, method, **params):
@@ -109,7 +112,7 @@ async def test_others_are_answered_while_many_agents_are_waited_for(new_house, n
 async def test_chosen_members_are_those_of_whole_objects(new_house, new_agent):
     asked = opened(new_house, [new_agent() for _ in range(40)])
     whole = await asked.ask("agent.list")
-    assert list(whole[0]) == list(methods.AGENT_FIELDS)
+    assert list(whole[0]) == list(vocabulary.AGENT_FIELDS)
     for wanted in (["name"], ["state", "attention"], ["reason", "id", "id"]):
         expected = [{name: agent[name] for name in wanted} for agent in whole]
         assert await asked.ask("agent.list", fields=wanted) == expected

@@ -1,0 +1,117 @@
+"""The methods that list, show and remove agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.daemon.agents.overview import finding_object
+from substrat.daemon.servers import slices
+from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, Request, about
+from substrat.errors import InvalidParams
+from substrat.protocol import vocabulary
+
+if TYPE_CHECKING:
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+
+_MAX_SHARES = 100
+"""Agents that share a directory with one, in its object: a list that a person can still read."""
+
+
+class AgentList(Request, frozen=True):
+    """Lists all agents."""
+
+    method: ClassVar[str] = "agent.list"
+
+    fields: Annotated[
+        tuple[str, ...],
+        about(
+            "the members each object is to have; default: all. A name that is none of an agent object's fails with "
+            "`InvalidParams`. Only here there is `heard_at` too: when a running turn last had an event, null for any "
+            "other agent"
+        ),
+    ] = ()
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        wanted = dict.fromkeys(self.fields)
+        known = (*vocabulary.AGENT_FIELDS, *vocabulary.AGENT_EXTRAS)
+        if odd := [name for name in wanted if name not in known]:
+            raise InvalidParams(f"agent.list: {odd[0]!r} is no member of an agent object; there are {', '.join(known)}")
+        return await services.objects.encode(tuple(services.registry.agents), wanted)
+
+
+class AgentShow(Request, frozen=True):
+    """Shows one agent."""
+
+    method: ClassVar[str] = "agent.show"
+
+    agent: AgentName
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        agent = services.requests.find(self.agent)
+        use = services.runner.use(agent)
+        shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
+        more: dict[str, object] = {
+            "shares": [
+                {"agent": share.other.name, "path": share.path, "network": share.other.policy.network.value}
+                for share in shares
+            ],
+            "binds": [bind._asdict() for bind in agent.policy.binds],
+            "environment": [name for name, _ in agent.environment],
+            "ssh_agent": agent.ssh_agent,
+            "use": use._asdict() if use is not None else None,
+        }
+        given = {name: value for name, value in more.items() if value not in ([], None)}
+        found = slices.encoded({**services.objects.with_result(agent), **given})
+        if not agent.findings:
+            return Encoded([found])
+        findings = await slices.encode_list([finding_object(finding)] for finding in agent.findings)
+        return Encoded([found[:-1], b',"findings":', *findings, b"}"])
+
+
+class AgentRm(Request, frozen=True):
+    """Forgets an agent: its files, its events, its name.
+
+    Its workspace and its chat stay. Its children have no parent any more.
+    """
+
+    method: ClassVar[str] = "agent.rm"
+
+    agent: AgentName
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        agent = services.requests.find(self.agent)
+        services.exec_sessions.check_none(agent)
+        if agent.phase not in LIVE_PHASES:
+            await services.sessions.keep(agent)
+        services.requests.remove(agent.id)
+        return None
+
+
+class AgentExplain(Request, frozen=True):
+    """Says how the agent's next turn would be started."""
+
+    method: ClassVar[str] = "agent.explain"
+
+    agent: AgentName
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        return (await services.preparer.explain(services.requests.find(self.agent)))._asdict()
+
+
+class AgentAccept(Request, frozen=True):
+    """Notes that a person has seen the reasons for attention.
+
+    The same finding doesn't come back; another state of it does.
+    """
+
+    method: ClassVar[str] = "agent.accept"
+
+    agent: AgentName
+    what: Annotated[
+        tuple[Integer, ...], about("the numbers of the findings; default: all of them, and the failed turn")
+    ] = ()
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        return services.objects.one(services.findings.accept(self.agent, self.what))

@@ -1,0 +1,91 @@
+"""The methods of the daemon itself, and `hello`, which opens a conversation with it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat import __version__
+from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
+from substrat.daemon.servers.methods.request import Integer, Last, Request, about
+from substrat.errors import UnsupportedVersion
+from substrat.protocol import framing
+
+if TYPE_CHECKING:
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+
+_SUSPENDABLE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
+
+
+class Hello(Request, frozen=True):
+    """Opens the conversation, see [the greeting](#the-greeting). It MAY be repeated."""
+
+    method: ClassVar[str] = "hello"
+
+    protocol: Annotated[Integer, about("the newest version the client speaks")]
+    client: Annotated[str | None, about("who is calling, in a few words")] = None
+
+    async def perform(self, services: Services, connection: Connection, /) -> object:
+        if self.protocol < framing.PROTOCOL_VERSION:
+            raise UnsupportedVersion(
+                f"this daemon speaks protocol {framing.PROTOCOL_VERSION}, the client only up to {self.protocol}: "
+                "upgrade the client"
+            )
+        connection.greet(self.client)
+        return {
+            "protocol": framing.PROTOCOL_VERSION,
+            "server": f"substratd {__version__}",
+            "pid": os.getpid(),
+            "state_dir": services.layout.state,
+        }
+
+
+class DaemonStatus(Request, frozen=True):
+    """Says how the daemon is."""
+
+    method: ClassVar[str] = "daemon.status"
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        registry, reserve = services.registry, services.registry.store.reserve
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "state_dir": services.layout.state,
+            "runtime_dir": services.layout.runtime,
+            "agents": len(registry.agents),
+            "running": registry.running,
+            "network": registry.config.sandbox.network.value,
+            "waiting_for": registry.admission.obstacle,
+            "cgroups": sorted(services.cgroups.controllers) if services.cgroups.are_there else None,
+            "damaged": registry.store.damaged_agents(),
+            "reserve": reserve.held if reserve is not None and reserve.is_possible else None,
+        }
+
+
+class DaemonCheck(Request, frozen=True):
+    """Says whether agents can run under this daemon: it makes a sandbox to find out."""
+
+    method: ClassVar[str] = "daemon.check"
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        return {"obstacle": await services.preparer.obstacle(), "environment": services.preparer.surroundings()}
+
+
+class DaemonShutdown(Request, frozen=True):
+    """Stops the daemon."""
+
+    method: ClassVar[str] = "daemon.shutdown"
+    waits: ClassVar[bool] = True
+
+    suspend: Annotated[bool, about("suspend every agent first; default: false")] = False
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        if self.suspend:
+            registry, requests = services.registry, services.requests
+            registry.admission.close()
+            for agent in [agent for agent in registry.agents if agent.phase in _SUSPENDABLE]:
+                requests.suspend(agent.id)
+            for agent in [agent for agent in registry.agents if agent.phase in RUNNING_PHASES]:
+                await requests.wait_settled(agent.id)
+        return Last(None, services.stop)

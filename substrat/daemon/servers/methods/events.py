@@ -1,0 +1,98 @@
+"""The methods that read events page by page, and send them as they come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat.daemon.servers import slices
+from substrat.daemon.servers.methods.request import Encoded, Integer, Request, about
+from substrat.errors import NotFound
+
+if TYPE_CHECKING:
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.state.events import Journal
+
+MAX_PAGE = 1000
+"""Events in a page: a client that reads on page by page spends its time on events, not on requests."""
+_FEED_BYTES = 64 * 1024
+"""A subscription's page: all that a client that doesn't read costs besides its socket and what is on its way there."""
+_FEED_EVENTS = 256
+"""The same for short events."""
+
+
+class EventsRead(Request, frozen=True):
+    """Reads a page of events, see [events](#events)."""
+
+    method: ClassVar[str] = "events.read"
+
+    agent: Annotated[str | None, about("only this agent's events; default: all agents'")] = None
+    since: Annotated[Integer, about("the cursor to read after; default: 0, the beginning")] = 0
+    limit: Annotated[
+        Integer,
+        about(f"how many at most, from 1 to {MAX_PAGE}; default: {MAX_PAGE}; a number outside counts as the nearest"),
+    ] = MAX_PAGE
+    lines: Annotated[bool, about("add `line` and `line_size` to events")] = False
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        journal, agent = services.registry.journal, _agent_id(services, self.agent)
+        cursor = journal.start_of(self.since, agent)
+        limit = max(1, min(MAX_PAGE, self.limit))
+        events = await journal.read(cursor, agent, limit, slices.PAGE_BYTES, lines=self.lines)
+        cursor = events[-1].cursor if events else cursor
+        page = b",".join(event.json for event in events)
+        return Encoded([b'{"events":[', page, b'],"cursor":%d}' % cursor])
+
+
+class EventsSubscribe(Request, frozen=True):
+    """Starts to send events, see [subscriptions](#subscriptions)."""
+
+    method: ClassVar[str] = "events.subscribe"
+
+    agent: Annotated[str | None, about("only this agent's events; default: all agents'")] = None
+    since: Annotated[Integer | None, about("the cursor to start after; default: the newest event's")] = None
+    lines: Annotated[bool, about("add `line` and `line_size` to events")] = False
+
+    async def perform(self, services: Services, connection: Connection, /) -> object:
+        journal, agent = services.registry.journal, _agent_id(services, self.agent)
+        start = journal.start_of(self.since, agent)
+        number = connection.subscribe(lambda number: _follow(connection, number, journal, start, agent, lines=self.lines))
+        return {"subscription": number, "cursor": start}
+
+
+class EventsUnsubscribe(Request, frozen=True):
+    """Ends a subscription of this connection."""
+
+    method: ClassVar[str] = "events.unsubscribe"
+
+    subscription: Annotated[Integer, about("its number")]
+
+    async def perform(self, _: Services, connection: Connection, /) -> object:
+        if not connection.unsubscribe(self.subscription):
+            raise NotFound(f"this connection has no subscription {self.subscription}")
+        return None
+
+
+def _agent_id(services: Services, name: str | None) -> str | None:
+    return services.requests.find(name).id if name is not None else None
+
+
+async def _follow(
+    connection: Connection, number: int, journal: Journal, cursor: int, agent: str | None, *, lines: bool
+) -> None:
+    """Send every event after a cursor, at the speed of the client."""
+    head = b'{"jsonrpc":"2.0","method":"event","params":{"subscription":%d,"event":' % number
+    with journal.following(agent) as next_event:
+        while True:
+            more = next_event()
+            # Most events come one by one, and then there is no further page to look for.
+            while cursor < journal.last_cursor:
+                # A page is made when there is room for it, so a client that doesn't read costs no further page.
+                async with connection.room_for_page():
+                    events = await journal.read(cursor, agent, _FEED_EVENTS, _FEED_BYTES, lines=lines)
+                    if events:
+                        await connection.send(b"".join(head + event.json + b"}}\n" for event in events))
+                if not events:
+                    break
+                cursor = events[-1].cursor
+            await more.wait()

@@ -1,0 +1,101 @@
+"""The methods of the operator's inbox: what agents asked or wrote, and the answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat.daemon.servers import slices
+from substrat.daemon.servers.methods.request import Encoded, Integer, Request, about
+from substrat.daemon.servers.objects import item_object, listed_item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from substrat.daemon.agents.inbox import Inbox
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+
+_MAX_ITEMS = 1000
+"""Items in an answer: with shortened texts they are some megabytes at most."""
+
+
+class InboxList(Request, frozen=True):
+    """Lists what agents asked or wrote to the operator. Reading doesn't remove them."""
+
+    method: ClassVar[str] = "inbox.list"
+
+    after: Annotated[
+        Integer | None, about("answer with a page: the number of the item to read after; 0 is the beginning")
+    ] = None
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        if self.after is None:
+            return Encoded(await slices.encode_list(objects for _, objects in _read(services.inbox, 0, None)))
+        last = max(0, self.after)
+
+        def page() -> Iterator[list[dict[str, object]]]:
+            nonlocal last
+            for number, objects in _read(services.inbox, last, slices.PAGE_BYTES):
+                last = number
+                yield objects
+
+        pieces = await slices.encode_list(page())
+        more = slices.encoded(bool(services.inbox.waiting(last, 1)))
+        return Encoded([b'{"items":', *pieces, b',"after":%d,"more":%s}' % (last, more)])
+
+
+class InboxShow(Request, frozen=True):
+    """Shows one item of the inbox with its whole text."""
+
+    method: ClassVar[str] = "inbox.show"
+
+    id: Annotated[Integer, about("the item's number")]
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        return item_object(services.inbox.item(self.id))
+
+
+class InboxAnswer(Request, frozen=True):
+    """Answers a question or a message.
+
+    The answer goes into the agent's inbox and makes it work, like a prompt.
+    """
+
+    method: ClassVar[str] = "inbox.answer"
+
+    id: Annotated[Integer, about("the item's number")]
+    text: Annotated[str, about("the answer")]
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        agent, message = services.inbox.answer(self.id, self.text)
+        return {"agent": services.objects.one(agent), "message": message}
+
+
+class InboxDismiss(Request, frozen=True):
+    """Takes a question or a message off the inbox."""
+
+    method: ClassVar[str] = "inbox.dismiss"
+
+    id: Annotated[Integer, about("the item's number")]
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        services.inbox.dismiss(self.id)
+        return None
+
+
+def _read(inbox: Inbox, after: int, most: int | None) -> Iterator[tuple[int, list[dict[str, object]]]]:
+    """Read items slice by slice, each with the number of its last item.
+
+    Args:
+        inbox: the inbox.
+        after: the number of the item before the first one.
+        most: the bytes of text after which there is no further slice; None is no bound.
+    """
+    size = count = 0
+    while count < _MAX_ITEMS and (most is None or size < most):
+        if not (items := inbox.waiting(after, slices.OBJECTS)):
+            return
+        objects = [listed_item(item) for item in items]
+        after, count = items[-1].id, count + len(items)
+        yield after, objects
+        size += sum(len(slices.encoded(one["text"])) for one in objects)

@@ -1,0 +1,79 @@
+"""The methods that hand an agent a prompt and wait for what comes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat.daemon.agents.requests import bounded
+from substrat.daemon.servers.methods.request import AgentName, Integer, Request, State, Timeout, about
+
+if TYPE_CHECKING:
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+
+
+class AgentSend(Request, frozen=True):
+    """Queues a prompt."""
+
+    method: ClassVar[str] = "agent.send"
+
+    agent: AgentName
+    prompt: Annotated[str, about("the prompt")]
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        agent, message = services.requests.send(self.agent, self.prompt)
+        return {"agent": services.objects.one(agent), "message": message}
+
+
+class AgentWait(Request, frozen=True):
+    """Waits until each agent has been in one of the states."""
+
+    method: ClassVar[str] = "agent.wait"
+    waits: ClassVar[bool] = True
+
+    agents: Annotated[tuple[str, ...], about("the agents' names or ids")]
+    until: Annotated[
+        tuple[State, ...], about("the states; default, also for an empty array: all but `queued` and `running`")
+    ] = ()
+    timeout: Timeout = None
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        requests = services.requests
+        found = await bounded(self.timeout, ", ".join(self.agents), lambda: requests.wait_states(self.agents, self.until))
+        return await services.objects.encode(found)
+
+
+class AgentWaitMessage(Request, frozen=True):
+    """Waits until the turn that carries a prompt has ended."""
+
+    method: ClassVar[str] = "agent.wait_message"
+    waits: ClassVar[bool] = True
+
+    agent: AgentName
+    message: Annotated[Integer | None, about("the prompt's number; default: the newest prompt")] = None
+    timeout: Timeout = None
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        requests = services.requests
+        agent = await bounded(
+            self.timeout, f"the turn of {self.agent}", lambda: requests.wait_item(self.agent, self.message)
+        )
+        return services.objects.whole(agent)
+
+
+class AgentResume(Request, frozen=True):
+    """Lets the agent go on where it stopped.
+
+    A suspended or failed agent gets a prompt that tells it to continue, if its last
+    turn was left unfinished, and then whatever waits for it. An agent in another state
+    just goes on.
+    """
+
+    method: ClassVar[str] = "agent.resume"
+
+    agent: AgentName
+    prompt: Annotated[str | None, about("a prompt to send instead")] = None
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        agent, message = services.requests.resume(self.agent, self.prompt)
+        return {"agent": services.objects.one(agent), "message": message}

@@ -1,0 +1,61 @@
+"""The parts of the daemon that the operator's methods work on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.daemon.agents.allow_list import AllowLists
+    from substrat.daemon.agents.findings import Findings
+    from substrat.daemon.agents.inbox import Inbox
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.requests import AgentRequests
+    from substrat.daemon.kernel.cgroups import Cgroups
+    from substrat.daemon.sandboxes.chats import Chats
+    from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.sandboxes.sessions import Sessions
+    from substrat.daemon.servers.objects import AgentObjects
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.turns.exec import ExecSessions
+    from substrat.daemon.turns.runner import TurnRunner
+
+
+class Services(NamedTuple):
+    """The parts of the daemon that the operator's methods work on.
+
+    Args:
+        requests: changes agents.
+        objects: makes the protocol's agent objects.
+        runner: runs turns.
+        preparer: prepares sandboxes.
+        cgroups: limits whole sandboxes.
+        layout: the daemon's directories.
+        chats: the user's chats.
+        sessions: moves agents' chats to the user's.
+        inbox: the operator's inbox.
+        allow_lists: the hosts that `filtered` networks let through.
+        exec_sessions: the operator's commands in agents' sandboxes.
+        findings: findings in workspaces that wait for a person.
+        stop: stops the daemon.
+    """
+
+    requests: AgentRequests
+    objects: AgentObjects
+    runner: TurnRunner
+    preparer: SandboxPreparer
+    cgroups: Cgroups
+    layout: Layout
+    chats: Chats
+    sessions: Sessions
+    inbox: Inbox
+    allow_lists: AllowLists
+    exec_sessions: ExecSessions
+    findings: Findings
+    stop: Callable[[], None]
+
+    @property
+    def registry(self) -> Registry:
+        """The agents in memory."""
+        return self.requests.registry

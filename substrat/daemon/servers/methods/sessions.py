@@ -1,0 +1,84 @@
+"""The methods that read the chats that cursor-agent keeps for a workspace."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat.core.agents.prompts import timestamp
+from substrat.daemon.servers import slices
+from substrat.daemon.servers.methods.request import Encoded, Integer, Request, about
+from substrat.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+
+
+class SessionList(Request, frozen=True):
+    """Lists the chats that cursor-agent keeps for a workspace, the newest first.
+
+    There are at most 2000 of them, and at most 100 of agents whose first turn hasn't
+    ended. Those chats are in the agents' own directories until then.
+    """
+
+    method: ClassVar[str] = "session.list"
+    waits: ClassVar[bool] = True
+
+    workspace: Annotated[str, about("the absolute path of the directory")]
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        holders = {agent.session.id: agent.name for agent in services.registry.agents if agent.session is not None}
+        found = await services.chats.list_all(_physical(self.workspace))
+        objects = (
+            {
+                "session": chat.session,
+                "title": chat.title,
+                "model": chat.model,
+                "created_at": _created_at(chat.created_ms),
+                "updated_at": timestamp(chat.updated_at),
+                "size": chat.size,
+                "agent": holders.get(chat.session),
+                "damage": chat.damage,
+            }
+            for chat in found
+        )
+        return Encoded(await slices.encode_list([one] for one in objects))
+
+
+class SessionRead(Request, frozen=True):
+    """Reads a page of a chat's messages."""
+
+    method: ClassVar[str] = "session.read"
+    waits: ClassVar[bool] = True
+
+    workspace: Annotated[str, about("the absolute path of the directory")]
+    session: Annotated[str, about("the chat's id")]
+    after: Annotated[Integer, about("the number to read after; default: 0, the beginning")] = 0
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        session, after = self.session.lower(), max(0, self.after)
+        head, messages = await services.chats.read(_physical(self.workspace), session, after)
+        return {
+            "session": session,
+            "title": head.title,
+            "model": head.model,
+            "created_at": _created_at(head.created_ms),
+            "damage": head.damage,
+            "messages": [{"role": message.role, "text": message.text, "calls": message.calls} for message in messages],
+            "after": messages[-1].number if messages else after,
+        }
+
+
+def _created_at(milliseconds: int | None) -> str | None:
+    return timestamp(milliseconds / 1000) if milliseconds is not None else None
+
+
+def _physical(path: str) -> str:
+    """Return a workspace's physical path, which cursor-agent files its chats under."""
+    if not os.path.isabs(path) or "\0" in path:
+        raise InvalidParams(f"{path!r} isn't an absolute path")
+    try:
+        return os.path.realpath(path)
+    except OSError as problem:
+        raise InvalidParams(f"{path} can't be looked at: {problem.strerror}; give the directory itself") from None

@@ -1,0 +1,99 @@
+"""`agent.spawn`: checks a new agent's places, chat and variables, and creates it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from sandbox.spec import Network
+from substrat.core.agents import environment
+from substrat.core.agents.environment import BadVariable
+from substrat.core.agents.records import Restore
+from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces import overlap
+from substrat.daemon.agents.requests import SpawnRequest
+from substrat.daemon.servers.methods.request import Request, about
+from substrat.errors import InvalidParams, SessionDamaged
+
+if TYPE_CHECKING:
+    from substrat.core.agents.environment import Variables
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+
+
+class AgentSpawn(Request, frozen=True):
+    """Creates an agent. With a prompt it has work at once."""
+
+    method: ClassVar[str] = "agent.spawn"
+
+    workspace: Annotated[str, about("the absolute path of the directory it works in")]
+    name: Annotated[str | None, about("its name; one is made up when it is left out")] = None
+    model: Annotated[str | None, about("the model; default: `agent.model` of the configuration")] = None
+    network: Annotated[
+        Network | None, about("`none`, `filtered` or `host`; default: `sandbox.network` of the configuration")
+    ] = None
+    allow: Annotated[
+        tuple[str, ...],
+        about(
+            "entries that `filtered` lets through besides the configured list: `HOST[:PORT][=private]`, `*.HOST` for the "
+            "subdomains, a network, `@PRESET`; asks for `filtered` by itself"
+        ),
+    ] = ()
+    bind: Annotated[tuple[str, ...], about("absolute paths of further files and directories that it may write to")] = ()
+    bind_ro: Annotated[tuple[str, ...], about("absolute paths of further files and directories that it may read")] = ()
+    prompt: Annotated[str | None, about("its first prompt")] = None
+    session: Annotated[
+        str | None, about("the id of a chat of this workspace that it takes over; its model is the default then")
+    ] = None
+    restore: Annotated[
+        Restore | None,
+        about(
+            "its fate when its turn is lost: `hold` (it waits for a person) or `auto` (it goes on by itself); "
+            "default: `agent.restore` of the configuration"
+        ),
+    ] = None
+    env: Annotated[tuple[str, ...], about("variables of its own, `NAME=VALUE`; they go before those of `agent.env`")] = ()
+    ssh_agent: Annotated[
+        str | None, about("the absolute path of an ssh-agent's socket, which it may ask for signatures")
+    ] = None
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        requests, preparer = services.requests, services.preparer
+        await preparer.check()
+        workspace = preparer.check_workspace(self.workspace)
+        session, model = await self._adopted(services, workspace)
+        binds = preparer.check_binds(self.bind, self.bind_ro, workspace)
+        ssh_agent = self.ssh_agent
+        if ssh_agent is not None:
+            ssh_agent = preparer.check_ssh_agent(ssh_agent, workspace, binds)
+        spawn = SpawnRequest(
+            workspace, self.name, model, self.network, self.prompt, session, self.restore, self.allow, binds,
+            _variables(self.env), ssh_agent,
+        )  # fmt: skip
+        await preparer.protector.find_git(workspace)
+        agent = requests.spawn(spawn)
+        message = services.registry.store.newest_prompt(agent.id) if self.prompt is not None else None
+        notes = list(overlap.notes(requests.shared(agent)))
+        return {
+            **services.objects.one(agent),
+            **({"message": message} if message is not None else {}),
+            **({"notes": notes} if notes else {}),
+        }
+
+    async def _adopted(self, services: Services, workspace: str) -> tuple[str | None, str | None]:
+        """Return the chat that the agent takes over and the agent's model."""
+        if self.session is None:
+            return None, self.model
+        session = self.session.lower()
+        if PROGRAM.is_session_id(session):
+            await services.sessions.rescue(workspace, session)
+        head, _ = await services.chats.read(workspace, session)
+        if head.damage is not None:
+            raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
+        return session, self.model or head.model
+
+
+def _variables(given: tuple[str, ...]) -> Variables:
+    try:
+        return environment.read(given)
+    except BadVariable as problem:
+        raise InvalidParams(str(problem)) from None

@@ -1,0 +1,72 @@
+"""The methods that stop an agent's turn, for a while or for good; their answers come when the turn is gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat.core.agents.lifecycle import Phase
+from substrat.daemon.servers.methods.request import AgentName, Request, about
+from substrat.errors import Refused
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import Connection
+
+
+class AgentSuspend(Request, frozen=True):
+    """Stops the agent's turn, if there is one, and keeps its session."""
+
+    method: ClassVar[str] = "agent.suspend"
+    waits: ClassVar[bool] = True
+
+    agent: AgentName
+    freeze: Annotated[
+        bool, about("stop the turn's processes in memory instead of ending them; `agent.resume` lets them go on")
+    ] = False
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        if self.freeze:
+            return services.objects.one(await self._freeze(services))
+        return await _settled(services, services.requests.suspend(self.agent))
+
+    async def _freeze(self, services: Services) -> Agent:
+        requests, runner = services.requests, services.runner
+        agent = requests.freeze(self.agent)
+        if agent.phase == Phase.FROZEN and not await runner.frozen(agent):
+            has_begun = runner.has_begun(agent)
+            requests.resume(agent.id, None)
+            if not has_begun:
+                raise Refused(
+                    f"{agent.name}'s sandbox has no process yet that could be frozen: suspend it without freezing"
+                )
+            raise Refused(f"{agent.name} makes processes faster than they can be stopped: suspend it without freezing")
+        return await requests.wait_settled(agent.id)
+
+
+class AgentInterrupt(Request, frozen=True):
+    """Stops the agent's turn. The agent goes on with its waiting items."""
+
+    method: ClassVar[str] = "agent.interrupt"
+    waits: ClassVar[bool] = True
+
+    agent: AgentName
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        return await _settled(services, services.requests.interrupt(self.agent))
+
+
+class AgentEnd(Request, frozen=True):
+    """Finishes the agent for good. A turn is stopped first."""
+
+    method: ClassVar[str] = "agent.end"
+    waits: ClassVar[bool] = True
+
+    agent: AgentName
+
+    async def perform(self, services: Services, _: Connection, /) -> object:
+        return await _settled(services, services.requests.end(self.agent))
+
+
+async def _settled(services: Services, agent: Agent) -> dict[str, object]:
+    return services.objects.one(await services.requests.wait_settled(agent.id))

@@ -1,0 +1,136 @@
+"""Makes the protocol's objects from the daemon's records: agents, turns and items of the inbox."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from substrat.core.agents.lifecycle import STATE_OF
+from substrat.core.agents.prompts import timestamp
+from substrat.daemon.agents.overview import Overview
+from substrat.daemon.servers import slices
+from substrat.daemon.servers.methods.request import Encoded
+from substrat.protocol import vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from substrat.core.agents.records import Agent, Item, Turn
+    from substrat.daemon.agents.registry import Registry
+
+_LISTED_ERROR = 200
+"""Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
+_LISTED_TEXT = 2000
+"""Characters of an item's text in a list: few are longer, and sixteen of them are encoded at once."""
+_LOOKED_UP = frozenset({"attention", "reason", "activity"})
+"""Members of an agent object that its record doesn't hold."""
+_EXTRAS = frozenset(vocabulary.AGENT_EXTRAS)
+
+
+def agent_object(agent: Agent) -> dict[str, object]:
+    """Make an agent object without the members that are looked up."""
+    return {
+        "id": agent.id,
+        "name": agent.name,
+        "state": STATE_OF[agent.phase],
+        "session_id": agent.session.id if agent.session else None,
+        "workspace": agent.workspace,
+        "model": agent.model,
+        "network": agent.policy.network.value,
+        "parent": agent.parent,
+        "created_at": timestamp(agent.created_at),
+        "unread": agent.waiting,
+        "turn": turn_object(agent.turn) if agent.turn else None,
+    }
+
+
+def abridged(agent: Agent) -> dict[str, object]:
+    """Make an agent object for every answer but those that show one agent's turn (P-OBJ-3 in docs/protocol.md)."""
+    found = agent_object(agent)
+    if agent.turn is not None:
+        turn = turn_object(agent.turn)
+        found["turn"] = {**turn, "result": None, "usage": None, "error": _cut(agent.turn.error, _LISTED_ERROR)}
+    return found
+
+
+def turn_object(turn: Turn) -> dict[str, object]:
+    """Make a turn object."""
+    return {
+        "id": turn.id,
+        "number": turn.number,
+        "outcome": turn.outcome.value if turn.outcome else None,
+        "started_at": timestamp(turn.started_at),
+        "ended_at": timestamp(turn.ended_at) if turn.ended_at is not None else None,
+        "exit_code": turn.exit_code,
+        "result": turn.result,
+        "usage": dict(turn.usage) if turn.usage is not None else None,
+        "error": turn.error,
+    }
+
+
+def item_object(item: Item) -> dict[str, object]:
+    """Make the object of a question or a message to the operator."""
+    return {
+        "id": item.id,
+        "from": item.sender_name,
+        "time": timestamp(item.time),
+        "text": item.text,
+        "kind": item.kind.value,
+    }
+
+
+def listed_item(item: Item) -> dict[str, object]:
+    """Make the object of an item in a list: its text is shortened, and `cut` tells whether it was."""
+    return {**item_object(item), "text": _cut(item.text, _LISTED_TEXT), "cut": len(item.text) > _LISTED_TEXT}
+
+
+def _cut(text: str | None, length: int) -> str | None:
+    return text[: length - 1] + "…" if text is not None and len(text) > length else text
+
+
+class AgentObjects:
+    """Makes complete agent objects, with the members that are looked up.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._overview = Overview(registry)
+        self._registry = registry
+
+    def one(self, agent: Agent) -> dict[str, object]:
+        """Make one abridged object."""
+        return self._many([agent])[0]
+
+    def whole(self, agent: Agent) -> dict[str, object]:
+        """Make an object with its turn's result and usage; `agent` has been read with them."""
+        return {**agent_object(agent), **self._overview.of([agent])[0]}
+
+    def with_result(self, agent: Agent) -> dict[str, object]:
+        """Make an object with its turn's result and usage, which only the store holds."""
+        turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
+        return self.whole(replace(agent, turn=turn) if turn is not None else agent)
+
+    async def encode(self, agents: Sequence[Agent], members: Collection[str] = ()) -> Encoded:
+        """Encode any number of abridged objects in slices.
+
+        The records are values, so a change meanwhile isn't seen.
+
+        Args:
+            agents: the agents.
+            members: the members each object has, in their order; empty: all.
+        """
+        return Encoded(await slices.encode_list(self._chosen(some, members) for some in slices.sliced(agents)))
+
+    def _many(self, agents: Sequence[Agent]) -> list[dict[str, object]]:
+        more = self._overview.of(agents)
+        return [{**abridged(agent), **added} for agent, added in zip(agents, more, strict=True)]
+
+    def _chosen(self, agents: Sequence[Agent], members: Collection[str]) -> list[dict[str, object]]:
+        if not members:
+            return self._many(agents)
+        found = [abridged(agent) for agent in agents] if _LOOKED_UP.isdisjoint(members) else self._many(agents)
+        if not _EXTRAS.isdisjoint(members):
+            found = [{**one, **self._overview.extras(agent)} for agent, one in zip(agents, found, strict=True)]
+        return [{name: one[name] for name in members} for one in found]

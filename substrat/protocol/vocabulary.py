@@ -1,0 +1,39 @@
+"""The words of the protocol's objects: states, outcomes, networks and members, in the order of `docs/protocol.md`.
+
+Standard library only: `substratctl` imports this at every start.
+"""
+
+from __future__ import annotations
+
+from substrat import errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AGENT_STATES = ("idle", "queued", "running", "suspended", "failed", "ended")
+OUTCOMES = ("success", "error", "interrupted", "timed_out", "lost")
+NETWORKS = ("none", "filtered", "host")
+
+AGENT_FIELDS = (
+    "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
+    "attention", "reason", "activity",
+)  # fmt: skip
+AGENT_EXTRAS = ("heard_at",)
+"""Members that an agent object has only in a list that is asked for them."""
+TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
+EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw")
+
+
+def verdict_status(outcome: object) -> int:
+    """Return the exit status that passes a turn's verdict on.
+
+    Args:
+        outcome: the turn object's `outcome`, such as `success`.
+    """
+    return errors.DONE if outcome == "success" else errors.TURN_FAILED
+
+
+def fields(source: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
+    """Pick an object's documented members, in the document's order."""
+    return {name: source[name] for name in names}
