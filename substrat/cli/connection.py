@@ -1,6 +1,6 @@
-"""A blocking conversation with the daemon over the operator socket, for one command; the Trio way is `substrat.client`.
+"""Holds a blocking conversation with the daemon for one command; the Trio way is `substrat.client`.
 
-Standard library only, and `_socket` instead of `socket`: that module's enumerations cost a third of what `ls` takes.
+Standard library only, and `_socket` instead of `socket`: that module's enumerations cost a third of the time of `ls`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from collections import deque
 
 from substrat import __version__, errors, paths
 from substrat.cli import output
-from substrat.protocol import framing, text
+from substrat.protocol import framing
+from substrat.protocol.conversation import Conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
-# The limit on a line protects the daemon from its clients. A page of a thousand events may be longer.
-_LONGEST_ANSWER = 16 * framing.MAX_LINE
-# Fewer than the daemon takes, so that a follower's long request fits in beside them.
 WINDOW = framing.MAX_IN_FLIGHT // 2
+"""Requests under way at once: fewer than the daemon takes, so that a follower's long request fits in beside them."""
 SILENCE_S = 2.0
-"""A daemon that is well answers in milliseconds; after this long a person wonders, and is told that it isn't their turn."""
+"""A daemon that is well answers in milliseconds; after this long a person wonders, and a notice says what is awaited."""
 _GRACE_S = 1.0
 """How much longer than `--timeout` the client waits: the daemon, which knows what it waited for, is to say so first."""
 
@@ -38,9 +37,9 @@ class Connection:
 
     Owns its socket: use it in a `with` statement.
 
-    A daemon that answers nothing for 2 s when it should answer at once is told of on standard error, once; what it sends
-    meanwhile that is no answer counts as nothing. A request whose answer may take long (`protocol.methods.WAITING`) is no
-    such case, unless not even `hello` was answered; `slow_notice` is then written once, if the caller has set it.
+    A daemon that answers nothing for 2 s when it should answer at once is reported on standard error, once. Events that it
+    sends meanwhile are no answers. Requests whose answers may take long (`protocol.methods.WAITING`) are no such case,
+    unless not even `hello` was answered; `slow_notice` is then written once, if the caller has set it.
 
     Args:
         path: the operator socket; by default the one the environment names.
@@ -53,37 +52,35 @@ class Connection:
 
     def __init__(self, path: str | None = None, timeout: float | None = None) -> None:
         self.path = path if path is not None else paths.operator_socket()
-        self.server: dict[str, object] = {}
         self.slow_notice: str | None = None
         self._began = time.monotonic()
         self._timeout = timeout
-        self._told = False
-        # Whether a silence was looked into that nothing has ended yet, and since when it has lasted: what this process
-        # does between two waits isn't the daemon's silence.
+        self._reported = False
+        # Whether a silence was looked into that nothing has ended yet, and since when it has lasted: the time that this
+        # process takes between two waits isn't the daemon's silence.
         self._looked = False
         self._silent_since = self._began
-        self._answers: dict[int, dict[str, object]] = {}
-        self._notifications: deque[Params] = deque()
-        self._last = 0
+        self._conversation = Conversation(f"substratctl {__version__}", self.path)
         self._open()
 
     def _open(self) -> None:
-        self._splitter = framing.LineSplitter(_LONGEST_ANSWER)
-        self._lines: deque[bytes] = deque()
-        self._asked: dict[int, str] = {}
-        hello: Params = {"protocol": framing.PROTOCOL_VERSION, "client": f"substratctl {__version__}"}
-        self._unsent = [framing.request(0, "hello", hello)]
+        self._unsent = [self._conversation.hello()]
         self._socket = self._connect()
 
+    @property
+    def server(self) -> Params:
+        """The daemon's answer to `hello`; empty before it has come."""
+        return self._conversation.server
+
     def reopen(self) -> None:
-        """Connect again after `ConnectionLost`. What wasn't answered is to be asked for again; answers that came stay.
+        """Connect again after `ConnectionLost`; answers that came stay, the other requests must be made again.
 
         Raises:
             DaemonNotRunning: no daemon listens there now.
             WaitTimedOut: the conversation's time is over.
         """
         self._socket.close()
-        self.server = {}
+        self._conversation.restart()
         self.check_time()
         self._open()
 
@@ -113,10 +110,10 @@ class Connection:
         self._socket.close()
 
     def greet(self) -> dict[str, object]:
-        """Return what the daemon said about itself in its answer to `hello`."""
+        """Wait for the daemon's answer to `hello` and return it."""
         self._begin_waiting()
         while not self.server:
-            self._take_message()
+            self._receive()
         return self.server
 
     def submit(self, method: str, params: Params) -> int:
@@ -127,18 +124,12 @@ class Connection:
 
         Raises:
             MessageTooLarge: it is longer than the daemon takes.
+            ParseError: it holds a value that JSON lacks.
         """
-        self._last += 1
-        line = framing.request(self._last, method, {key: value for key, value in params.items() if value is not None})
-        if len(line) > framing.MAX_LINE:
-            raise errors.MessageTooLarge(
-                f"the request has {len(line)} bytes and the daemon takes {framing.MAX_LINE}; put the text into a file "
-                "in the workspace and name the file in the prompt"
-            )
+        number, line = self._conversation.request(method, params)
         self._unsent.append(line)
-        self._asked[self._last] = method
         self._looked = False
-        return self._last
+        return number
 
     def answer(self, number: int) -> object:
         """Wait for the answer to a request.
@@ -157,7 +148,7 @@ class Connection:
             SubstratError: the error the request was answered with.
             KeyError: it hasn't come.
         """
-        return _result(self._answers.pop(number))
+        return self._conversation.take_answer(number)
 
     def call(self, method: str, **params: object) -> object:
         """Make a request and wait for its answer; parameters that are None are left out."""
@@ -197,12 +188,13 @@ class Connection:
             The notification's parameters, or None when the answer came or nothing did; and whether reading on would block.
         """
         self._begin_waiting()
-        while not self._notifications and not (until is not None and until in self._answers):
-            if patience is not None and not self._lines and not self._readable_within(patience):
+        events = self._conversation.notifications
+        while not events and not (until is not None and self.has_answer(until)):
+            if patience is not None and not self._readable_within(patience):
                 return None, True
-            self._take_message()
-        found = self._notifications.popleft() if self._notifications else None
-        return found, not self._notifications and not self._lines
+            self._receive()
+        found = events.popleft() if events else None
+        return found, not events
 
     def _readable_within(self, seconds: float) -> bool:
         """Wait until the socket has something to read; False when nothing came in so many seconds."""
@@ -214,7 +206,7 @@ class Connection:
 
     def has_answer(self, number: int) -> bool:
         """Return whether the answer to a request has come."""
-        return number in self._answers
+        return self._conversation.has_answer(number)
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for waiting until `take_in` has something to do."""
@@ -223,9 +215,7 @@ class Connection:
     def take_in(self) -> None:
         """Send what is queued, then take whatever has come, or wait for something to come."""
         self._begin_waiting()
-        self._lines.extend(self._splitter.feed(self._receive()))
-        while self._lines:
-            self._take_message()
+        self._receive()
 
     def send_queued(self) -> None:
         """Send the requests that are queued, without waiting for an answer."""
@@ -240,7 +230,7 @@ class Connection:
         """Wait until the daemon closes the connection."""
         try:
             while True:
-                self._take_message()
+                self._receive()
         except errors.ConnectionLost:
             return
 
@@ -264,8 +254,8 @@ class Connection:
 
     def _wait_for(self, number: int) -> None:
         self._begin_waiting()
-        while number not in self._answers:
-            self._take_message()
+        while not self.has_answer(number):
+            self._receive()
 
     def _begin_waiting(self) -> None:
         """Send what is queued; the daemon's silence counts from now."""
@@ -288,39 +278,14 @@ class Connection:
             # The daemon may have said why before it closed; reading tells, or ends in ConnectionLost.
             return
 
-    def _take_message(self) -> None:
-        while not self._lines:
-            self._lines.extend(self._splitter.feed(self._receive()))
-        message = self._decoded(self._lines.popleft())
-        if "method" in message:
-            self._notifications.append(as_object("event", message.get("params", {})))
-            return
-        number = message.get("id")
-        if number is None:
-            _result(message)
-        elif number == 0 and not self.server:
-            self.server = as_object("hello", _result(message))
-            self._end_silence()
-        elif isinstance(number, int) and number in self._asked:
-            self._answers[number] = message
-            del self._asked[number]
-            self._end_silence()
+    def _receive(self) -> None:
+        """Take in some bytes, as soon as there are any.
 
-    def _end_silence(self) -> None:
-        self._looked, self._silent_since = False, time.monotonic()
-
-    def _decoded(self, line: bytes) -> dict[str, object]:
-        try:
-            message = text.loads(line)
-        except ValueError:
-            message = None
-        if not isinstance(message, dict):
-            raise errors.SubstratError(
-                f"what listens on {self.path} isn't a substratd: it sent something else than the protocol"
-            )
-        return message
-
-    def _receive(self) -> bytes:
+        Raises:
+            ConnectionLost: the daemon went away.
+            WaitTimedOut: the conversation's time is over.
+        """
+        self._conversation.check()
         data = None
         while data is None:
             # A daemon that always sends something leaves no wait to time out.
@@ -334,11 +299,10 @@ class Connection:
                 self._look_into_silence()
             except ConnectionResetError:
                 data = b""
-        if not data:
-            raise errors.ConnectionLost(
-                f"the daemon at {self.path} closed the connection; agents go on, so look whether it was restarted"
-            )
-        return data
+        if self._conversation.receive(data):
+            self._looked, self._silent_since = False, time.monotonic()
+        else:
+            self._conversation.check()
 
     # Time
 
@@ -352,11 +316,11 @@ class Connection:
             self._socket.settimeout(patience)
 
     def _is_awaited(self) -> bool:
-        """Say whether a silence of the daemon's is to be looked into."""
-        return not self._told and not self._looked and bool(self._asked or not self.server)
+        """Return whether a silence of the daemon's must be looked into."""
+        return not self._reported and not self._looked and bool(self._conversation.pending or not self.server)
 
     def _look_into_silence(self) -> None:
-        """Find out whether the time is over, and after a silence tell of a daemon that should have answered.
+        """Find out whether the time is over, and after a silence report a daemon that should have answered.
 
         Raises:
             WaitTimedOut: the conversation's time is over.
@@ -365,16 +329,16 @@ class Connection:
 
         self.check_time()
         self._looked = True
-        if not (self.server and methods.WAITING.issuperset(self._asked.values())):
-            self.tell_of_silence()
+        if not (self.server and methods.WAITING.issuperset(self._conversation.pending.values())):
+            self.report_silence()
         elif self.slow_notice is not None:
             output.note(self.slow_notice)
             self.slow_notice = None
 
-    def tell_of_silence(self) -> None:
-        """Tell of a daemon that should have answered, unless it was told before."""
-        if not self._told:
-            self._told = True
+    def report_silence(self) -> None:
+        """Report a daemon that should have answered, once."""
+        if not self._reported:
+            self._reported = True
             output.note(f"the daemon at {self.path} has not answered for {SILENCE_S:g} s; still waiting")
 
     def _connect(self) -> _socket.socket:
@@ -437,13 +401,6 @@ def no_daemon(path: str, reason: str = "no daemon listens on it") -> errors.Daem
     return errors.DaemonNotRunning(
         f"can't reach {path}: {reason}; start one with 'substratd' or 'systemctl --user start substratd'"
     )
-
-
-def _result(message: dict[str, object]) -> object:
-    problem = message.get("error")
-    if isinstance(problem, dict):
-        raise errors.from_wire(int(problem.get("code", errors.SubstratError.code)), str(problem.get("message", "")))
-    return message.get("result")
 
 
 def _unexpected(method: str) -> errors.SubstratError:

@@ -162,7 +162,7 @@ class _Loan:
         if left > 0:
             return left
         self._is_told = True
-        self._connection.tell_of_silence()
+        self._connection.report_silence()
         return None
 
     def _watched(self) -> Iterator[Watched]:

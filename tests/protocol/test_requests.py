@@ -195,9 +195,9 @@ async def test_a_client_ignores_what_it_does_not_know(tmp_path):
     """The Python client, against a daemon of a later version."""
     said = {
         "hello": {
-            "id": 1, "result": {"protocol": 1, "server": "later", "new": 1}, "also": "new",
+            "id": 0, "result": {"protocol": 1, "server": "later", "new": 1}, "also": "new",
         },
-        "agent.list": {"id": 2, "result": [{"id": "x", "new": None}]},
+        "agent.list": {"id": 1, "result": [{"id": "x", "new": None}]},
     }  # fmt: skip
     unasked = [
         {"method": "weather", "params": ["sunny"]},

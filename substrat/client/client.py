@@ -1,26 +1,18 @@
-"""`substrat.Client`: the Python way in, on Trio; `substratctl` has a blocking one of its own.
-
-One connection, many requests in flight. Each subscription has a connection of its own that only its consumer reads, so
-a slow one fills a socket and nothing else: nothing piles up on either side, no event is lost, and requests (also those
-the consumer makes for each event) are answered meanwhile.
-"""
+"""The daemon's methods as methods of a Trio class, `Client`; many requests may be in flight at once."""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-from collections import deque
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 import trio
 
 from substrat import __version__, errors, paths
-from substrat.protocol import framing
+from substrat.client.stream import CHUNK, PAUSE_S, Events, open_stream
+from substrat.protocol.conversation import Conversation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from substrat.protocol.objects import (
         Agent,
@@ -38,87 +30,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, object]
 
-_LONGEST_ANSWER = 16 * framing.MAX_LINE
-_CHUNK = 64 * 1024
 _GRACE_S = 1.0
 """How much longer than `timeout` a wait lasts here: the daemon, which knows what it waited for, is to say so first."""
-_PAUSE_S = 0.05
-"""Between attempts to reach a daemon whose socket isn't there, or whose queue of connections is full."""
-
-
-class _Pending:
-    """A request under way: set when its answer, or the end of the connection, has come."""
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.answer: Object | None = None
-
-
-class Events:
-    """The events of one subscription, in order; get one from `Client.events`.
-
-    It has no task and no queue: the consumer reads the socket. One task at a time may wait for an event.
-    """
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._splitter = framing.LineSplitter(_LONGEST_ANSWER)
-        self._lines: deque[bytes] = deque()
-        self._cursor = 0
-
-    @property
-    def cursor(self) -> int:
-        """Where to subscribe again after a loss: the cursor of the last event that was received."""
-        return self._cursor
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self
-
-    async def __anext__(self) -> Event:
-        return await self.receive()
-
-    async def receive(self) -> Event:
-        """Wait for the next event object. Cancelling it loses nothing.
-
-        Raises:
-            ConnectionLost: the daemon went away; a subscription never ends by itself.
-        """
-        while True:
-            message = _decoded(await self._next_line())
-            try:
-                if message.get("method") == "event":
-                    event = cast("Event", cast("Object", message["params"])["event"])
-                    self._cursor = event["cursor"]
-                    return event
-            except (KeyError, TypeError, AttributeError) as problem:
-                raise _foreign(problem) from None
-            _result(message)
-
-    async def start(self, params: Object) -> None:
-        """Greet and subscribe in one packet, and wait for the two answers."""
-        hello: Object = {"protocol": framing.PROTOCOL_VERSION, "client": f"substrat.Client {__version__}"}
-        # Closed by the daemon already? Then reading tells why.
-        with suppress(trio.BrokenResourceError):
-            await self._stream.send_all(_request_line(0, "hello", hello) + _request_line(1, "events.subscribe", params))
-        _result(_decoded(await self._next_line()))
-        answer = _result(_decoded(await self._next_line()))
-        if not isinstance(answer, dict) or not isinstance(answer.get("cursor"), int):
-            raise _foreign(answer)
-        self._cursor = answer["cursor"]
-
-    async def _next_line(self) -> bytes:
-        await trio.lowlevel.checkpoint()
-        while not self._lines:
-            try:
-                data = await self._stream.receive_some(_CHUNK)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                data = b""
-            if not data:
-                raise errors.ConnectionLost(
-                    f"the daemon closed the subscription: check that it runs, then subscribe again since {self._cursor}"
-                )
-            self._lines.extend(self._splitter.feed(data))
-        return self._lines.popleft()
 
 
 class Client:
@@ -131,12 +44,15 @@ class Client:
     def __init__(self, path: str, stream: trio.SocketStream) -> None:
         self._path = path
         self._stream = stream
+        self._conversation = Conversation(f"substrat.Client {__version__}", path)
         self._sending = trio.Lock()
-        self._pending: dict[int, _Pending] = {}
-        self._number = 0
-        self._lost = False
-        self._last_word: errors.SubstratError | None = None
-        self.server: Object = {}
+        self._news = trio.Event()
+        self._broken: errors.SubstratError | None = None
+
+    @property
+    def server(self) -> Object:
+        """The daemon's answer to `hello`."""
+        return self._conversation.server
 
     @classmethod
     @asynccontextmanager
@@ -153,7 +69,7 @@ class Client:
         path = socket if socket is not None else paths.operator_socket()
         began = trio.current_time()
         with _answered_within(path, patience):
-            stream = await _open(path)
+            stream = await open_stream(path)
         client = cls(path, stream)
         failure: Exception | None = None
         async with client._stream, trio.open_nursery() as nursery:
@@ -169,8 +85,9 @@ class Client:
             raise failure
 
     async def _greet(self) -> None:
-        who = f"substrat.Client {__version__}"
-        self.server = cast("Object", await self.call("hello", protocol=framing.PROTOCOL_VERSION, client=who))
+        async with self._sending:
+            await self._send(self._conversation.hello())
+        await self._until(lambda: bool(self.server))
 
     async def call(self, method: str, **params: object) -> object:
         """Call any method of the protocol.
@@ -182,19 +99,25 @@ class Client:
         Returns:
             Its result.
         """
-        self._number += 1
-        number = self._number
-        line = _request_line(number, method, _given(params))
-        pending = self._pending[number] = _Pending()
+        number, line = self._conversation.request(method, params)
         try:
             async with self._sending:
                 await self._send(line)
-            await pending.done.wait()
+            await self._until(lambda: self._conversation.has_answer(number))
+            return self._conversation.take_answer(number)
         finally:
-            del self._pending[number]
-        if pending.answer is None:
-            raise self._gone()
-        return _result(pending.answer)
+            self._conversation.forget(number)
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        """Wait for news from the daemon until there are those that are waited for.
+
+        Raises:
+            SubstratError: the connection has ended before.
+        """
+        while not done():
+            if self._conversation.problem is not None:
+                self._raise_end()
+            await self._news.wait()
 
     async def _send(self, line: bytes) -> None:
         """Send a whole line, or nothing.
@@ -202,31 +125,30 @@ class Client:
         Raises:
             ConnectionLost: the connection has ended.
         """
-        if self._lost:
-            raise self._gone()
+        if self._broken is not None or self._conversation.problem is not None:
+            self._raise_end()
         rest = memoryview(line)
         try:
             while rest:
                 rest = rest[await self._stream.socket.send(rest) :]
         except (OSError, trio.ClosedResourceError):
-            # The daemon may have said why before it closed; the reader finds out, and answers all that is pending.
+            # The daemon may have said why before it closed; the reader finds out, and ends all waits.
             return
         except trio.Cancelled:
             if len(rest) < len(line):
-                # What came next would be read as this line's end.
-                self._lost = True
-                self._last_word = errors.ConnectionLost(
+                # The next line would be read as this one's end.
+                self._broken = errors.ConnectionLost(
                     "a request was cancelled while it was being sent, which ends the connection: connect again"
                 )
                 with suppress(OSError):
                     self._stream.socket.shutdown(trio.socket.SHUT_WR)
             raise
 
-    def _gone(self) -> errors.SubstratError:
-        """Make the error for a connection that has ended: what the daemon said last, if it said why."""
-        if self._last_word is not None:
-            return type(self._last_word)(self._last_word.message)
-        return errors.ConnectionLost("the daemon closed the connection: check that it runs, then connect again")
+    def _raise_end(self) -> None:
+        """Raise the error that has ended the connection."""
+        if self._broken is not None:
+            raise errors.ConnectionLost(self._broken.message)
+        self._conversation.check()
 
     async def spawn(
         self,
@@ -395,9 +317,9 @@ class Client:
             agent: only this agent's.
             since: the cursor to start after; None: only what comes from now on.
         """
-        async with await _open(self._path) as stream:
-            events = Events(stream)
-            await events.start(_given({"agent": agent, "since": since}))
+        async with await open_stream(self._path) as stream:
+            events = Events(stream, self._path)
+            await events.start(agent, since)
             yield events
 
     async def status(self) -> Status:
@@ -409,33 +331,16 @@ class Client:
         await self.call("daemon.shutdown", suspend=suspend)
 
     async def _read(self) -> None:
-        splitter = framing.LineSplitter(_LONGEST_ANSWER)
         try:
-            while data := await self._stream.receive_some(_CHUNK):
-                for line in splitter.feed(data):
-                    self._take(_decoded(line))
+            while self._conversation.problem is None:
+                self._conversation.receive(await self._stream.receive_some(CHUNK))
+                self._news.set()
+                self._news = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # told to everybody who waits, below
-        except errors.SubstratError as problem:
-            self._last_word = problem
+            pass  # the end of the conversation, below, is told to every task that waits
         finally:
-            self._lost = True
-            for pending in self._pending.values():
-                pending.done.set()
-
-    def _take(self, message: Object) -> None:
-        number = message.get("id")
-        if isinstance(number, int):
-            # Nobody waits for the answer to a call that was cancelled.
-            pending = self._pending.get(number)
-            if pending is not None:
-                pending.answer = message
-                pending.done.set()
-        elif "error" in message:
-            # The daemon couldn't tell which request it was, so somebody would wait for ever.
-            _result(message)
-        elif "method" not in message:
-            raise _foreign(message)
+            self._conversation.receive(b"")
+            self._news.set()
 
 
 @contextmanager
@@ -469,79 +374,4 @@ async def _back_within(path: str, seconds: float) -> AsyncIterator[Client]:
         except (errors.DaemonNotRunning, errors.ConnectionLost):
             if connected or trio.current_time() >= deadline:
                 raise
-        await trio.sleep(_PAUSE_S)
-
-
-async def _open(path: str) -> trio.SocketStream:
-    directory = None
-    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connecting.setblocking(False)
-    connected = False
-    try:
-        spelling, directory = paths.short_socket_path(path)
-        await trio.lowlevel.checkpoint()
-        while not connected:
-            try:
-                connecting.connect(spelling)
-                connected = True
-            except BlockingIOError:
-                # The daemon's queue of connections is full, and a socket that doesn't block can't wait for room
-                # (connect(2)). Trio's own connect takes this for a connection under way.
-                await trio.sleep(_PAUSE_S)
-    except OSError as problem:
-        raise errors.DaemonNotRunning(
-            f"can't reach {path}: {problem.strerror or 'no daemon listens on it'}; start one with 'substratd' or "
-            f"'systemctl --user start substratd'"
-        ) from None
-    finally:
-        if not connected:
-            connecting.close()
-        if directory is not None:
-            os.close(directory)
-    return trio.SocketStream(trio.socket.from_stdlib_socket(connecting))
-
-
-def _request_line(number: int, method: str, params: Object) -> bytes:
-    """Encode a request.
-
-    Raises:
-        MessageTooLarge: it is longer than the daemon takes.
-        ParseError: it holds what JSON can't: NaN, infinities, lone surrogates.
-    """
-    line = framing.request(number, method, params)
-    if len(line) > framing.MAX_LINE:
-        raise errors.MessageTooLarge(
-            f"the request has {len(line)} bytes and the daemon takes {framing.MAX_LINE}; put the text into a file "
-            "in the workspace and name the file in the prompt"
-        )
-    if any(mark in line for mark in (b"\\ud", b"NaN", b"Infinity")):
-        # Refused here, because the daemon couldn't say which request it refuses.
-        framing.decode(line)
-    return line
-
-
-def _given(params: Object) -> Object:
-    return {key: value for key, value in params.items() if value is not None}
-
-
-def _decoded(line: bytes) -> Object:
-    try:
-        message = json.loads(line)
-    except ValueError as problem:
-        raise _foreign(problem) from None
-    if not isinstance(message, dict):
-        raise _foreign(message)
-    return message
-
-
-def _foreign(what: object) -> errors.SubstratError:
-    return errors.SubstratError(
-        f"what listens there doesn't speak the protocol, or a newer one ({what!r:.80}): are both of one version?"
-    )
-
-
-def _result(answer: Object) -> object:
-    failure = answer.get("error")
-    if isinstance(failure, dict):
-        raise errors.from_wire(int(failure.get("code", errors.SubstratError.code)), str(failure.get("message", "")))
-    return answer.get("result")
+        await trio.sleep(PAUSE_S)
