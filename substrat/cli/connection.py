@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 WINDOW = framing.MAX_IN_FLIGHT // 2
 """Requests under way at once: fewer than the daemon takes, so that a follower's long request fits in beside them."""
 SILENCE_S = 2.0
-"""A daemon that is well answers in milliseconds; after this long a person wonders, and a notice says what is awaited."""
+"""A daemon that is well answers in milliseconds; after this long a person wonders, and a notice names the daemon."""
 _GRACE_S = 1.0
-"""How much longer than `--timeout` the client waits: the daemon, which knows what it waited for, is to say so first."""
+"""How much longer than `--timeout` the client waits: the daemon's own answer, which names the agent, goes first."""
 
 Params = dict[str, object]
 Call = tuple[str, Params]
@@ -87,7 +87,7 @@ class Connection:
     def time_left(self) -> float | None:
         """Return how long the conversation may go on, in seconds and without the grace; None is for ever.
 
-        Half of the grace pays for what came before: a daemon that answers is given the whole of `--timeout` to wait.
+        Half of the grace pays for the time before: a daemon that answers is given the whole of `--timeout` to wait.
         """
         if self._timeout is None:
             return None
@@ -213,7 +213,7 @@ class Connection:
         return self._socket.fileno()
 
     def take_in(self) -> None:
-        """Send what is queued, then take whatever has come, or wait for something to come."""
+        """Send queued requests, then take the bytes that have come, or wait for some."""
         self._begin_waiting()
         self._receive()
 
@@ -258,7 +258,7 @@ class Connection:
             self._receive()
 
     def _begin_waiting(self) -> None:
-        """Send what is queued; the daemon's silence counts from now."""
+        """Send queued requests; the daemon's silence counts from now."""
         self._silent_since = time.monotonic()
         self._flush()
 

@@ -20,7 +20,7 @@ _PAUSE_S = 0.05
 
 
 class Outage:
-    """The time from a lost connection to the next answer; a person is told of it once.
+    """The time from a lost connection to the next answer; one notice tells a person.
 
     Args:
         connection: the conversation; `reconnect` opens it again.
@@ -30,7 +30,7 @@ class Outage:
     def __init__(self, connection: Connection, before_notice: Callable[[], object] = lambda: None) -> None:
         self._connection = connection
         self._before_notice = before_notice
-        # When the outage that was told ends in failure; None: all is well.
+        # When the outage, whose notice was written, ends in failure; None: there is no outage.
         self._deadline: float | None = None
 
     def over(self) -> None:
@@ -38,7 +38,7 @@ class Outage:
         self._deadline = None
 
     def reconnect(self) -> None:
-        """Connect again; a daemon that is dying or starting may close several connections, and it is told once.
+        """Connect again; a daemon that is dying or starting may close several connections, with one notice for all.
 
         Raises:
             DaemonNotRunning: no daemon came back.
@@ -61,10 +61,10 @@ class Outage:
 
 
 def wait_for_all(connection: Connection, calls: Sequence[Call]) -> list[object]:
-    """Make requests that change nothing and wait, across restarts of the daemon: what wasn't answered is asked for again.
+    """Make requests that change nothing and wait, across restarts of the daemon; unanswered ones are made again.
 
     Args:
-        connection: the conversation; what is left of its time is each request's `timeout`.
+        connection: the conversation; the rest of its time is each request's `timeout`.
         calls: the requests.
 
     Returns:
@@ -117,7 +117,7 @@ def ask_once(connection: Connection, unknown: str, ask: Callable[[], object]) ->
 
     Args:
         connection: the conversation.
-        unknown: what isn't known then, and how to find out.
+        unknown: the fact that isn't known then, and how to find it out.
         ask: makes the requests; its result is returned.
 
     Raises:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Object = dict[str, object]
 
 _GRACE_S = 1.0
-"""How much longer than `timeout` a wait lasts here: the daemon, which knows what it waited for, is to say so first."""
+"""How much longer than `timeout` a wait lasts here: the daemon's own answer, which names the agent, goes first."""
 
 
 class Client:
@@ -223,7 +223,7 @@ class Client:
     ) -> AgentAfterTurn:
         """Wait until the turn that carries an inbox item (default: the newest prompt) has ended.
 
-        `timeout`, `reconnect` and what is raised are those of `wait`.
+        `timeout`, `reconnect` and the errors are those of `wait`.
 
         Returns:
             The agent object, whose `turn` is that turn.
@@ -251,7 +251,7 @@ class Client:
     async def inbox(self) -> list[InboxItem]:
         """Everything that waits for the operator, oldest first, with whole texts: `id, from, time, text, kind`.
 
-        What is answered or dismissed meanwhile is left out.
+        Items that are answered or dismissed meanwhile are left out.
         """
         found: list[InboxItem] = []
         page: Object = {"after": 0, "more": True}
@@ -290,7 +290,7 @@ class Client:
         return cast("list[Turn]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
 
     async def usage(self, agent: str) -> Usage:
-        """Return what an agent's turns used, and those of its family."""
+        """Return the tokens of an agent's turns, and of its family's."""
         return cast("Usage", await self.call("agent.usage", agent=agent))
 
     async def sessions(self, workspace: str) -> list[Session]:
@@ -315,7 +315,7 @@ class Client:
 
         Args:
             agent: only this agent's.
-            since: the cursor to start after; None: only what comes from now on.
+            since: the cursor to start after; None: only later events.
         """
         async with await open_stream(self._path) as stream:
             events = Events(stream, self._path)
@@ -323,7 +323,7 @@ class Client:
             yield events
 
     async def status(self) -> Status:
-        """Return what the daemon says about itself."""
+        """Return the daemon's state."""
         return cast("Status", await self.call("daemon.status"))
 
     async def shutdown(self, *, suspend: bool = False) -> None:
@@ -337,7 +337,7 @@ class Client:
                 self._news.set()
                 self._news = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the end of the conversation, below, is told to every task that waits
+            pass  # below, every task that waits learns of the end
         finally:
             self._conversation.receive(b"")
             self._news.set()
@@ -345,7 +345,7 @@ class Client:
 
 @contextmanager
 def _answered_within(path: str, seconds: float | None) -> Iterator[None]:
-    """Bound what is done inside.
+    """Bound the time of the block.
 
     Raises:
         DaemonNotRunning: it took longer.

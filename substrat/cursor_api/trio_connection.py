@@ -33,7 +33,7 @@ class TrioConnection:
         self._stream.socket.close()
 
     async def drive(self, steps: Steps[T]) -> T:
-        """Perform steps and return what they come to."""
+        """Perform steps and return their result."""
         outcome: Any = None
         problem: errors.SubstratError | None = None
         while True:

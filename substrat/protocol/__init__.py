@@ -1,1 +1,1 @@
-"""What both ends of the operator socket say: framing, the table of methods, the shapes of objects; no sockets."""
+"""The parts that both ends of the operator socket share: framing, methods, words, the clients' conversation."""

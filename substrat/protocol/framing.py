@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 envelopes as lines of bytes: build them, split them, judge them; it owns no socket.
 
-Standard library only. `docs/protocol.md` is the description of what is written here.
+Standard library only. `docs/protocol.md` describes it, section "Lines".
 """
 
 from __future__ import annotations

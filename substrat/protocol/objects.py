@@ -1,6 +1,6 @@
-"""The objects of the protocol as types, for checkers: what `substrat.Client` returns, member by member.
+"""The protocol's objects as types, for checkers: those that `substrat.Client` returns, member by member.
 
-`docs/protocol.md` says what each member means. Answers may have more members than these, in newer versions too.
+`docs/protocol.md` has each member's meaning. Answers may have more members than these, in newer versions too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Turn(TypedDict):
 
 
 class Attention(TypedDict):
-    """What a person should know about an agent first."""
+    """The first thing that a person should know about an agent."""
 
     kind: str
     level: Literal["urgent", "action", "info"]
@@ -106,7 +106,7 @@ class SharedPath(TypedDict):
 
 
 class Use(TypedDict):
-    """What a running turn's sandbox uses; null is what isn't counted."""
+    """Resources that a running turn's sandbox uses; null where they aren't counted."""
 
     memory: int | None
     cpu_seconds: float | None
@@ -125,7 +125,7 @@ class ShownAgent(Agent):
 
 
 class FamilyUsage(TypedDict):
-    """What the turns of an agent and of all its descendants used."""
+    """Tokens of the turns of an agent and of all its descendants."""
 
     agents: int
     turns: int
@@ -133,7 +133,7 @@ class FamilyUsage(TypedDict):
 
 
 class Usage(TypedDict):
-    """What an agent's turns used."""
+    """Tokens of an agent's turns."""
 
     turns: int
     usage: dict[str, int]
@@ -180,7 +180,7 @@ InboxItem = TypedDict(
 
 
 class Status(TypedDict):
-    """What the daemon says about itself."""
+    """The daemon's state."""
 
     version: str
     pid: int

@@ -1,6 +1,6 @@
 """JSON text for programs that start often: the C functions under the `json` package without the package itself.
 
-Importing `json` imports `re` and `enum`, which together cost a fifth of what `substratctl ls` takes. Where a Python has no
+Importing `json` imports `re` and `enum`, which together cost a fifth of the time of `substratctl ls`. Where a Python has no
 such C functions, as json.scanner and json.encoder allow for, the package does the work.
 """
 
@@ -63,7 +63,7 @@ try:
     _scan: Callable[[str, int], tuple[object, int]] = _json.make_scanner(_Reading)  # type: ignore[arg-type]  # it takes any such object
 
     def _encoder() -> Callable[[object, int], tuple[str, ...]]:
-        # A new one each time: it remembers what it is inside of, to notice a value that holds itself.
+        # A new one each time: it remembers the values it is inside of, to notice a value that holds itself.
         made: Callable[[object, int], tuple[str, ...]] = _json.make_encoder(
             {}, _unknown, _json.encode_basestring_ascii, None, ":", ",", False, False, True
         )

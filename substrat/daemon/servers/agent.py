@@ -1,4 +1,4 @@
-"""An agent's socket: the listener says who is calling, each companion is served by `mcp_server.host`; no tool is here."""
+"""Serves agents' sockets: a listener an agent, so that it is known who calls; `mcp_server.host` speaks MCP."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 
     from substrat.daemon.failpoints import Failpoints
 
-log = structlog.get_logger("substrat.agent_door")
+log = structlog.get_logger("substrat.agent_socket")
 
 MAX_CONNECTIONS = 16
+"""A sandbox has a companion for each program in it that speaks MCP: a few, and each costs the daemon a descriptor."""
 MAX_LINE = 4 * 1024 * 1024
+"""As in `mcp_server.relay`: far more than a model writes in one call, and still read in milliseconds."""
 _RELAY = re.compile(r"[!-~]{1,64}")
 _LONGEST_ID = 64
+"""Characters of a request's id that are stored with the answer as they are: usual ids are numbers and UUIDs."""
 _RATE, _BURST = 20.0, 1000.0
 """Messages a second and a turn, connections among them: beyond that the agent waits, not the daemon, and its state grows
 slowly."""
 _SIZE = 16 * 1024
 """Bytes for which a message counts as one more: a prompt of a megabyte is as much work as some sixty short messages."""
-_MOST_VALUES = 10_000
+_MAX_VALUES = 10_000
 """In a message: tools take a few strings, and ten thousand values are read in some milliseconds."""
 _NO_JSON = b"{"
 _LONGEST_HELLO = 256
@@ -49,7 +52,7 @@ class AgentServer:
     """Opens agents' sockets.
 
     Args:
-        points: where the daemon may be told to die.
+        failpoints: the instants at which tests kill the daemon.
         call: performs a tool call: agent id, turn id (None: a command of the operator's calls), tool, arguments, the call's
             identity (None: it has none).
         called: notes that a turn's companion has been called for the first time.
@@ -57,11 +60,11 @@ class AgentServer:
 
     def __init__(
         self,
-        points: Failpoints,
+        failpoints: Failpoints,
         call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], tuple[str, bool]],
         called: Callable[[str], None],
     ) -> None:
-        self._points = points
+        self._failpoints = failpoints
         self._call = call
         self._called = called
         self._newer: ModuleType | None = None
@@ -73,21 +76,21 @@ class AgentServer:
         """Listen on an agent's socket until cancelled, then remove it.
 
         Args:
-            agent: whose it is.
+            agent: the agent's id.
             turn: the turn that is running; None: a command of the operator's in the agent's sandbox.
-            path: where the socket is.
-            task_status: told when it listens.
+            path: the socket's path.
+            task_status: called when it listens.
 
         Raises:
-            StateUnusable: something is in the way of the socket.
+            StateUnusable: the socket can't be made at its path.
         """
         directory = os.path.dirname(path)
         if os.path.islink(directory):
             raise StateUnusable(f"{directory} is a link, and the agent's socket would be made elsewhere: move it away")
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        self._points.before("agent socket made")
+        self._failpoints.before("agent socket made")
         listener = sockets.listen(path, 0o600)
-        self._points.after("agent socket made")
+        self._failpoints.after("agent socket made")
         task_status.started()
         pace = RateLimiter(_RATE, _BURST)
         try:
@@ -99,10 +102,10 @@ class AgentServer:
                 limiter=pace,
             )
         finally:
-            self._points.before("agent socket removed")
-            with suppress(OSError):  # somebody else has been there
+            self._failpoints.before("agent socket removed")
+            with suppress(OSError):  # another process has removed it
                 os.unlink(path)
-            self._points.after("agent socket removed")
+            self._failpoints.after("agent socket removed")
 
     async def _serve_one(
         self, agent: str, turn: str | None, pace: RateLimiter, stream: trio.SocketStream, greeted: Callable[[], None]
@@ -116,7 +119,7 @@ class AgentServer:
 
         def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
             answer = self._call(agent, turn, name, arguments, _identity(relay, request))
-            self._points.at("tool to be answered")
+            self._failpoints.at("tool to be answered")
             return answer
 
         try:
@@ -128,12 +131,12 @@ class AgentServer:
             log.debug("a companion went away", agent=agent)
 
     async def _noting(self, turn: str | None, pace: RateLimiter, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Pass messages on, and note that there was a first one: a companion that nobody calls sends none."""
+        """Pass messages on, and note the first one: a companion without a caller sends none."""
         is_first = True
         async for message in messages:
             await pace.wait(1 + len(message) // _SIZE)
-            if lenient.has_more_values(message, _MOST_VALUES):
-                # Answered as what is no JSON is. Were the connection closed, our companion would say it again in another.
+            if lenient.has_more_values(message, _MAX_VALUES):
+                # Answered like a line that is no JSON: if the connection ended, our companion would repeat it over another.
                 log.debug("a message with too many values was left out", turn=turn, bytes=len(message))
                 yield _NO_JSON
                 continue
@@ -143,7 +146,7 @@ class AgentServer:
             yield message
 
     async def _import_newer(self) -> ModuleType:
-        """Import what serves clients of the newer revision, when the first one comes."""
+        """Import the server for clients of the newer revision, when the first of them comes."""
         async with self._importing:
             if self._newer is None:
                 self._newer = await host.import_newer()
@@ -152,7 +155,10 @@ class AgentServer:
 
 
 def _relay_name(line: bytes) -> str | None:
-    """Return how our companion names itself in its first line; None when the line is MCP already."""
+    """Return our companion's name from its first line, such as `{"substrat": "companion", "relay": "7f3a"}`.
+
+    None: the line is MCP already.
+    """
     if len(line) > _LONGEST_HELLO:
         return None
     try:
@@ -164,7 +170,7 @@ def _relay_name(line: bytes) -> str | None:
 
 
 def _identity(relay: str | None, request: str) -> str | None:
-    """Return what a repeated call has in common with the first: short however long the id is, since it is stored."""
+    """Return the name that a repeated call shares with the first; short whatever the id's length, because it is stored."""
     if relay is None:
         return None
     return f"{relay}:{hashlib.sha256(request.encode()).hexdigest() if len(request) > _LONGEST_ID else request}"

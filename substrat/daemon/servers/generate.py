@@ -47,7 +47,7 @@ def document(text: str) -> str:
         text: the document as it is.
 
     Raises:
-        KeyError: it doesn't tell the result of a method.
+        KeyError: a method has no section, or no result, in it.
     """
     ends = {name: f"Result:{body.partition('Result:')[2]}" for name, body in _SECTION.findall(text)}
     sections = "".join(f"### `{kind.method}`\n\n{_head(kind)}{ends[kind.method]}" for kind in METHODS)

@@ -73,7 +73,7 @@ class _Outbox:
         self._held: deque[bytes] = deque()
         self._size = 0
         self._filled = trio.Event()
-        # Not a Condition, whose lock costs the loop a round each time that nobody waits, and a follower several an event.
+        # Not a Condition, whose lock costs the loop a round each time that no task waits, and a follower several an event.
         self._emptied = trio.lowlevel.ParkingLot()
         self._closed = False
 
@@ -93,7 +93,7 @@ class _Outbox:
         self._filled.set()
 
     async def pump(self, stream: trio.SocketStream) -> None:
-        """Send what comes until cancelled or the client is gone.
+        """Send the bytes that are put until cancelled or the client is gone.
 
         Raises:
             BrokenResourceError: the client is gone.
@@ -115,7 +115,7 @@ class _Outbox:
             self._closed = True
 
     def _taken(self) -> bytes:
-        """Take some of what is held: a long answer is many pieces, of which only a few are copied at a time."""
+        """Take some of the pieces: a long answer has many, of which only a few are copied at a time."""
         taken, size = [], 0
         while self._held and size < _OUTBOX_BYTES:
             taken.append(self._held.popleft())
@@ -140,13 +140,13 @@ async def _send_piece(stream: trio.SocketStream, piece: memoryview) -> int:
 
     Raises:
         OSError: the client is gone.
-        _Stalled: it has read nothing of what is in the socket for `STALLED_SECONDS`.
+        _Stalled: it has read nothing from the socket for `STALLED_SECONDS`.
     """
     unread = sockets.unread_by_peer(stream)
     while True:
         with trio.move_on_after(STALLED_SECONDS):
             return await stream.socket.send(piece)
-        # A socket takes more only when most of it was read; what was read shows whether the client is merely slow.
+        # A socket takes more only when most of it was read; the unread bytes show whether the client is merely slow.
         before, unread = unread, sockets.unread_by_peer(stream)
         if unread >= before:
             raise _Stalled
@@ -168,7 +168,7 @@ class Connection:
         self._feeding = trio.Lock()
         self._client: str | None = None
         self._greeted = False
-        self._tell_greeted = greeted
+        self._on_greeted = greeted
         self._in_flight: set[object] = set()
         self._unsent = 0
         self._answered = trio.Event()
@@ -290,8 +290,8 @@ class Connection:
         if asked.waits:
             nursery.start_soon(self._fail_alone, self._answer(request_id, asked))
         else:
-            # One after the other: what a client asks for in a row happens in that order, and a page of events is only
-            # made when the one before is on its way.
+            # One after the other: a client's requests are carried out in their order, and a page of events is only made
+            # when the one before is on its way.
             await self._answer(request_id, asked)
 
     def _checked(self, message: dict[str, object]) -> Request:
@@ -317,7 +317,7 @@ class Connection:
         self._client = client
         log.debug("hello", client=client)
         self._greeted = True
-        self._tell_greeted()
+        self._on_greeted()
 
     async def _answer(self, request_id: object, asked: Request) -> None:
         then: Callable[[], None] | None = None

@@ -15,7 +15,7 @@ T = TypeVar("T")
 PAGE_BYTES = 1024 * 1024
 """A page ends with the event or the turn that exceeds it: small enough that encoding it is a matter of milliseconds."""
 OBJECTS = 16
-"""How many objects a slice has: as many agents, with what is looked up about them, take a few milliseconds."""
+"""How many objects a slice has: as many agents, with the members that are looked up, take a few milliseconds."""
 
 
 def sliced(objects: Sequence[T], size: int = OBJECTS) -> Iterator[Sequence[T]]:

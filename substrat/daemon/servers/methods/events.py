@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_PAGE = 1000
 """Events in a page: a client that reads on page by page spends its time on events, not on requests."""
 _FEED_BYTES = 64 * 1024
-"""A subscription's page: all that a client that doesn't read costs besides its socket and what is on its way there."""
+"""A subscription's page: a client that doesn't read costs this, its socket and the bytes on their way there."""
 _FEED_EVENTS = 256
 """The same for short events."""
 

@@ -1,4 +1,4 @@
-"""The methods of the operator's inbox: what agents asked or wrote, and the answers."""
+"""The methods of the operator's inbox: agents' questions and messages, and the answers to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_ITEMS = 1000
 
 
 class InboxList(Request, frozen=True):
-    """Lists what agents asked or wrote to the operator. Reading doesn't remove them."""
+    """Lists agents' questions and messages to the operator. Reading doesn't remove them."""
 
     method: ClassVar[str] = "inbox.list"
 

@@ -1,4 +1,4 @@
-"""The methods that hand an agent a prompt and wait for what comes of it."""
+"""The methods that hand an agent a prompt and wait for its turn."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class AgentResume(Request, frozen=True):
     """Lets the agent go on where it stopped.
 
     A suspended or failed agent gets a prompt that tells it to continue, if its last
-    turn was left unfinished, and then whatever waits for it. An agent in another state
-    just goes on.
+    turn was left unfinished, and then its waiting items. An agent in another state just
+    goes on.
     """
 
     method: ClassVar[str] = "agent.resume"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 1_000_000_000
 """Seconds, 31 years: a number that is still exact as a deadline on the loop's clock."""
 _LARGEST = 2**63 - 1
-"""What SQLite and most clients' languages hold, and its negative, which has an absolute value there too."""
+"""The largest integer of SQLite and of most clients' languages; its negative has an absolute value there too."""
 
 
 def about(text: str) -> Meta:
@@ -58,7 +58,7 @@ class Encoded(NamedTuple):
 
 
 class Last(NamedTuple):
-    """A result, and what is done when it has been sent."""
+    """A result, and a function that is called when it has been sent."""
 
     result: object
     then: Callable[[], None]
@@ -126,7 +126,7 @@ def parse(kind: type[R], params: object) -> R:
 
     Args:
         kind: the method.
-        params: what the client sent. None counts as `{}`, and a parameter that is null as left out.
+        params: the client's `params`. None counts as `{}`, and a parameter that is null as left out.
 
     Raises:
         InvalidParams: the message names the parameter.

@@ -28,8 +28,8 @@ class AgentExec(Request, frozen=True):
     """Runs a command in a sandbox like the agent's: it sees the files that the agent's next turn would see.
 
     A turn may be running meanwhile. The MCP server `substrat` of the sandbox's
-    `.cursor/mcp.json` answers, turn or not, on a socket of the command's own: what is
-    called there is done in the agent's name and belongs to no turn.
+    `.cursor/mcp.json` answers, turn or not, on a socket of the command's own: calls there
+    are made in the agent's name and belong to no turn.
     """
 
     method: ClassVar[str] = "agent.exec"
