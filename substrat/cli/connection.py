@@ -14,7 +14,7 @@ from collections import deque
 from substrat import __version__, errors, paths
 from substrat.cli import output
 from substrat.protocol import framing
-from substrat.protocol.conversation import Conversation
+from substrat.protocol.conversation import ClientConversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Connection:
         # process takes between two waits isn't the daemon's silence.
         self._looked = False
         self._silent_since = self._began
-        self._conversation = Conversation(f"substratctl {__version__}", self.path)
+        self._conversation = ClientConversation(f"substratctl {__version__}", self.path)
         self._open()
 
     def _open(self) -> None:

@@ -9,23 +9,23 @@ import trio
 
 from substrat import __version__, errors, paths
 from substrat.client.stream import CHUNK, PAUSE_S, Events, open_stream
-from substrat.protocol.conversation import Conversation
+from substrat.protocol.conversation import ClientConversation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from substrat.protocol.objects import (
-        Agent,
-        AgentAfterTurn,
-        Event,
-        InboxItem,
-        Session,
-        SessionMessage,
-        ShownAgent,
-        SpawnedAgent,
-        Status,
-        Turn,
-        Usage,
+        AgentAfterTurnObject,
+        AgentObject,
+        EventObject,
+        InboxItemObject,
+        SessionMessageObject,
+        SessionObject,
+        SpawnedAgentObject,
+        StatusObject,
+        TurnObject,
+        UsageObject,
+        WholeAgentObject,
     )
 
 Object = dict[str, object]
@@ -44,7 +44,7 @@ class Client:
     def __init__(self, path: str, stream: trio.SocketStream) -> None:
         self._path = path
         self._stream = stream
-        self._conversation = Conversation(f"substrat.Client {__version__}", path)
+        self._conversation = ClientConversation(f"substrat.Client {__version__}", path)
         self._sending = trio.Lock()
         self._news = trio.Event()
         self._broken: errors.SubstratError | None = None
@@ -164,7 +164,7 @@ class Client:
         session: str | None = None,
         env: Mapping[str, str] | None = None,
         ssh_agent: str | None = None,
-    ) -> SpawnedAgent:
+    ) -> SpawnedAgentObject:
         """Create an agent; with a prompt its first turn starts, with a session it takes that chat over.
 
         Returns:
@@ -176,19 +176,19 @@ class Client:
             bind_ro=read, prompt=prompt, session=session, ssh_agent=ssh_agent,
             env=[f"{key}={value}" for key, value in env.items()] if env is not None else None,
         )  # fmt: skip
-        return cast("SpawnedAgent", found)
+        return cast("SpawnedAgentObject", found)
 
     async def send(self, agent: str, prompt: str) -> int:
         """Queue a prompt. Returns the inbox item's number, for `wait_message`."""
         return cast("int", cast("Object", await self.call("agent.send", agent=agent, prompt=prompt))["message"])
 
-    async def agents(self) -> list[Agent]:
+    async def agents(self) -> list[AgentObject]:
         """Return all agent objects, oldest first."""
-        return cast("list[Agent]", await self.call("agent.list"))
+        return cast("list[AgentObject]", await self.call("agent.list"))
 
-    async def show(self, agent: str) -> ShownAgent:
+    async def show(self, agent: str) -> WholeAgentObject:
         """Return one agent object."""
-        return cast("ShownAgent", await self.call("agent.show", agent=agent))
+        return cast("WholeAgentObject", await self.call("agent.show", agent=agent))
 
     async def wait(
         self,
@@ -196,7 +196,7 @@ class Client:
         until: Sequence[str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
         reconnect: float = 0.0,
-    ) -> list[Agent]:
+    ) -> list[AgentObject]:
         """Wait until each agent is in one of the states (default: neither queued nor running).
 
         Args:
@@ -212,7 +212,7 @@ class Client:
             DaemonNotRunning: the daemon went away and didn't come back in time.
         """
         params: Object = {"agents": list(agents), "until": list(until) if until is not None else None}
-        return cast("list[Agent]", await self._wait("agent.wait", params, timeout, reconnect))
+        return cast("list[AgentObject]", await self._wait("agent.wait", params, timeout, reconnect))
 
     async def wait_message(
         self,
@@ -220,7 +220,7 @@ class Client:
         message: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
         reconnect: float = 0.0,
-    ) -> AgentAfterTurn:
+    ) -> AgentAfterTurnObject:
         """Wait until the turn that carries an inbox item (default: the newest prompt) has ended.
 
         `timeout`, `reconnect` and the errors are those of `wait`.
@@ -229,7 +229,7 @@ class Client:
             The agent object, whose `turn` is that turn.
         """
         params: Object = {"agent": agent, "message": message}
-        return cast("AgentAfterTurn", await self._wait("agent.wait_message", params, timeout, reconnect))
+        return cast("AgentAfterTurnObject", await self._wait("agent.wait_message", params, timeout, reconnect))
 
     async def _wait(self, method: str, params: Object, seconds: float | None, reconnect: float) -> object:
         began = trio.current_time()
@@ -248,12 +248,12 @@ class Client:
                     continue  # it has gone away once more
         raise errors.WaitTimedOut(f"the daemon at {self._path} has not answered within {seconds:g} s")
 
-    async def inbox(self) -> list[InboxItem]:
+    async def inbox(self) -> list[InboxItemObject]:
         """Everything that waits for the operator, oldest first, with whole texts: `id, from, time, text, kind`.
 
         Items that are answered or dismissed meanwhile are left out.
         """
-        found: list[InboxItem] = []
+        found: list[InboxItemObject] = []
         page: Object = {"after": 0, "more": True}
         while page["more"]:
             page = cast("Object", await self.call("inbox.list", after=page["after"]))
@@ -261,51 +261,51 @@ class Client:
                 with suppress(errors.NotFound, errors.Refused):
                     cut = item.pop("cut")
                     whole = await self.call("inbox.show", id=item["id"]) if cut else item
-                    found.append(cast("InboxItem", whole))
+                    found.append(cast("InboxItemObject", whole))
         return found
 
-    async def suspend(self, agent: str) -> Agent:
+    async def suspend(self, agent: str) -> AgentObject:
         """Stop the turn and keep the session; returns when the process is gone."""
-        return cast("Agent", await self.call("agent.suspend", agent=agent))
+        return cast("AgentObject", await self.call("agent.suspend", agent=agent))
 
     async def resume(self, agent: str, prompt: str | None = None) -> int | None:
         """Go on where it stopped. Returns the inbox item's number, None when nothing was left to do."""
         answer = cast("Object", await self.call("agent.resume", agent=agent, prompt=prompt))
         return cast("int | None", answer["message"])
 
-    async def interrupt(self, agent: str) -> Agent:
+    async def interrupt(self, agent: str) -> AgentObject:
         """Stop the turn."""
-        return cast("Agent", await self.call("agent.interrupt", agent=agent))
+        return cast("AgentObject", await self.call("agent.interrupt", agent=agent))
 
-    async def end(self, agent: str) -> Agent:
+    async def end(self, agent: str) -> AgentObject:
         """Finish the agent for good."""
-        return cast("Agent", await self.call("agent.end", agent=agent))
+        return cast("AgentObject", await self.call("agent.end", agent=agent))
 
     async def rm(self, agent: str) -> None:
         """Forget an agent that isn't running."""
         await self.call("agent.rm", agent=agent)
 
-    async def turns(self, agent: str, after: int = 0) -> list[Turn]:
+    async def turns(self, agent: str, after: int = 0) -> list[TurnObject]:
         """Return a page of an agent's turn objects after a number; an empty page is the end."""
-        return cast("list[Turn]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
+        return cast("list[TurnObject]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
 
-    async def usage(self, agent: str) -> Usage:
+    async def usage(self, agent: str) -> UsageObject:
         """Return the tokens of an agent's turns, and of its family's."""
-        return cast("Usage", await self.call("agent.usage", agent=agent))
+        return cast("UsageObject", await self.call("agent.usage", agent=agent))
 
-    async def sessions(self, workspace: str) -> list[Session]:
+    async def sessions(self, workspace: str) -> list[SessionObject]:
         """Return the chats of a workspace, newest first."""
-        return cast("list[Session]", await self.call("session.list", workspace=workspace))
+        return cast("list[SessionObject]", await self.call("session.list", workspace=workspace))
 
-    async def read_session(self, workspace: str, session: str, after: int = 0) -> tuple[list[SessionMessage], int]:
+    async def read_session(self, workspace: str, session: str, after: int = 0) -> tuple[list[SessionMessageObject], int]:
         """Return a page of a chat's messages, and the number to read on after; an empty page is the end."""
         page = cast("Object", await self.call("session.read", workspace=workspace, session=session, after=after))
-        return cast("list[SessionMessage]", page["messages"]), cast("int", page["after"])
+        return cast("list[SessionMessageObject]", page["messages"]), cast("int", page["after"])
 
-    async def read_events(self, agent: str | None = None, since: int = 0) -> tuple[list[Event], int]:
+    async def read_events(self, agent: str | None = None, since: int = 0) -> tuple[list[EventObject], int]:
         """Return a page of events after a cursor, and the cursor to read on from; an empty page is the end."""
         page = cast("Object", await self.call("events.read", agent=agent, since=since))
-        return cast("list[Event]", page["events"]), cast("int", page["cursor"])
+        return cast("list[EventObject]", page["events"]), cast("int", page["cursor"])
 
     @asynccontextmanager
     async def events(self, agent: str | None = None, since: int | None = None) -> AsyncIterator[Events]:
@@ -322,9 +322,9 @@ class Client:
             await events.start(agent, since)
             yield events
 
-    async def status(self) -> Status:
+    async def status(self) -> StatusObject:
         """Return the daemon's state."""
-        return cast("Status", await self.call("daemon.status"))
+        return cast("StatusObject", await self.call("daemon.status"))
 
     async def shutdown(self, *, suspend: bool = False) -> None:
         """Stop the daemon; turns go on unless every agent is suspended first."""

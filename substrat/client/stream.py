@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from substrat import __version__, errors, paths
-from substrat.protocol.conversation import Conversation
+from substrat.protocol.conversation import ClientConversation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from substrat.protocol.objects import Event
+    from substrat.protocol.objects import EventObject
 
 CHUNK = 64 * 1024
 """Bytes read at once: as many as a page of a subscription."""
@@ -33,7 +33,7 @@ class TaskConnection:
     """
 
     def __init__(self, stream: trio.SocketStream, client: str, path: str) -> None:
-        self.conversation = Conversation(client, path)
+        self.conversation = ClientConversation(client, path)
         self._stream = stream
         self._unsent = self.conversation.hello()
 
@@ -95,10 +95,10 @@ class Events:
         """Where to subscribe again after a loss: the cursor of the last event that was received."""
         return self._cursor
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[EventObject]:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> EventObject:
         return await self.receive()
 
     async def start(self, agent: str | None, since: int | None) -> None:
@@ -106,7 +106,7 @@ class Events:
         number = await self._connection.submit("events.subscribe", {"agent": agent, "since": since})
         self._cursor = _cursor(await self._connection.answer(number))
 
-    async def receive(self) -> Event:
+    async def receive(self) -> EventObject:
         """Wait for the next event object. Cancelling it loses nothing.
 
         Raises:
@@ -121,7 +121,7 @@ class Events:
             ) from None
         event = params.get("event") if params is not None else None
         self._cursor = _cursor(event)
-        return cast("Event", event)
+        return cast("EventObject", event)
 
 
 def _cursor(holder: object) -> int:

@@ -1,6 +1,6 @@
 """One client's side of the protocol without a socket: requests become bytes, and bytes become answers and events.
 
-    conversation = Conversation("a script 1.0", path)
+    conversation = ClientConversation("a script 1.0", path)
     number, line = conversation.request("agent.list", {})
     socket.sendall(conversation.hello() + line)
     while not conversation.has_answer(number):
@@ -24,7 +24,7 @@ LONGEST_ANSWER = 16 * framing.MAX_LINE
 Object = dict[str, object]
 
 
-class Conversation:
+class ClientConversation:
     """The state of one connection: its requests without an answer, answers, events, and the end.
 
     Answers and events stay here until they are taken. The first thing that ends the conversation is its `problem`: the

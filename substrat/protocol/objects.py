@@ -11,7 +11,7 @@ State = Literal["idle", "queued", "running", "suspended", "failed", "ended"]
 Outcome = Literal["success", "error", "interrupted", "timed_out", "lost"]
 
 
-class Turn(TypedDict):
+class TurnObject(TypedDict):
     """A turn object."""
 
     id: str
@@ -25,7 +25,7 @@ class Turn(TypedDict):
     error: str | None
 
 
-class Attention(TypedDict):
+class AttentionObject(TypedDict):
     """The first thing that a person should know about an agent."""
 
     kind: str
@@ -34,7 +34,7 @@ class Attention(TypedDict):
     since: str
 
 
-class Activity(TypedDict):
+class ActivityObject(TypedDict):
     """The last thing an agent did or said that it is doing."""
 
     text: str
@@ -54,31 +54,31 @@ class _AgentBase(TypedDict):
     parent: str | None
     created_at: str
     unread: int
-    attention: Attention
+    attention: AttentionObject
     reason: str | None
-    activity: Activity | None
+    activity: ActivityObject | None
 
 
-class Agent(_AgentBase):
+class AgentObject(_AgentBase):
     """An agent object."""
 
-    turn: Turn | None
+    turn: TurnObject | None
 
 
-class AgentAfterTurn(_AgentBase):
+class AgentAfterTurnObject(_AgentBase):
     """An agent object with the turn that was waited for, as `Client.wait_message` returns it."""
 
-    turn: Turn
+    turn: TurnObject
 
 
-class SpawnedAgent(Agent):
+class SpawnedAgentObject(AgentObject):
     """An agent object as `Client.spawn` returns it."""
 
     message: NotRequired[int]
     notes: NotRequired[list[str]]
 
 
-class Finding(TypedDict):
+class FindingObject(TypedDict):
     """Something in an agent's workspace that a person has to look at."""
 
     number: int
@@ -90,14 +90,14 @@ class Finding(TypedDict):
     difference: str
 
 
-class ShownPath(TypedDict):
+class BindObject(TypedDict):
     """A place that an agent is shown besides its workspace."""
 
     path: str
     writable: bool
 
 
-class SharedPath(TypedDict):
+class SharedDirectoryObject(TypedDict):
     """A directory that an agent shares with another one."""
 
     agent: str
@@ -105,7 +105,7 @@ class SharedPath(TypedDict):
     network: str
 
 
-class Use(TypedDict):
+class UseObject(TypedDict):
     """Resources that a running turn's sandbox uses; null where they aren't counted."""
 
     memory: int | None
@@ -113,18 +113,18 @@ class Use(TypedDict):
     processes: int | None
 
 
-class ShownAgent(Agent):
+class WholeAgentObject(AgentObject):
     """An agent object as `Client.show` returns it."""
 
-    findings: NotRequired[list[Finding]]
-    binds: NotRequired[list[ShownPath]]
+    findings: NotRequired[list[FindingObject]]
+    binds: NotRequired[list[BindObject]]
     environment: NotRequired[list[str]]
     ssh_agent: NotRequired[str]
-    shares: NotRequired[list[SharedPath]]
-    use: NotRequired[Use]
+    shares: NotRequired[list[SharedDirectoryObject]]
+    use: NotRequired[UseObject]
 
 
-class FamilyUsage(TypedDict):
+class FamilyUsageObject(TypedDict):
     """Tokens of the turns of an agent and of all its descendants."""
 
     agents: int
@@ -132,15 +132,15 @@ class FamilyUsage(TypedDict):
     usage: dict[str, int]
 
 
-class Usage(TypedDict):
+class UsageObject(TypedDict):
     """Tokens of an agent's turns."""
 
     turns: int
     usage: dict[str, int]
-    family: FamilyUsage
+    family: FamilyUsageObject
 
 
-class Session(TypedDict):
+class SessionObject(TypedDict):
     """A chat of a workspace."""
 
     session: str
@@ -153,7 +153,7 @@ class Session(TypedDict):
     damage: str | None
 
 
-class SessionMessage(TypedDict):
+class SessionMessageObject(TypedDict):
     """A message of a chat."""
 
     role: str
@@ -161,7 +161,7 @@ class SessionMessage(TypedDict):
     calls: list[str]
 
 
-class Event(TypedDict):
+class EventObject(TypedDict):
     """An event object."""
 
     cursor: int
@@ -173,13 +173,13 @@ class Event(TypedDict):
     raw: dict[str, object] | None
 
 
-InboxItem = TypedDict(
-    "InboxItem", {"id": int, "from": str, "time": str, "text": str, "kind": Literal["question", "message"]}
+InboxItemObject = TypedDict(
+    "InboxItemObject", {"id": int, "from": str, "time": str, "text": str, "kind": Literal["question", "message"]}
 )
 """Something that an agent asked or wrote to the operator; one member's name is a keyword of Python's."""
 
 
-class Status(TypedDict):
+class StatusObject(TypedDict):
     """The daemon's state."""
 
     version: str

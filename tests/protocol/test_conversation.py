@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from substrat import errors
 from substrat.protocol import conversation as module
 from substrat.protocol import framing
-from substrat.protocol.conversation import Conversation
+from substrat.protocol.conversation import ClientConversation
 
 HELLO = {"protocol": 1, "server": "substratd 9.9", "pid": 1, "state_dir": "/state"}
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -26,7 +26,7 @@ def line(**members):
 
 
 def greeted():
-    conversation = Conversation("a test", "/run/s")
+    conversation = ClientConversation("a test", "/run/s")
     conversation.receive(framing.success(0, HELLO))
     conversation.check()
     return conversation
@@ -38,7 +38,7 @@ def pieces(data, cuts):
 
 
 def test_requests_are_numbered_lines_without_parameters_that_are_none():
-    conversation = Conversation("a test", "/run/s")
+    conversation = ClientConversation("a test", "/run/s")
     hello = framing.decode(conversation.hello())
     assert (hello["id"], hello["method"]) == (0, "hello")
     assert hello["params"] == {"protocol": framing.PROTOCOL_VERSION, "client": "a test"}
@@ -51,7 +51,7 @@ def test_requests_are_numbered_lines_without_parameters_that_are_none():
 
 @given(st.lists(values, max_size=6), st.lists(values, max_size=6), st.randoms(), st.lists(st.integers(0, 5000), max_size=9))
 def test_answers_and_events_arrive_in_any_order_and_pieces(results, events, random, cuts):
-    conversation = Conversation("a test", "/run/s")
+    conversation = ClientConversation("a test", "/run/s")
     numbers = [conversation.request("agent.show", {})[0] for _ in results]
     answers = [framing.success(number, result) for number, result in zip(numbers, results, strict=True)]
     random.shuffle(answers)
@@ -80,7 +80,7 @@ def test_answers_and_events_arrive_in_any_order_and_pieces(results, events, rand
 
 @given(st.lists(st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode()), max_size=6), st.booleans())
 def test_garbage_ends_the_conversation_or_is_passed_over(lines, after_greeting):
-    conversation = greeted() if after_greeting else Conversation("a test", "/run/s")
+    conversation = greeted() if after_greeting else ClientConversation("a test", "/run/s")
     number, _ = conversation.request("agent.list", {})
     if after_greeting:
         conversation.receive(framing.success(number, ["mine"]))
@@ -111,7 +111,7 @@ def test_a_daemon_of_another_version_is_asked_about(said):
     ids=range(15),
 )  # fmt: skip
 def test_the_first_line_shows_that_no_daemon_listens(said):
-    conversation = Conversation("a test", "/run/s")
+    conversation = ClientConversation("a test", "/run/s")
     conversation.request("agent.list", {})
     conversation.receive(said)
     with pytest.raises(errors.SubstratError, match=r"/run/s isn't a substratd"):
@@ -123,7 +123,7 @@ def test_another_version_is_refused_and_a_refused_greeting_is_itself():
         (framing.success(0, {**HELLO, "protocol": 2}), "speaks version 2 of the protocol and this client version 1"),
         (framing.failure(0, errors.UnsupportedVersion("speak 2")), "speak 2"),
     ):
-        conversation = Conversation("a test", "/run/s")
+        conversation = ClientConversation("a test", "/run/s")
         conversation.receive(answer)
         with pytest.raises(errors.UnsupportedVersion, match=message):
             conversation.check()
@@ -181,7 +181,7 @@ def test_a_forgotten_requests_answer_is_passed_over():
 
 
 def test_requests_that_the_daemon_could_not_read_are_refused_here():
-    conversation = Conversation("a test", "/run/s")
+    conversation = ClientConversation("a test", "/run/s")
     with pytest.raises(errors.MessageTooLarge, match="put the text into a file"):
         conversation.request("agent.send", {"prompt": "x" * framing.MAX_LINE})
     for odd in ("\ud800", "x\udcff", float("nan"), float("inf"), [-float("inf")]):

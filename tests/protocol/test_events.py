@@ -279,7 +279,7 @@ class Feed:
 
         async def serve():
             async with trio.SocketStream(ours) as stream:
-                await rpc.Connection(stream, self).serve()
+                await rpc.ClientConnection(stream, self).serve()
 
         nursery.start_soon(serve)
         client = trio.SocketStream(theirs)

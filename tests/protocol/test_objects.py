@@ -10,15 +10,15 @@ from substrat.protocol import objects
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 TABLES = [
-    ("### The agent object", objects.Agent),
-    ("### Attention", objects.Attention),
-    ("### The finding object", objects.Finding),
-    ("### The turn object", objects.Turn),
-    ("### `agent.usage`", objects.Usage),
-    ("### `session.list`", objects.Session),
-    ("### `inbox.show`", objects.InboxItem),
-    ("### `daemon.status`", objects.Status),
-    ("## Events", objects.Event),
+    ("### The agent object", objects.AgentObject),
+    ("### Attention", objects.AttentionObject),
+    ("### The finding object", objects.FindingObject),
+    ("### The turn object", objects.TurnObject),
+    ("### `agent.usage`", objects.UsageObject),
+    ("### `session.list`", objects.SessionObject),
+    ("### `inbox.show`", objects.InboxItemObject),
+    ("### `daemon.status`", objects.StatusObject),
+    ("## Events", objects.EventObject),
 ]
 
 

@@ -9,7 +9,7 @@ import inspect
 import re
 from pathlib import Path
 
-from substrat.daemon.servers.methods.request import Request, parameters
+from substrat.daemon.servers.methods.request import OperatorRequest, parameters
 from substrat.daemon.servers.methods.table import METHODS
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def document(text: str) -> str:
     return text[:first] + sections + text[text.index("\n## ", first) + 1 :]
 
 
-def _head(kind: type[Request]) -> str:
+def _head(kind: type[OperatorRequest]) -> str:
     found = f"{inspect.cleandoc(kind.__doc__ or '')}\n\n"
     if not parameters(kind):
         return found

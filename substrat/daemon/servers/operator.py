@@ -15,7 +15,7 @@ from substrat.daemon.servers.methods import table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from substrat.daemon.servers.methods.request import Request
+    from substrat.daemon.servers.methods.request import OperatorRequest
     from substrat.daemon.servers.methods.services import Services
 
 log = structlog.get_logger("substrat.operator")
@@ -46,13 +46,13 @@ class OperatorServer:
         if (uid := sockets.peer_uid(stream)) not in {os.geteuid(), 0}:
             log.warning("refused a client of another user", uid=uid)
             return
-        await rpc.Connection(stream, self, greeted).serve()
+        await rpc.ClientConnection(stream, self, greeted).serve()
 
-    def find(self, method: str) -> type[Request] | None:
+    def find(self, method: str) -> type[OperatorRequest] | None:
         """Return the class of a method (`rpc.Methods`)."""
         return table.BY_NAME.get(method)
 
-    async def perform(self, request: Request, connection: rpc.Connection) -> object:
+    async def perform(self, request: OperatorRequest, connection: rpc.ClientConnection) -> object:
         """Carry a request out and return its result (`rpc.Methods`)."""
         result = await request.perform(self._services, connection)
         self._services.registry.points.answering(request.method)

@@ -31,7 +31,7 @@ from substrat.protocol import framing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from substrat.daemon.servers.methods.request import Request
+    from substrat.daemon.servers.methods.request import OperatorRequest
 
 log = structlog.get_logger("substrat.rpc")
 
@@ -59,10 +59,10 @@ class _Stalled(Exception):
 class Methods(Protocol):
     """The methods of a socket."""
 
-    def find(self, method: str) -> type[Request] | None:
+    def find(self, method: str) -> type[OperatorRequest] | None:
         """Return the class of a method; None: there is none of that name."""
 
-    async def perform(self, request: Request, connection: Connection) -> object:
+    async def perform(self, request: OperatorRequest, connection: ClientConnection) -> object:
         """Carry a request out and return its result."""
 
 
@@ -152,7 +152,7 @@ async def _send_piece(stream: trio.SocketStream, piece: memoryview) -> int:
             raise _Stalled
 
 
-class Connection:
+class ClientConnection:
     """A client's connection.
 
     Args:
@@ -294,7 +294,7 @@ class Connection:
             # when the one before is on its way.
             await self._answer(request_id, asked)
 
-    def _checked(self, message: dict[str, object]) -> Request:
+    def _checked(self, message: dict[str, object]) -> OperatorRequest:
         request_id, name = message.get("id"), message.get("method")
         if message.get("jsonrpc") != "2.0" or not isinstance(name, str):
             raise InvalidRequest('a request needs "jsonrpc": "2.0" and a "method"')
@@ -319,7 +319,7 @@ class Connection:
         self._greeted = True
         self._on_greeted()
 
-    async def _answer(self, request_id: object, asked: Request) -> None:
+    async def _answer(self, request_id: object, asked: OperatorRequest) -> None:
         then: Callable[[], None] | None = None
         try:
             result = await self._methods.perform(asked, self)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.daemon.agents.overview import finding_object
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, Request, about
+from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.errors import InvalidParams
 from substrat.protocol import vocabulary
 
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 _MAX_SHARES = 100
 """Agents that share a directory with one, in its object: a list that a person can still read."""
 
 
-class AgentList(Request, frozen=True):
+class AgentList(OperatorRequest, frozen=True):
     """Lists all agents."""
 
     method: ClassVar[str] = "agent.list"
@@ -33,7 +33,7 @@ class AgentList(Request, frozen=True):
         ),
     ] = ()
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         wanted = dict.fromkeys(self.fields)
         known = (*vocabulary.AGENT_FIELDS, *vocabulary.AGENT_EXTRAS)
         if odd := [name for name in wanted if name not in known]:
@@ -41,14 +41,14 @@ class AgentList(Request, frozen=True):
         return await services.objects.encode(tuple(services.registry.agents), wanted)
 
 
-class AgentShow(Request, frozen=True):
+class AgentShow(OperatorRequest, frozen=True):
     """Shows one agent."""
 
     method: ClassVar[str] = "agent.show"
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
         use = services.runner.use(agent)
         shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
@@ -70,7 +70,7 @@ class AgentShow(Request, frozen=True):
         return Encoded([found[:-1], b',"findings":', *findings, b"}"])
 
 
-class AgentRm(Request, frozen=True):
+class AgentRm(OperatorRequest, frozen=True):
     """Forgets an agent: its files, its events, its name.
 
     Its workspace and its chat stay. Its children have no parent any more.
@@ -80,7 +80,7 @@ class AgentRm(Request, frozen=True):
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
         services.exec_sessions.check_none(agent)
         if agent.phase not in LIVE_PHASES:
@@ -89,18 +89,18 @@ class AgentRm(Request, frozen=True):
         return None
 
 
-class AgentExplain(Request, frozen=True):
+class AgentExplain(OperatorRequest, frozen=True):
     """Says how the agent's next turn would be started."""
 
     method: ClassVar[str] = "agent.explain"
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         return (await services.preparer.explain(services.requests.find(self.agent)))._asdict()
 
 
-class AgentAccept(Request, frozen=True):
+class AgentAccept(OperatorRequest, frozen=True):
     """Notes that a person has seen the reasons for attention.
 
     The same finding doesn't come back; another state of it does.
@@ -113,5 +113,5 @@ class AgentAccept(Request, frozen=True):
         tuple[Integer, ...], about("the numbers of the findings; default: all of them, and the failed turn")
     ] = ()
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         return services.objects.one(services.findings.accept(self.agent, self.what))

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat import __version__
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
-from substrat.daemon.servers.methods.request import Integer, Last, Request, about
+from substrat.daemon.servers.methods.request import Integer, Last, OperatorRequest, about
 from substrat.errors import UnsupportedVersion
 from substrat.protocol import framing
 
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 _SUSPENDABLE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
 
 
-class Hello(Request, frozen=True):
+class HelloRequest(OperatorRequest, frozen=True):
     """Opens the conversation, see [the greeting](#the-greeting). It MAY be repeated."""
 
     method: ClassVar[str] = "hello"
@@ -26,7 +26,7 @@ class Hello(Request, frozen=True):
     protocol: Annotated[Integer, about("the newest version the client speaks")]
     client: Annotated[str | None, about("who is calling, in a few words")] = None
 
-    async def perform(self, services: Services, connection: Connection, /) -> object:
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         if self.protocol < framing.PROTOCOL_VERSION:
             raise UnsupportedVersion(
                 f"this daemon speaks protocol {framing.PROTOCOL_VERSION}, the client only up to {self.protocol}: "
@@ -41,12 +41,12 @@ class Hello(Request, frozen=True):
         }
 
 
-class DaemonStatus(Request, frozen=True):
+class DaemonStatus(OperatorRequest, frozen=True):
     """Says how the daemon is."""
 
     method: ClassVar[str] = "daemon.status"
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         registry, reserve = services.registry, services.registry.store.reserve
         return {
             "version": __version__,
@@ -63,16 +63,16 @@ class DaemonStatus(Request, frozen=True):
         }
 
 
-class DaemonCheck(Request, frozen=True):
+class DaemonCheck(OperatorRequest, frozen=True):
     """Says whether agents can run under this daemon: it makes a sandbox to find out."""
 
     method: ClassVar[str] = "daemon.check"
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         return {"obstacle": await services.preparer.obstacle(), "environment": services.preparer.surroundings()}
 
 
-class DaemonShutdown(Request, frozen=True):
+class DaemonShutdown(OperatorRequest, frozen=True):
     """Stops the daemon."""
 
     method: ClassVar[str] = "daemon.shutdown"
@@ -80,7 +80,7 @@ class DaemonShutdown(Request, frozen=True):
 
     suspend: Annotated[bool, about("suspend every agent first; default: false")] = False
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.suspend:
             registry, requests = services.registry, services.requests
             registry.admission.close()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import Encoded, Integer, Request, about
+from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
     from substrat.daemon.state.events import Journal
 
 MAX_PAGE = 1000
@@ -21,7 +21,7 @@ _FEED_EVENTS = 256
 """The same for short events."""
 
 
-class EventsRead(Request, frozen=True):
+class EventsRead(OperatorRequest, frozen=True):
     """Reads a page of events, see [events](#events)."""
 
     method: ClassVar[str] = "events.read"
@@ -34,7 +34,7 @@ class EventsRead(Request, frozen=True):
     ] = MAX_PAGE
     lines: Annotated[bool, about("add `line` and `line_size` to events")] = False
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         journal, agent = services.registry.journal, _agent_id(services, self.agent)
         cursor = journal.start_of(self.since, agent)
         limit = max(1, min(MAX_PAGE, self.limit))
@@ -44,7 +44,7 @@ class EventsRead(Request, frozen=True):
         return Encoded([b'{"events":[', page, b'],"cursor":%d}' % cursor])
 
 
-class EventsSubscribe(Request, frozen=True):
+class EventsSubscribe(OperatorRequest, frozen=True):
     """Starts to send events, see [subscriptions](#subscriptions)."""
 
     method: ClassVar[str] = "events.subscribe"
@@ -53,21 +53,21 @@ class EventsSubscribe(Request, frozen=True):
     since: Annotated[Integer | None, about("the cursor to start after; default: the newest event's")] = None
     lines: Annotated[bool, about("add `line` and `line_size` to events")] = False
 
-    async def perform(self, services: Services, connection: Connection, /) -> object:
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         journal, agent = services.registry.journal, _agent_id(services, self.agent)
         start = journal.start_of(self.since, agent)
         number = connection.subscribe(lambda number: _follow(connection, number, journal, start, agent, lines=self.lines))
         return {"subscription": number, "cursor": start}
 
 
-class EventsUnsubscribe(Request, frozen=True):
+class EventsUnsubscribe(OperatorRequest, frozen=True):
     """Ends a subscription of this connection."""
 
     method: ClassVar[str] = "events.unsubscribe"
 
     subscription: Annotated[Integer, about("its number")]
 
-    async def perform(self, _: Services, connection: Connection, /) -> object:
+    async def perform(self, _: Services, connection: ClientConnection, /) -> object:
         if not connection.unsubscribe(self.subscription):
             raise NotFound(f"this connection has no subscription {self.subscription}")
         return None
@@ -78,7 +78,7 @@ def _agent_id(services: Services, name: str | None) -> str | None:
 
 
 async def _follow(
-    connection: Connection, number: int, journal: Journal, cursor: int, agent: str | None, *, lines: bool
+    connection: ClientConnection, number: int, journal: Journal, cursor: int, agent: str | None, *, lines: bool
 ) -> None:
     """Send every event after a cursor, at the speed of the client."""
     head = b'{"jsonrpc":"2.0","method":"event","params":{"subscription":%d,"event":' % number

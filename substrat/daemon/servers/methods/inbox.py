@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import Encoded, Integer, Request, about
+from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
 from substrat.daemon.servers.objects import item_object, listed_item
 
 if TYPE_CHECKING:
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 _MAX_ITEMS = 1000
 """Items in an answer: with shortened texts they are some megabytes at most."""
 
 
-class InboxList(Request, frozen=True):
+class InboxList(OperatorRequest, frozen=True):
     """Lists agents' questions and messages to the operator. Reading doesn't remove them."""
 
     method: ClassVar[str] = "inbox.list"
@@ -28,7 +28,7 @@ class InboxList(Request, frozen=True):
         Integer | None, about("answer with a page: the number of the item to read after; 0 is the beginning")
     ] = None
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.after is None:
             return Encoded(await slices.encode_list(objects for _, objects in _read(services.inbox, 0, None)))
         last = max(0, self.after)
@@ -44,18 +44,18 @@ class InboxList(Request, frozen=True):
         return Encoded([b'{"items":', *pieces, b',"after":%d,"more":%s}' % (last, more)])
 
 
-class InboxShow(Request, frozen=True):
+class InboxShow(OperatorRequest, frozen=True):
     """Shows one item of the inbox with its whole text."""
 
     method: ClassVar[str] = "inbox.show"
 
     id: Annotated[Integer, about("the item's number")]
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         return item_object(services.inbox.item(self.id))
 
 
-class InboxAnswer(Request, frozen=True):
+class InboxAnswer(OperatorRequest, frozen=True):
     """Answers a question or a message.
 
     The answer goes into the agent's inbox and makes it work, like a prompt.
@@ -66,19 +66,19 @@ class InboxAnswer(Request, frozen=True):
     id: Annotated[Integer, about("the item's number")]
     text: Annotated[str, about("the answer")]
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent, message = services.inbox.answer(self.id, self.text)
         return {"agent": services.objects.one(agent), "message": message}
 
 
-class InboxDismiss(Request, frozen=True):
+class InboxDismiss(OperatorRequest, frozen=True):
     """Takes a question or a message off the inbox."""
 
     method: ClassVar[str] = "inbox.dismiss"
 
     id: Annotated[Integer, about("the item's number")]
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         services.inbox.dismiss(self.id)
         return None
 

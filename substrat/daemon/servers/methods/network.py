@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.prompts import timestamp
-from substrat.daemon.servers.methods.request import AgentName, Request, about
+from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, about
 
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 
-class AgentNetwork(Request, frozen=True):
+class AgentNetwork(OperatorRequest, frozen=True):
     """Returns an agent's allow-list and its network's decisions, and changes the list.
 
     A running turn is held to a new list at once: connections to hosts that aren't allowed
@@ -26,7 +26,7 @@ class AgentNetwork(Request, frozen=True):
     allow: Annotated[tuple[str, ...], about("put these on the list")] = ()
     remove: Annotated[tuple[str, ...], about("take these off it; each must be on it")] = ()
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.allow or self.remove:
             agent = services.allow_lists.change(self.agent, self.allow, self.remove)
         else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.daemon.agents.requests import bounded
-from substrat.daemon.servers.methods.request import AgentName, Integer, Request, State, Timeout, about
+from substrat.daemon.servers.methods.request import AgentName, Integer, OperatorRequest, State, Timeout, about
 
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 
-class AgentSend(Request, frozen=True):
+class AgentSend(OperatorRequest, frozen=True):
     """Queues a prompt."""
 
     method: ClassVar[str] = "agent.send"
@@ -20,12 +20,12 @@ class AgentSend(Request, frozen=True):
     agent: AgentName
     prompt: Annotated[str, about("the prompt")]
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent, message = services.requests.send(self.agent, self.prompt)
         return {"agent": services.objects.one(agent), "message": message}
 
 
-class AgentWait(Request, frozen=True):
+class AgentWait(OperatorRequest, frozen=True):
     """Waits until each agent has been in one of the states."""
 
     method: ClassVar[str] = "agent.wait"
@@ -37,13 +37,13 @@ class AgentWait(Request, frozen=True):
     ] = ()
     timeout: Timeout = None
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         requests = services.requests
         found = await bounded(self.timeout, ", ".join(self.agents), lambda: requests.wait_states(self.agents, self.until))
         return await services.objects.encode(found)
 
 
-class AgentWaitMessage(Request, frozen=True):
+class AgentWaitMessage(OperatorRequest, frozen=True):
     """Waits until the turn that carries a prompt has ended."""
 
     method: ClassVar[str] = "agent.wait_message"
@@ -53,7 +53,7 @@ class AgentWaitMessage(Request, frozen=True):
     message: Annotated[Integer | None, about("the prompt's number; default: the newest prompt")] = None
     timeout: Timeout = None
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         requests = services.requests
         agent = await bounded(
             self.timeout, f"the turn of {self.agent}", lambda: requests.wait_item(self.agent, self.message)
@@ -61,7 +61,7 @@ class AgentWaitMessage(Request, frozen=True):
         return services.objects.whole(agent)
 
 
-class AgentResume(Request, frozen=True):
+class AgentResume(OperatorRequest, frozen=True):
     """Lets the agent go on where it stopped.
 
     A suspended or failed agent gets a prompt that tells it to continue, if its last
@@ -74,6 +74,6 @@ class AgentResume(Request, frozen=True):
     agent: AgentName
     prompt: Annotated[str | None, about("a prompt to send instead")] = None
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent, message = services.requests.resume(self.agent, self.prompt)
         return {"agent": services.objects.one(agent), "message": message}

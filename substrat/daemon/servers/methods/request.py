@@ -3,7 +3,7 @@
 A method is one class. This one is `agent.send`, and `{"agent": "anna", "prompt": 7}` is answered with `InvalidParams`:
 "agent.send: 'prompt' must be a string".
 
-    class AgentSend(Request, frozen=True):
+    class AgentSend(OperatorRequest, frozen=True):
         \"\"\"Queues a prompt.\"\"\"
 
         method: ClassVar[str] = "agent.send"
@@ -11,7 +11,7 @@ A method is one class. This one is `agent.send`, and `{"agent": "anna", "prompt"
         agent: AgentName
         prompt: Annotated[str, about("the prompt")]
 
-        async def perform(self, services: Services, _: Connection) -> object: ...
+        async def perform(self, services: Services, _: ClientConnection) -> object: ...
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 LONGEST_WAIT = 1_000_000_000
 """Seconds, 31 years: a number that is still exact as a deadline on the loop's clock."""
@@ -64,7 +64,7 @@ class Last(NamedTuple):
     then: Callable[[], None]
 
 
-class Request(msgspec.Struct, frozen=True):
+class OperatorRequest(msgspec.Struct, frozen=True):
     """A request with its parameters; the subclass's docstring is the method's text in `docs/protocol.md`.
 
     `method` is its name on the wire. A method that `waits` may be answered late; a connection's other requests are
@@ -74,7 +74,7 @@ class Request(msgspec.Struct, frozen=True):
     method: ClassVar[str]
     waits: ClassVar[bool] = False
 
-    async def perform(self, services: Services, connection: Connection, /) -> object:
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         """Carry the request out and return its result: a value that JSON can say, an `Encoded` or a `Last`."""
         raise NotImplementedError
 
@@ -109,11 +109,11 @@ _DESCRIPTIONS = {
     "states": f"an array of states, which are {', '.join(AGENT_STATES)}",
 }
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=OperatorRequest)
 
 
 @cache
-def parameters(kind: type[Request]) -> tuple[Parameter, ...]:
+def parameters(kind: type[OperatorRequest]) -> tuple[Parameter, ...]:
     """Return a method's parameters in their order."""
     return tuple(
         Parameter(field.name, _kind(field.type), _description(field.type), field.required, field.type)

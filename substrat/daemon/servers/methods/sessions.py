@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.prompts import timestamp
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import Encoded, Integer, Request, about
+from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
 from substrat.errors import InvalidParams
 
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 
-class SessionList(Request, frozen=True):
+class SessionList(OperatorRequest, frozen=True):
     """Lists the chats that cursor-agent keeps for a workspace, the newest first.
 
     There are at most 2000 of them, and at most 100 of agents whose first turn hasn't
@@ -27,7 +27,7 @@ class SessionList(Request, frozen=True):
 
     workspace: Annotated[str, about("the absolute path of the directory")]
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         holders = {agent.session.id: agent.name for agent in services.registry.agents if agent.session is not None}
         found = await services.chats.list_all(_physical(self.workspace))
         objects = (
@@ -46,7 +46,7 @@ class SessionList(Request, frozen=True):
         return Encoded(await slices.encode_list([one] for one in objects))
 
 
-class SessionRead(Request, frozen=True):
+class SessionRead(OperatorRequest, frozen=True):
     """Reads a page of a chat's messages."""
 
     method: ClassVar[str] = "session.read"
@@ -56,7 +56,7 @@ class SessionRead(Request, frozen=True):
     session: Annotated[str, about("the chat's id")]
     after: Annotated[Integer, about("the number to read after; default: 0, the beginning")] = 0
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         session, after = self.session.lower(), max(0, self.after)
         head, messages = await services.chats.read(_physical(self.workspace), session, after)
         return {

@@ -11,16 +11,16 @@ from substrat.core.agents.records import Restore
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.requests import SpawnRequest
-from substrat.daemon.servers.methods.request import Request, about
+from substrat.daemon.servers.methods.request import OperatorRequest, about
 from substrat.errors import InvalidParams, SessionDamaged
 
 if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 
-class AgentSpawn(Request, frozen=True):
+class AgentSpawn(OperatorRequest, frozen=True):
     """Creates an agent. With a prompt it has work at once."""
 
     method: ClassVar[str] = "agent.spawn"
@@ -56,7 +56,7 @@ class AgentSpawn(Request, frozen=True):
         str | None, about("the absolute path of an ssh-agent's socket, which it may ask for signatures")
     ] = None
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         requests, preparer = services.requests, services.preparer
         await preparer.check()
         workspace = preparer.check_workspace(self.workspace)

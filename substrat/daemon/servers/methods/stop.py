@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.lifecycle import Phase
-from substrat.daemon.servers.methods.request import AgentName, Request, about
+from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, about
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
 
 
-class AgentSuspend(Request, frozen=True):
+class AgentSuspend(OperatorRequest, frozen=True):
     """Stops the agent's turn, if there is one, and keeps its session."""
 
     method: ClassVar[str] = "agent.suspend"
@@ -25,7 +25,7 @@ class AgentSuspend(Request, frozen=True):
         bool, about("stop the turn's processes in memory instead of ending them; `agent.resume` lets them go on")
     ] = False
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.freeze:
             return services.objects.one(await self._freeze(services))
         return await _settled(services, services.requests.suspend(self.agent))
@@ -44,7 +44,7 @@ class AgentSuspend(Request, frozen=True):
         return await requests.wait_settled(agent.id)
 
 
-class AgentInterrupt(Request, frozen=True):
+class AgentInterrupt(OperatorRequest, frozen=True):
     """Stops the agent's turn. The agent goes on with its waiting items."""
 
     method: ClassVar[str] = "agent.interrupt"
@@ -52,11 +52,11 @@ class AgentInterrupt(Request, frozen=True):
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         return await _settled(services, services.requests.interrupt(self.agent))
 
 
-class AgentEnd(Request, frozen=True):
+class AgentEnd(OperatorRequest, frozen=True):
     """Finishes the agent for good. A turn is stopped first."""
 
     method: ClassVar[str] = "agent.end"
@@ -64,7 +64,7 @@ class AgentEnd(Request, frozen=True):
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         return await _settled(services, services.requests.end(self.agent))
 
 

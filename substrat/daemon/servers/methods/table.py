@@ -18,10 +18,10 @@ from substrat.daemon.servers.methods import (
 )
 
 if TYPE_CHECKING:
-    from substrat.daemon.servers.methods.request import Request
+    from substrat.daemon.servers.methods.request import OperatorRequest
 
-METHODS: tuple[type[Request], ...] = (
-    daemon.Hello,
+METHODS: tuple[type[OperatorRequest], ...] = (
+    daemon.HelloRequest,
     spawn.AgentSpawn,
     prompts.AgentSend,
     agents.AgentList,

@@ -8,14 +8,14 @@ import trio
 
 from substrat.core.agents.usage import Total, family, together, total
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, Request, about
+from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.daemon.servers.objects import turn_object
 from substrat.daemon.turns.exec import Call
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.servers.methods.services import Services
-    from substrat.daemon.servers.rpc import Connection
+    from substrat.daemon.servers.rpc import ClientConnection
     from substrat.daemon.state.store import Store
 
 _MAX_TURNS = 100
@@ -24,7 +24,7 @@ _USAGES = 256
 """Turns whose usage is added up at once: they are read and added in a millisecond or two."""
 
 
-class AgentExec(Request, frozen=True):
+class AgentExec(OperatorRequest, frozen=True):
     """Runs a command in a sandbox like the agent's: it sees the files that the agent's next turn would see.
 
     A turn may be running meanwhile. The MCP server `substrat` of the sandbox's
@@ -40,13 +40,13 @@ class AgentExec(Request, frozen=True):
     descriptors: Annotated[str, about("absolute path of a Unix stream socket that the client listens at")]
     terminal: Annotated[str | None, about("the value of `TERM` for a command on a terminal; default: it is on none")] = None
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
         call = Call(self.command, self.descriptors, self.terminal)
         return {"exit_code": await services.exec_sessions.run(agent, call)}
 
 
-class AgentTurns(Request, frozen=True):
+class AgentTurns(OperatorRequest, frozen=True):
     """Reads a page of an agent's turns."""
 
     method: ClassVar[str] = "agent.turns"
@@ -54,14 +54,14 @@ class AgentTurns(Request, frozen=True):
     agent: AgentName
     after: Annotated[Integer, about("the number of the turn to read after; default: 0, the beginning")] = 0
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
         turns = services.registry.store.turns_after(agent.id, self.after, _MAX_TURNS, slices.PAGE_BYTES)
         pieces = await slices.encode_list([turn_object(turn)] for turn in turns)
         return Encoded([b'{"turns":', *pieces, b',"after":%d}' % (turns[-1].number if turns else self.after)])
 
 
-class AgentUsage(Request, frozen=True):
+class AgentUsage(OperatorRequest, frozen=True):
     """Adds up the tokens that an agent's turns used.
 
     Only turns that ended with a result tell their usage.
@@ -71,7 +71,7 @@ class AgentUsage(Request, frozen=True):
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: Connection, /) -> object:
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
         registry = services.registry
         members = family(services.requests.find(self.agent), registry.agents)
         totals = [await _total(registry.store, member) for member in members]
