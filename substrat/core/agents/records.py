@@ -208,6 +208,15 @@ class ItemKind(StrEnum):
     """From an agent to the operator, who answers it."""
 
 
+class Closed(StrEnum):
+    """How an inbox item ends without a turn that delivers it."""
+
+    READ = "read"
+    """`check_inbox` has handed it out."""
+    SETTLED = "settled"
+    """The operator has answered or dismissed it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """Something an agent is to be told: a prompt or a message.

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event
-from substrat.core.agents.records import OPERATOR, ItemKind, open_turn_id
+from substrat.core.agents.records import OPERATOR, Closed, ItemKind, open_turn_id
 from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
-from substrat.daemon.state.item_queries import SETTLED
 from substrat.errors import LimitReached, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Inbox:
                 f"the agent {item.sender_name}, who wrote {number}, is gone: `substratctl inbox --dismiss {number}`"
             )
         with self._registry.change("question answered") as change:
-            self._store.deliver([item], SETTLED)
+            self._store.close_items([item], Closed.SETTLED)
             change.record(DaemonEvent(agent.id, None, "question:answered", f"question {number}: {text}"))
             # An answer is a decision that the agent shall work, like a prompt.
             woken = replace(agent, attempts=0, retry_at=None)
@@ -99,13 +98,13 @@ class Inbox:
         """
         item = self._open_item(number)
         with self._registry.change("question dismissed"):
-            self._store.deliver([item], SETTLED)
+            self._store.close_items([item], Closed.SETTLED)
             self._store.forget_settled()
 
     def _open_item(self, number: int) -> Item:
-        item, where = self._store.item(number), self._store.item_turn(number)
-        if item is None or item.agent is not None or where is None:
+        item = self._store.item(number)
+        if item is None or item.agent is not None:
             raise NotFound(f"there is no question or message {number} for you: `substratctl inbox` lists those there are")
-        if where[1] is not None:
+        if not self._store.waits(number):
             raise Refused(f"{number} is settled already")
         return item

@@ -17,6 +17,7 @@ from substrat.core.agents.records import (
     OPERATOR,
     RESERVED_NAMES,
     Agent,
+    Closed,
     Item,
     ItemKind,
     Policy,
@@ -32,7 +33,6 @@ from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim, Overlap
 from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
-from substrat.daemon.state.item_queries import READ_IN_TOOL
 from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
 from substrat.names import is_agent_name
 
@@ -242,7 +242,7 @@ class AgentRequests:
         items = fitting([item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE])
         if items:
             with self.registry.change("inbox read") as change:
-                self._store.deliver(items, READ_IN_TOOL)
+                self._store.close_items(items, Closed.READ)
                 change.put(replace(agent, waiting=agent.waiting - len(items)))
         return items
 
@@ -414,7 +414,7 @@ class AgentRequests:
             if where is None or where[0] != agent_id:
                 raise NotFound(f"{name} was given no such prompt")
             agent = self.find(agent_id)
-            turn = self._store.turn(where[1]) if where[1] not in {None, READ_IN_TOOL} and where[1] is not None else None
+            turn = self._store.turn(where[1]) if where[1] is not None else None
             if turn is not None and turn.outcome is not None:
                 return replace(agent, turn=turn)
             if turn is None and agent.phase == Phase.ENDED:

@@ -1,20 +1,20 @@
 """The queries and changes of inbox items: prompts and messages that wait for an agent or for the operator."""
 
+# ruff: noqa: S608 - the queries are put together from constants
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from substrat.core.agents.records import Item
+from substrat.core.agents.records import Closed, Item
 from substrat.daemon.state.database import Database
 from substrat.daemon.state.rows import ITEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-READ_IN_TOOL = "read"
-"""The value of an item's `turn` after `check_inbox` has handed it out."""
-SETTLED = "settled"
-"""The value of an item's `turn` after the operator has answered or dismissed it."""
+
+_WAITS = "turn IS NULL AND closed IS NULL"
+"""The condition of an item that waits; the partial indexes of `items` say the same."""
 
 
 class ItemQueries(Database):
@@ -31,7 +31,7 @@ class ItemQueries(Database):
     def waiting_items(self, agent_id: str | None, limit: int = 1000) -> list[Item]:
         """Load the items that wait for an agent (None: the operator), in the order of delivery."""
         rows = self._db.execute(
-            f"{ITEMS.select} WHERE turn IS NULL AND agent IS ? ORDER BY kind != 'continuation', id LIMIT ?",
+            f"{ITEMS.select} WHERE {_WAITS} AND agent IS ? ORDER BY kind != 'continuation', id LIMIT ?",
             (agent_id, limit),
         )
         return [_item(row) for row in rows]
@@ -39,7 +39,7 @@ class ItemQueries(Database):
     def waiting_from(self, sender: str | None, agent_id: str | None) -> int:
         """Count the items that wait for an agent (None: the operator) from one sender (None: from all)."""
         row = self._db.execute(
-            "SELECT count(*) FROM items WHERE turn IS NULL AND agent IS ?1 AND (?2 IS NULL OR sender = ?2)",
+            f"SELECT count(*) FROM items WHERE {_WAITS} AND agent IS ?1 AND (?2 IS NULL OR sender = ?2)",
             (agent_id, sender),
         ).fetchone()
         return int(row[0])
@@ -66,7 +66,7 @@ class ItemQueries(Database):
     def waits_from_a_person(self, agent_id: str, operator: str) -> bool:
         """Say whether a person's doing waits for an agent: anything but messages of agents and of the daemon."""
         row = self._db.execute(
-            "SELECT 1 FROM items WHERE turn IS NULL AND agent = ?1 AND (kind != 'message' OR sender = ?2) LIMIT 1",
+            f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ?1 AND (kind != 'message' OR sender = ?2) LIMIT 1",
             (agent_id, operator),
         ).fetchone()
         return row is not None
@@ -74,7 +74,7 @@ class ItemQueries(Database):
     def operator_items(self, after: int = 0, limit: int = 1000) -> list[Item]:
         """Load the oldest messages and questions that wait for the operator, those with greater numbers than `after`."""
         found = self._db.execute(
-            f"{ITEMS.select} WHERE turn IS NULL AND agent IS NULL AND id > ? ORDER BY id LIMIT ?", (after, limit)
+            f"{ITEMS.select} WHERE {_WAITS} AND agent IS NULL AND id > ? ORDER BY id LIMIT ?", (after, limit)
         )
         return [_item(row) for row in found]
 
@@ -85,7 +85,7 @@ class ItemQueries(Database):
 
     def first_waiting(self) -> dict[str, int]:
         """Return the number of the oldest item that waits for each agent."""
-        rows = self._db.execute("SELECT agent, min(id) FROM items WHERE turn IS NULL AND agent NOT NULL GROUP BY agent")
+        rows = self._db.execute(f"SELECT agent, min(id) FROM items WHERE {_WAITS} AND agent NOT NULL GROUP BY agent")
         return dict(rows)
 
     def items_of_turn(self, turn_id: str) -> list[Item]:
@@ -93,22 +93,31 @@ class ItemQueries(Database):
         rows = self._db.execute(f"{ITEMS.select} WHERE turn = ? ORDER BY id", (turn_id,))
         return [_item(row) for row in rows]
 
-    def deliver(self, items: Iterable[Item], to: str) -> None:
-        """Note where items went: a turn's id, or `READ_IN_TOOL`."""
-        self._db.executemany("UPDATE items SET turn = ? WHERE id = ?", [(to, item.id) for item in items])
+    def deliver(self, items: Iterable[Item], turn_id: str) -> None:
+        """Note that a turn delivers items."""
+        self._db.executemany("UPDATE items SET turn = ? WHERE id = ?", [(turn_id, item.id) for item in items])
+
+    def close_items(self, items: Iterable[Item], how: Closed) -> None:
+        """Note that items ended without a turn of their own."""
+        self._db.executemany("UPDATE items SET closed = ? WHERE id = ?", [(how, item.id) for item in items])
 
     def forget_settled(self) -> None:
         """Delete the messages of removed agents that the operator has settled; open ones stay."""
-        self._db.execute("DELETE FROM items WHERE turn = ? AND sender NOT IN (SELECT id FROM agents)", (SETTLED,))
+        self._db.execute("DELETE FROM items WHERE closed = ? AND sender NOT IN (SELECT id FROM agents)", (Closed.SETTLED,))
 
     def take_back(self, turn_id: str) -> int:
         """Let the items that a turn was to deliver wait again, and return how many they are."""
         return self._db.execute("UPDATE items SET turn = NULL WHERE turn = ?", (turn_id,)).rowcount
 
     def item_turn(self, item_id: int) -> tuple[str | None, str | None] | None:
-        """Return an item's agent and where it was delivered, or None when there is no such item."""
+        """Return an item's agent and the turn that delivered it, or None when there is no such item."""
         row = self._db.execute("SELECT agent, turn FROM items WHERE id = ?", (item_id,)).fetchone()
         return (row[0], row[1]) if row else None
+
+    def waits(self, item_id: int) -> bool:
+        """Say whether an item waits: no turn has delivered it, and it isn't closed."""
+        row = self._db.execute("SELECT turn IS NULL AND closed IS NULL FROM items WHERE id = ?", (item_id,)).fetchone()
+        return bool(row and row[0])
 
     def newest_prompt(self, agent_id: str) -> int | None:
         """Return the number of the newest item that gets a turn of its own."""
@@ -120,7 +129,7 @@ class ItemQueries(Database):
     def open_questions(self, agents: Sequence[str]) -> dict[str, Item]:
         """Return the oldest question of each of some agents that the operator hasn't answered, by the agent's id."""
         found = self._db.execute(
-            f"{ITEMS.select} WHERE id IN (SELECT min(id) FROM items WHERE turn IS NULL AND agent IS NULL AND "  # noqa: S608
+            f"{ITEMS.select} WHERE id IN (SELECT min(id) FROM items WHERE {_WAITS} AND agent IS NULL AND "
             f"kind = 'question' AND sender IN ({','.join('?' * len(agents))}) GROUP BY sender)",
             agents,
         )
@@ -129,7 +138,7 @@ class ItemQueries(Database):
     def waiting_since(self, agent_id: str) -> float | None:
         """Return when the oldest item that waits for an agent was accepted, in seconds since the epoch."""
         row = self._db.execute(
-            "SELECT time FROM items WHERE turn IS NULL AND agent = ? ORDER BY id LIMIT 1", (agent_id,)
+            f"SELECT time FROM items WHERE {_WAITS} AND agent = ? ORDER BY id LIMIT 1", (agent_id,)
         ).fetchone()
         return row[0] if row else None
 
@@ -139,4 +148,4 @@ class ItemQueries(Database):
 
 
 def _item(values: Any) -> Item:
-    return Item(**ITEMS.fields_of(ITEMS.read(values), "turn", "about"))
+    return Item(**ITEMS.fields_of(ITEMS.read(values), "turn", "about", "closed"))

@@ -17,11 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
-from substrat.core.agents.records import Process
+from substrat.core.agents.records import Closed, Process
 from substrat.daemon.kernel.procfs import MAX_PID
 from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.database import unusable
-from substrat.daemon.state.item_queries import READ_IN_TOOL, SETTLED
 from substrat.daemon.state.rows import (
     AGENTS,
     DAMAGED,
@@ -206,11 +205,11 @@ class _Scan:
     def _look_at_item(self, row: ItemRow, found: Callable[[str], _Row]) -> None:
         if row.agent is not None and row.agent not in self._ids:
             self.rows.append(found("items.agent is no agent there is"))
-        elif row.agent is not None and row.turn not in {None, READ_IN_TOOL, SETTLED}:
-            if self._turns.get(row.turn or "") != row.agent:
+        elif row.agent is not None and row.turn is not None:
+            if self._turns.get(row.turn) != row.agent:
                 self.agents.setdefault(row.agent, "items.turn is no turn of the agent's")
-        elif row.agent is None and row.turn not in {None, SETTLED}:
-            self.rows.append(found("items.turn is nothing that becomes of the operator's messages"))
+        elif row.agent is None and (row.turn is not None or row.closed is Closed.READ):
+            self.rows.append(found("items.turn or items.closed is nothing that becomes of the operator's messages"))
 
     def _compare(self) -> None:
         """Find agents that contradict their turns, or that have another's name or session."""
@@ -353,7 +352,7 @@ def _mend_queue(db: sqlite3.Connection) -> Iterator[str]:
     """Let agents rest that are queued though nothing waits for them."""
     queued = db.execute(
         "SELECT id FROM agents WHERE phase = ? AND NOT EXISTS "
-        "(SELECT 1 FROM items WHERE agent = agents.id AND items.turn IS NULL)",
+        "(SELECT 1 FROM items WHERE agent = agents.id AND turn IS NULL AND closed IS NULL)",
         (Phase.QUEUED.value,),
     )
     for (agent,) in queued.fetchall():

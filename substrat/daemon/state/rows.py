@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from sandbox.spec import Network
 from substrat.core.agents.environment import Variables  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import ItemKind, Outcome, Restore, SharedPath
+from substrat.core.agents.records import Closed, ItemKind, Outcome, Restore, SharedPath
 from substrat.daemon.state.columns import (
     ALLOW,
     ANSWER,
@@ -103,7 +103,7 @@ class TurnRow(NamedTuple):
 
 
 class ItemRow(NamedTuple):
-    """An inbox item; `turn` says where it went, `about` which turn it reports."""
+    """An inbox item; `turn` delivers it, or `closed` says how it ended without one; `about` is the turn it reports."""
 
     id: Annotated[int, NUMBER]
     agent: Annotated[str | None, or_null(IDENTIFIER)]
@@ -114,6 +114,7 @@ class ItemRow(NamedTuple):
     time: Annotated[float, MOMENT]
     turn: Annotated[str | None, or_null(IDENTIFIER)]
     about: Annotated[str | None, or_null(IDENTIFIER)]
+    closed: Annotated[Closed | None, or_null(member_of(Closed))]
 
 
 class EventRow(NamedTuple):
@@ -203,6 +204,8 @@ def _turn_contradicts_itself(row: TurnRow) -> str | None:
 
 
 def _item_contradicts_itself(row: ItemRow) -> str | None:
+    if row.turn is not None and row.closed is not None:
+        return "turn doesn't go with closed"
     if row.kind is ItemKind.MESSAGE:
         return None
     return "kind doesn't go with agent" if (row.kind is ItemKind.QUESTION) == (row.agent is not None) else None

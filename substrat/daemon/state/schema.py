@@ -80,6 +80,16 @@ MIGRATIONS = (
     ALTER TABLE agents ADD COLUMN environment TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE agents ADD COLUMN ssh_agent TEXT;
     """,
+    """
+    ALTER TABLE items ADD COLUMN closed TEXT;
+    UPDATE items SET closed = turn, turn = NULL WHERE turn IN ('read', 'settled');
+    DROP INDEX items_waiting;
+    DROP INDEX items_about;
+    DROP INDEX questions;
+    CREATE INDEX items_waiting ON items (agent, id) WHERE turn IS NULL AND closed IS NULL;
+    CREATE INDEX items_about ON items (about) WHERE turn IS NULL AND closed IS NULL AND about NOT NULL;
+    CREATE INDEX questions ON items (sender, id) WHERE turn IS NULL AND closed IS NULL AND agent IS NULL;
+    """,
 )
 """Makes each version of the schema from the one before; a released one is never edited."""
 SCHEMA_VERSION = len(MIGRATIONS)

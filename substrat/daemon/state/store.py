@@ -76,7 +76,9 @@ class Store(ItemQueries, EventQueries):
         for finding in self.open_findings():
             findings.setdefault(finding.agent, []).append(finding)
         waiting = dict(
-            self._db.execute("SELECT agent, count(*) FROM items WHERE turn IS NULL AND agent NOT NULL GROUP BY agent")
+            self._db.execute(
+                "SELECT agent, count(*) FROM items WHERE turn IS NULL AND closed IS NULL AND agent NOT NULL GROUP BY agent"
+            )
         )
         found = AGENTS.read_all(self._db.execute(f"{AGENTS.select} ORDER BY created_at, rowid").fetchall())
         return [_agent(row, turns.get(row.id), waiting.get(row.id, 0), tuple(findings.get(row.id, ()))) for row in found]
@@ -129,7 +131,9 @@ class Store(ItemQueries, EventQueries):
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
         # The answer would have no addressee. Its messages to the operator that ask nothing stay to be read.
         self._db.execute(
-            "DELETE FROM items WHERE agent IS NULL AND turn IS NULL AND kind = 'question' AND sender = ?", (agent_id,)
+            "DELETE FROM items WHERE agent IS NULL AND turn IS NULL AND closed IS NULL "
+            "AND kind = 'question' AND sender = ?",
+            (agent_id,),
         )
         self._db.execute("INSERT OR IGNORE INTO removed_agents (id) VALUES (?)", (agent_id,))
         self.forget_settled()
@@ -181,7 +185,7 @@ class Store(ItemQueries, EventQueries):
         """Load the facts that decide about keeping an agent's turns, the oldest first."""
         rows = self._db.execute(
             "SELECT id, number, ended_at, (SELECT cleared FROM dropped_turns WHERE turn = turns.id), "
-            "EXISTS (SELECT 1 FROM items WHERE about = turns.id AND items.turn IS NULL AND about NOT NULL) "
+            "EXISTS (SELECT 1 FROM items WHERE about = turns.id AND turn IS NULL AND closed IS NULL AND about NOT NULL) "
             "FROM turns WHERE agent = ? ORDER BY number",
             (agent_id,),
         )

@@ -28,11 +28,14 @@ INSERT INTO items (agent, kind, sender, sender_name, text, time, turn)
     VALUES ('{AGENT}', 'prompt', 'operator', 'operator', 'do it', 1.0, '{TURN}');
 INSERT INTO items (agent, kind, sender, sender_name, text, time)
     VALUES ('{AGENT}', 'prompt', 'operator', 'operator', 'and then', 2.0);
+INSERT INTO items (agent, kind, sender, sender_name, text, time, turn)
+    VALUES ('{AGENT}', 'message', 'substrat', 'substrat', 'as read', 3.0, 'read'),
+    (NULL, 'question', '{AGENT}', 'bob', 'as answered', 4.0, 'settled');
 INSERT INTO events (agent, turn, time, kind, text) VALUES ('{AGENT}', '{TURN}', 1.0, 'turn:started', 'turn 1 started');
 INSERT INTO calls VALUES ('{AGENT}', '{TURN}', 'c', '["sent", false]');
 INSERT INTO mount_points VALUES ('/w/.cursor');
 """
-"""A row of each table of the first schema, in columns that every version has."""
+"""A row of each table of the first schema, in columns that every version has; up to 10 `turn` said how items ended."""
 
 
 def without_retries(script):
@@ -77,6 +80,8 @@ def check(path):
         assert (turn.offset, turn.result, turn.usage, turn.reported) == (7, "done", {"in": 3}, True)
         assert [item.text for item in store.items_of_turn(TURN)] == ["do it"]
         assert [(item.kind, item.text) for item in store.waiting_items(AGENT)] == [(ItemKind.PROMPT, "and then")]
+        assert store.operator_items() == []
+        assert [store.item_turn(number) for number in (3, 4)] == [(AGENT, None), (None, None)]
         assert [event.text for event in store.events_after(0, None, 10)] == ["turn 1 started"]
         assert store.answered_call(AGENT, TURN, "c") == '["sent", false]'
         assert store.mount_points() == ["/w/.cursor"]

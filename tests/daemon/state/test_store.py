@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Item, ItemKind, Outcome, Policy, Process, Session, Turn, abridged
+from substrat.core.agents.records import Closed, Item, ItemKind, Outcome, Policy, Process, Session, Turn, abridged
 from substrat.daemon.state.database import StateDamaged
-from substrat.daemon.state.item_queries import READ_IN_TOOL
 from substrat.daemon.state.rows import EventRow
 from substrat.daemon.state.schema import SCHEMA_VERSION
 from substrat.daemon.state.store import Store
@@ -106,11 +105,12 @@ def test_a_delivered_item_does_not_wait_any_more(store):
             store.add_item(item(str(number)))
         first, second, third, _ = store.waiting_items("a")
         store.deliver([first, second], "t-1")
-        store.deliver([third], READ_IN_TOOL)
+        store.close_items([third], Closed.READ)
     assert [entry.text for entry in store.waiting_items("a")] == ["3"]
     assert [entry.text for entry in store.items_of_turn("t-1")] == ["0", "1"]
     assert store.item_turn(first.id) == ("a", "t-1")
-    assert store.item_turn(third.id) == ("a", READ_IN_TOOL)
+    assert store.item_turn(third.id) == ("a", None)
+    assert not store.waits(third.id)
     assert store.item_turn(999) is None
 
 
