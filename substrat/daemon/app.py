@@ -130,7 +130,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             agent_server = AgentServer(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
             disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
             runner = TurnRunner(
-                registry, book, places, preparer, groups, networks, user, watcher, nursery, sweep_wanted, protection,
+                registry, book, places, preparer, groups, networks, watcher, nursery, sweep_wanted, protection,
                 findings, sessions, agent_server.serve, now, turns,
             )  # fmt: skip
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.covers.paths)

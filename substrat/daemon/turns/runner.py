@@ -22,21 +22,19 @@ from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.netfilter import upstream
 from substrat.core.programs import failures
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces import overlap
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.network.filtered import TurnNetwork, telling
-from substrat.daemon.sandboxes import copies, protected_paths
-from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
+from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import disk_is_full, until_stored
 from substrat.daemon.turns import agent_socket, damage
+from substrat.daemon.turns.preparation import SHORTAGE_PAUSE, TurnPreparation, read_patiently
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import (
     DescriptorsUsedUp,
-    PolicyDenied,
     SandboxFailed,
     StateUnusable,
     StorageFailed,
@@ -45,24 +43,20 @@ from substrat.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from substrat.core.agents.cgroup_limits import RanOut, Use
     from substrat.core.agents.records import Agent, Process, Turn
     from substrat.core.agents.verdict import TurnObservation
-    from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.network.filtered import Networks
-    from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
     from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
     from substrat.daemon.sandboxes.protection import Protection
     from substrat.daemon.sandboxes.sessions import Sessions
-    from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
     from substrat.daemon.turns.running_turns import RunningTurns
     from substrat.daemon.turns.wakeup import Wakeup
@@ -71,8 +65,6 @@ log = structlog.get_logger("substrat.runner")
 
 _PASSING = {StorageFailed: failures.DISK_FULL, DescriptorsUsedUp: failures.DESCRIPTORS_USED_UP}
 """What keeps a turn from its start and passes by itself."""
-_SHORTAGE_PAUSE = 1.0
-"""Seconds until it is tried again whether there is a descriptor: nothing tells when one is closed."""
 _LOOK_AGAIN = 0.02
 _FREEZE_PATIENCE = 5.0
 
@@ -87,13 +79,12 @@ class TurnRunner:
         furnisher: what prepares their sandboxes.
         groups: what limits whole sandboxes.
         networks: those that are being served.
-        user: who agents are.
         watcher: inotify.
         nursery: where the turns' tasks live.
         sweep_wanted: asks for a sweep soon.
         protection: what keeps protected paths read-only while turns run.
         findings: what a person has to look at.
-        chats: what moves their chats.
+        sessions: moves agents' chats.
         serve_door: serves an agent's socket until cancelled.
         now: the clock, in seconds since the epoch.
         turns: the turns that run or are to be started.
@@ -107,13 +98,12 @@ class TurnRunner:
         preparer: SandboxPreparer,
         groups: Cgroups,
         networks: Networks,
-        user: User,
         watcher: Watcher,
         nursery: trio.Nursery,
         sweep_wanted: Wakeup,
         protection: Protection,
         findings: Findings,
-        chats: Sessions,
+        sessions: Sessions,
         serve_door: Callable[..., Awaitable[None]],
         now: Callable[[], float],
         turns: RunningTurns,
@@ -124,13 +114,12 @@ class TurnRunner:
         self._preparer = preparer
         self._groups = groups
         self._networks = networks
-        self._user = user
         self._watcher = watcher
         self._nursery = nursery
         self._sweep_wanted = sweep_wanted
-        self._protection = protection
         self._findings = findings
-        self._sessions = chats
+        self._sessions = sessions
+        self._preparation = TurnPreparation(registry, book, places, preparer, groups, protection, findings, sessions)
         self._serve_door = serve_door
         self._now = now
         self._turns = turns
@@ -202,7 +191,9 @@ class TurnRunner:
         try:
             seen, verdict = await self._run_to_its_end(agent, turn)
             # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
-            left = protected_paths.decode(await _patiently(self._places.agent(agent.id).turn(turn.number).read_protected))
+            left = protected_paths.decode(
+                await read_patiently(self._places.agent(agent.id).turn(turn.number).read_protected)
+            )
             if left is not None:
                 await self._look_after(agent, turn, left)
             await self._tell_shortage(turn, seen.ran_out)
@@ -284,8 +275,8 @@ class TurnRunner:
             found = started  # it runs, so it has to get into the books, however long that takes
             await until_stored(lambda: self._book.turn_spawned(turn.id, found))
         running = RunningTurn(
-            turn.id, turn_place, turn.offset, self._book, self._watcher, self._pace(turn), self._registry.points, self._now,
-            group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
+            turn.id, turn_place, turn.offset, self._book, self._watcher, self._limits(turn), self._registry.points,
+            self._now, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
         )  # fmt: skip
         network = self._network_of(agent, turn, turn_place)
         self._turns.add(running)
@@ -384,13 +375,9 @@ class TurnRunner:
         try:
             with ExitStack() as protected:
                 if started is not None:
-                    left = protected_paths.decode(await _patiently(place.read_protected))
-                    if left is not None:
-                        kept = copies.decode(await _patiently(place.read_kept))
-                        await self._protection.finish_putting_back(agent.id, turn.id, kept)
-                        protected.enter_context(self._guarding(agent, turn, place, left, kept, running, adopted=True))
+                    await self._preparation.adopt(agent, turn, place, running, protected)
                     return await self._adopt(running, started)
-                return await running.run(lambda: self._prepare(agent, turn, place, network, running, protected))
+                return await running.run(lambda: self._preparation.prepare(agent, turn, place, network, running, protected))
         except SubstratError as problem:
             return problem
         except OSError as problem:
@@ -412,90 +399,9 @@ class TurnRunner:
                 if not descriptors.is_short(problem):
                     raise
                 log.error("waiting to adopt a turn", reason=descriptors.sentence(problem))  # noqa: TRY400
-            await trio.sleep(_SHORTAGE_PAUSE)
+            await trio.sleep(SHORTAGE_PAUSE)
 
-    async def _prepare(
-        self,
-        agent: Agent,
-        turn: Turn,
-        place: TurnDir,
-        network: TurnNetwork | None,
-        running: RunningTurn,
-        protected: ExitStack,
-    ) -> LaunchPlan | None:
-        """Make everything a turn's sandbox shows, watch what it protects, and say what starts it; None: it was stopped."""
-        if not await running.unless_stopped(partial(self._preparer.machine.network_mode, agent)):
-            return None
-        if agent.session is not None and not agent.session.stored:
-            # What couldn't be moved before, or was an older version's; if it still can't be, the turn's end tells that.
-            await self._sessions.settle(agent)
-        self._sessions.check_resumable(agent)
-        self._check_rules(agent)
-        known = self._registry.git_of(agent.workspace)
-        furnished = await self._preparer.prepare(agent, self._places.agent(agent.id), turn.id)
-        self._check_git(agent, turn, known)
-        if (reminder := self._findings.reminder(self._registry.find(agent.id))) is not None:
-            self._book.turn_note(turn.id, "workspace:unprotected", reminder)
-        for kind, note in furnished.notes:
-            self._book.turn_note(turn.id, kind, note)
-        self._findings.record(agent.id, turn.id, furnished.found)
-        self._registry.points.before("prompt written")
-        record, kept = protected_paths.encode(furnished.guard), copies.encode(furnished.kept)
-        make = partial(place.make, self._book.prompt_of(turn), record, furnished.form, kept, own_chats=True, turn=turn.id)
-        await trio.to_thread.run_sync(make)
-        self._registry.points.after("prompt written")
-        protected.enter_context(self._guarding(agent, turn, place, furnished.guard, furnished.kept, running))
-        return await self._preparer.launch(furnished, network, self._groups.group(turn.id))
-
-    def _guarding(
-        self,
-        agent: Agent,
-        turn: Turn,
-        place: TurnDir,
-        protected: ProtectedPaths,
-        kept: dict[str, Copy],
-        running: RunningTurn,
-        *,
-        adopted: bool = False,
-    ) -> AbstractContextManager[None]:
-        def keep(changed: dict[str, Copy], renewed: dict[str, int]) -> None:
-            place.write_kept(copies.encode(changed))
-            place.write_protected(protected_paths.encode(protected_paths.renewed(protected, renewed)))
-
-        sandbox = ProtectedSandbox(
-            turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {}
-        )
-        return self._protection.guarding(sandbox, adopted=adopted)
-
-    def _check_rules(self, agent: Agent) -> None:
-        """Raise `PolicyDenied` if an agent that has less can write the rules this one starts with.
-
-        Neither could be spawned so, but lists of what networks let through change afterwards.
-        """
-        now = self._registry.find(agent.id)
-        if (refused := overlap.refusal(self._registry.claim(now), self._registry.claims(agent.id))) is not None:
-            raise PolicyDenied(refused)
-
-    def _check_git(self, agent: Agent, turn: Turn, known: tuple[str, ...]) -> None:
-        """Raise `PolicyDenied` if an agent may not share the git directory that its sandbox is about to show.
-
-        Only now is it certain which one that is: a workspace may have become a linked worktree since the spawn.
-
-        Args:
-            agent: the agent.
-            turn: its turn.
-            known: the git directories that were known before, about which nothing more is told.
-        """
-        claim = self._registry.claim(self._registry.find(agent.id))
-        found = [one for one in overlap.overlaps(claim, self._registry.claims(agent.id)) if one.is_git]
-        refused = overlap.refusal_of_mixed(claim, found)
-        if refused is not None and not self._registry.config.sandbox.shared_networks:
-            raise PolicyDenied(refused)
-        if not set(claim.git) <= set(known):
-            for note in overlap.notes(found):
-                self._book.turn_note(turn.id, "workspace:shared", note)
-
-    def _pace(self, turn: Turn) -> TurnLimits:
+    def _limits(self, turn: Turn) -> TurnLimits:
         turns = self._registry.config.turns
         passed = (turn.frozen_at or self._now()) - turn.started_at - turn.paused
         left = turns.time_limit - passed if turns.time_limit else None
@@ -514,18 +420,6 @@ class TurnRunner:
             os.close(pidfd)
         if started is not None:
             sandbox_process.kill_recorded(started)  # it may be stopped, or have made no inner one yet
-
-
-async def _patiently(read: Callable[[], bytes | None]) -> bytes | None:
-    """Read a note about a turn that runs, or has run, as soon as there is a descriptor for that."""
-    while True:
-        try:
-            return read()
-        except OSError as problem:
-            if not descriptors.is_short(problem):
-                raise
-            log.error("waiting to read a turn's files", reason=descriptors.sentence(problem))  # noqa: TRY400
-        await trio.sleep(_SHORTAGE_PAUSE)
 
 
 def _is_for_want_of_room(problem: SubstratError) -> bool:

@@ -19,7 +19,7 @@ from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.state.storing import until_stored
-from substrat.daemon.turns import running as turn_module
+from substrat.daemon.turns import output
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import SandboxFailed, StorageFailed
 
@@ -228,7 +228,7 @@ async def test_output_that_its_program_cut_is_told_and_followed(bench):
 
 async def test_output_that_is_cut_again_and_again_is_read_no_further(bench, monkeypatch):
     """Each cut is an event in the state, and costs the agent nothing of the disk."""
-    monkeypatch.setattr(turn_module, "_MOST_CUTS", 3)
+    monkeypatch.setattr(output, "_MOST_CUTS", 3)
     # It goes on after each cut when that was seen: a line of the same length would stand where the cut one was read.
     script = "for i in 1 2 3 4; do echo line $i; read x <$GATE; : >$OUT; read x <$GATE; done; echo more"
     gate = os.open(bench.gate, os.O_RDWR)
@@ -250,15 +250,15 @@ async def test_output_that_is_cut_again_and_again_is_read_no_further(bench, monk
 
 async def test_what_a_stopped_turn_wrote_is_not_read_for_long(bench, monkeypatch):
     """Whoever stopped it is answered when it is read; an agent may have written a gigabyte that takes minutes."""
-    monkeypatch.setattr(turn_module, "_LAST_READING_SECONDS", -1.0)
-    decode = RunningTurn._decode
+    monkeypatch.setattr(output, "_LAST_READING_SECONDS", -1.0)
+    decode = output.TurnOutput._decode
 
     async def decode_late(turn, batch):
-        turn.stop("a person")
+        turn._stop.ask("a person")
         await turn._exited.wait()
         return await decode(turn, batch)
 
-    monkeypatch.setattr(RunningTurn, "_decode", decode_late)
+    monkeypatch.setattr(output.TurnOutput, "_decode", decode_late)
     await bench.run("seq 10000; read x <$GATE")
     assert 0 < len(bench.books.texts) < 10_000
     ((kind, text),) = bench.books.notes

@@ -1,0 +1,179 @@
+"""Prepares a turn's sandbox: checks that the turn may start, writes its files, and protects its workspace's paths."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from substrat.core.workspaces import overlap
+from substrat.daemon.kernel import descriptors
+from substrat.daemon.sandboxes import copies, protected_paths
+from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
+from substrat.errors import PolicyDenied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager, ExitStack
+
+    from substrat.core.agents.records import Agent, Turn
+    from substrat.core.workspaces.protection import Copy
+    from substrat.daemon.agents.accounting import Accounting
+    from substrat.daemon.agents.findings import Findings
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.cgroups import Cgroups
+    from substrat.daemon.network.filtered import TurnNetwork
+    from substrat.daemon.sandboxes.launch_plan import LaunchPlan
+    from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
+    from substrat.daemon.sandboxes.protection import Protection
+    from substrat.daemon.sandboxes.sessions import Sessions
+    from substrat.daemon.state.layout import Layout, TurnDir
+    from substrat.daemon.turns.running import RunningTurn
+
+
+log = structlog.get_logger("substrat.preparation")
+
+SHORTAGE_PAUSE = 1.0
+"""Seconds until it is tried again whether there is a descriptor: no event tells when one is closed."""
+
+
+class TurnPreparation:
+    """Prepares the sandboxes of one daemon's turns.
+
+    Args:
+        registry: the agents.
+        accounting: records the notes.
+        layout: the daemon's directories.
+        preparer: prepares sandboxes.
+        groups: the sandboxes' cgroups.
+        protection: keeps protected paths read-only while turns run.
+        findings: the findings that wait for a person.
+        sessions: moves agents' chats.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        accounting: Accounting,
+        layout: Layout,
+        preparer: SandboxPreparer,
+        groups: Cgroups,
+        protection: Protection,
+        findings: Findings,
+        sessions: Sessions,
+    ) -> None:
+        self._registry = registry
+        self._accounting = accounting
+        self._places = layout
+        self._preparer = preparer
+        self._groups = groups
+        self._protection = protection
+        self._findings = findings
+        self._sessions = sessions
+
+    async def prepare(
+        self,
+        agent: Agent,
+        turn: Turn,
+        place: TurnDir,
+        network: TurnNetwork | None,
+        running: RunningTurn,
+        protected: ExitStack,
+    ) -> LaunchPlan | None:
+        """Make everything a turn's sandbox shows, watch what it protects, and say what starts it; None: it was stopped."""
+        if not await running.unless_stopped(partial(self._preparer.machine.network_mode, agent)):
+            return None
+        if agent.session is not None and not agent.session.stored:
+            # What couldn't be moved before, or was an older version's; if it still can't be, the turn's end tells that.
+            await self._sessions.settle(agent)
+        self._sessions.check_resumable(agent)
+        self._check_rules(agent)
+        known = self._registry.git_of(agent.workspace)
+        furnished = await self._preparer.prepare(agent, self._places.agent(agent.id), turn.id)
+        self._check_git(agent, turn, known)
+        if (reminder := self._findings.reminder(self._registry.find(agent.id))) is not None:
+            self._accounting.turn_note(turn.id, "workspace:unprotected", reminder)
+        for kind, note in furnished.notes:
+            self._accounting.turn_note(turn.id, kind, note)
+        self._findings.record(agent.id, turn.id, furnished.found)
+        self._registry.points.before("prompt written")
+        record, kept = protected_paths.encode(furnished.guard), copies.encode(furnished.kept)
+        prompt = self._accounting.prompt_of(turn)
+        make = partial(place.make, prompt, record, furnished.form, kept, own_chats=True, turn=turn.id)
+        await trio.to_thread.run_sync(make)
+        self._registry.points.after("prompt written")
+        protected.enter_context(self._protect(agent, turn, place, furnished.guard, furnished.kept, running))
+        return await self._preparer.launch(furnished, network, self._groups.group(turn.id))
+
+    async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
+        """Protect the paths of a turn that an earlier daemon started."""
+        left = protected_paths.decode(await read_patiently(place.read_protected))
+        if left is not None:
+            kept = copies.decode(await read_patiently(place.read_kept))
+            await self._protection.finish_putting_back(agent.id, turn.id, kept)
+            protected.enter_context(self._protect(agent, turn, place, left, kept, running, adopted=True))
+
+    def _protect(
+        self,
+        agent: Agent,
+        turn: Turn,
+        place: TurnDir,
+        protected: ProtectedPaths,
+        kept: dict[str, Copy],
+        running: RunningTurn,
+        *,
+        adopted: bool = False,
+    ) -> AbstractContextManager[None]:
+        """Protect a workspace's paths for as long as the returned context lasts."""
+
+        def keep(changed: dict[str, Copy], renewed: dict[str, int]) -> None:
+            place.write_kept(copies.encode(changed))
+            place.write_protected(protected_paths.encode(protected_paths.renewed(protected, renewed)))
+
+        sandbox = ProtectedSandbox(
+            turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {}
+        )
+        return self._protection.guarding(sandbox, adopted=adopted)
+
+    def _check_rules(self, agent: Agent) -> None:
+        """Raise `PolicyDenied` if an agent that has less can write the rules this one starts with.
+
+        Neither could be spawned so, but lists of what networks let through change afterwards.
+        """
+        now = self._registry.find(agent.id)
+        if (refused := overlap.refusal(self._registry.claim(now), self._registry.claims(agent.id))) is not None:
+            raise PolicyDenied(refused)
+
+    def _check_git(self, agent: Agent, turn: Turn, known: tuple[str, ...]) -> None:
+        """Raise `PolicyDenied` if an agent may not share the git directory that its sandbox is about to show.
+
+        Only now is it certain which one that is: a workspace may have become a linked worktree since the spawn.
+
+        Args:
+            agent: the agent.
+            turn: its turn.
+            known: the git directories that were known before, about which nothing more is told.
+        """
+        claim = self._registry.claim(self._registry.find(agent.id))
+        found = [one for one in overlap.overlaps(claim, self._registry.claims(agent.id)) if one.is_git]
+        refused = overlap.refusal_of_mixed(claim, found)
+        if refused is not None and not self._registry.config.sandbox.shared_networks:
+            raise PolicyDenied(refused)
+        if not set(claim.git) <= set(known):
+            for note in overlap.notes(found):
+                self._accounting.turn_note(turn.id, "workspace:shared", note)
+
+
+async def read_patiently(read: Callable[[], bytes | None]) -> bytes | None:
+    """Read a note about a turn that runs, or has run, as soon as there is a descriptor for that."""
+    while True:
+        try:
+            return read()
+        except OSError as problem:
+            if not descriptors.is_short(problem):
+                raise
+            log.error("waiting to read a turn's files", reason=descriptors.sentence(problem))  # noqa: TRY400
+        await trio.sleep(SHORTAGE_PAUSE)
