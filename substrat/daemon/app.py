@@ -134,21 +134,12 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 findings, sessions, agent_server.serve, now, turns,
             )  # fmt: skip
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.covers.paths)
-            visits = ExecSessions(
-                registry,
-                preparer,
-                groups,
-                networks,
-                places,
-                watcher,
-                trash,
-                protection,
-                findings,
-                agent_server.serve,
+            exec_sessions = ExecSessions(
+                registry, preparer, groups, networks, places, watcher, trash, protection, findings, agent_server.serve
             )
             services = Services(
                 supervisor, AgentObjects(registry), runner, preparer, groups, places, chats, sessions, questions,
-                AllowLists(registry, networks), visits, findings, nursery.cancel_scope.cancel,
+                AllowLists(registry, networks), exec_sessions, findings, nursery.cancel_scope.cancel,
             )  # fmt: skip
             operator_server = OperatorServer(services)
             nursery.start_soon(watcher.deliver)
@@ -159,7 +150,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             await preparer.protector.find_all_git()
             registry.take_up()
             await nursery.start(runner.run)
-            _tidy_up(visits, preparer, registry, groups, nursery)
+            _tidy_up(exec_sessions, preparer, registry, groups, nursery)
             nursery.start_soon(Retention(registry, places, trash, sweep_wanted).run)
             nursery.start_soon(disk_watch.run)
             reminders.tell_due()
@@ -192,10 +183,10 @@ def _say_ready(notifier: Notifier, registry: Registry, places: Layout) -> None:
 
 
 def _tidy_up(
-    visits: ExecSessions, preparer: SandboxPreparer, registry: Registry, groups: Cgroups, nursery: trio.Nursery
+    exec_sessions: ExecSessions, preparer: SandboxPreparer, registry: Registry, groups: Cgroups, nursery: trio.Nursery
 ) -> None:
     """Remove what a daemon that was killed has left; on a full disk that ends when there is room."""
-    visits.end_those_before()
+    exec_sessions.end_those_before()
     try:
         preparer.protector.placeholders.remove_unneeded()
     except StorageFailed:

@@ -10,7 +10,7 @@ from substrat.core.agents.usage import Total, family, together, total
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.daemon.servers.objects import turn_object
-from substrat.daemon.turns.exec import Call
+from substrat.daemon.turns.exec_caller import ExecRequest
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
@@ -42,7 +42,7 @@ class AgentExec(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
-        call = Call(self.command, self.descriptors, self.terminal)
+        call = ExecRequest(self.command, self.descriptors, self.terminal)
         return {"exit_code": await services.exec_sessions.run(agent, call)}
 
 

@@ -1,0 +1,120 @@
+"""The sandbox of one `agent.exec` command: its processes, and how they are signalled, held and killed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from substrat.daemon.kernel import process, sandbox_process
+from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    import signal
+
+    from substrat.core.agents.records import Process
+    from substrat.daemon.kernel.inotify import Watcher
+    from substrat.daemon.state.layout import TurnDir
+
+_HOLD_PAUSE = 0.005
+"""Seconds between attempts to stop all of a sandbox: the kernel starts processes in less."""
+
+
+class ExecSandbox(NamedTuple):
+    """A command's sandbox: its outer process, a pidfd of it, and its files."""
+
+    outer: Process
+    pidfd: int
+    place: TurnDir
+
+    def _open_inner(self) -> tuple[int, int] | None:
+        """Return the sandbox's first process and a pidfd of it, None while there is none or when it has ended."""
+        inner = sandbox_process.read_status(self.place.read_status())[0]
+        pidfd = sandbox_process.open_inner(self.outer, inner) if inner is not None else None
+        return (inner, pidfd) if inner is not None and pidfd is not None else None
+
+    def first_process(self) -> int | None:
+        """Return the pid of the sandbox's first process, None while there is none or when it has ended."""
+        if (found := self._open_inner()) is None:
+            return None
+        os.close(found[1])
+        return found[0]
+
+    def kill(self) -> None:
+        """Kill the sandbox's first process, and with it all others."""
+        if (found := self._open_inner()) is not None:
+            process.kill(found[1])
+            os.close(found[1])
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal to the command; says whether there was one."""
+        if (found := self._open_inner()) is None:
+            return False
+        try:
+            return sandbox_process.signal_program(found[0], number)
+        finally:
+            os.close(found[1])
+
+    async def release(self, watcher: Watcher) -> None:
+        """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
+        inner = sandbox_process.open_inner(self.outer, await sandbox_process.reported(self.place, watcher))
+        if inner is not None:
+            try:
+                await trio.lowlevel.wait_readable(inner)
+            finally:
+                os.close(inner)
+        await sandbox_process.release(self.pidfd)
+
+    async def end(self) -> None:
+        """Kill what is still there, and come back when nothing is."""
+        try:
+            if process.is_running(self.outer):
+                await sandbox_process.kill_sandbox_of(self.outer.pid, self.pidfd)
+            await process.wait_exit(self.outer, self.pidfd)
+        finally:
+            os.close(self.pidfd)
+        # The command may have ended before what it started did: the kernel kills that only now (--die-with-parent).
+        if (found := self._open_inner()) is not None:
+            try:
+                process.kill(found[1])
+                await trio.lowlevel.wait_readable(found[1])
+            finally:
+                os.close(found[1])
+
+
+class HeldExec:
+    """A command's sandbox for a look at protected files (`lost_mounts.Holder`)."""
+
+    def __init__(self) -> None:
+        self.sandbox: ExecSandbox | None = None
+        self._reason: str | None = None
+
+    def first_process(self) -> int | None:
+        """Return the pid of its first process, None while there is none or when it has ended."""
+        return self.sandbox.first_process() if self.sandbox is not None else None
+
+    async def hold(self) -> bool:
+        """Stop all of it in memory; says whether that was possible."""
+        while (first := self.first_process()) is not None:
+            if await trio.to_thread.run_sync(sandbox_process.stop_all, first):
+                return True
+            await trio.sleep(_HOLD_PAUSE)
+        return False
+
+    def release(self) -> None:
+        """Let it go on."""
+        if (first := self.first_process()) is not None:
+            sandbox_process.continue_all(first)
+
+    def end(self, reason: str) -> None:
+        """Kill it for a reason, which its caller is told."""
+        self._reason = reason
+        if self.sandbox is not None:
+            self.sandbox.kill()
+
+    def passed_on(self, code: int) -> int:
+        """Return the command's exit status; raises `SandboxFailed` if it was killed here."""
+        if self._reason is not None:
+            raise SandboxFailed(f"the command was stopped: {self._reason}; `substratctl show` tells what was found")
+        return code
