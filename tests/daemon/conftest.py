@@ -20,7 +20,8 @@ from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.disk_gate import DiskGate
 from substrat.daemon.agents.registry import Registry
-from substrat.daemon.agents.requests import AgentRequests, SpawnRequest
+from substrat.daemon.agents.requests import AgentRequests
+from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.quarantine import mend, set_aside

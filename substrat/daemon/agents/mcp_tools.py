@@ -14,7 +14,7 @@ from sandbox.spec import Network
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import sender, timestamp
 from substrat.core.agents.records import OPERATOR
-from substrat.daemon.agents.requests import SpawnRequest
+from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.errors import NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:

@@ -1,79 +1,40 @@
-"""What people and agents ask of the agents: spawn, send, suspend, resume, end; what turns report is `turnbook`."""
+"""Answers requests of people and agents about agents: send, suspend, resume, end, wait; `accounting` records turns."""
 
 from __future__ import annotations
 
-import re
-import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from sandbox.spec import Network
-from substrat.core.agents import environment
 from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Event, Phase
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
     OPERATOR,
-    RESERVED_NAMES,
     Agent,
     Closed,
     Item,
     ItemKind,
-    Policy,
-    Restore,
-    Session,
-    SharedPath,
     open_turn_id,
 )
-from substrat.core.agents.usage import family
-from substrat.core.netfilter.names import AllowList, NoName
-from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
-from substrat.core.workspaces.overlap import Claim, Overlap
-from substrat.daemon.agents import mail
+from substrat.daemon.agents import mail, spawning
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused, WaitTimedOut
-from substrat.names import is_agent_name
+from substrat.errors import LimitReached, NotFound, Refused, WaitTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from substrat.config import Config
-    from substrat.core.agents.environment import Variables
+    from substrat.core.workspaces.overlap import Overlap
     from substrat.daemon.agents.accounting import Accounting, Chats
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.spawning import SpawnRequest
 
 T = TypeVar("T")
 
 _MAX_STATUS = 500
-_MAX_MODEL = 200
-
-
-class SpawnRequest(NamedTuple):
-    """What a new agent is to be; None means the configured default or a made-up name.
-
-    Args:
-        session: a stored chat that it takes over.
-        restore: what becomes of it when its turn is lost; its parent's or the configured way by default.
-        binds: what it is shown besides its workspace, checked; its parent's by default.
-        allow: what its network lets through besides its parent's or the configured list; asks for `filtered` by itself.
-        environment: variables of its own; it gets its parent's too.
-        ssh_agent: the socket of an ssh-agent, checked.
-    """
-
-    workspace: str
-    name: str | None = None
-    model: str | None = None
-    network: Network | None = None
-    prompt: str | None = None
-    session: str | None = None
-    restore: Restore | None = None
-    allow: tuple[str, ...] = ()
-    binds: tuple[SharedPath, ...] | None = None
-    environment: Variables = ()
-    ssh_agent: str | None = None
 
 
 class AgentRequests:
@@ -81,7 +42,7 @@ class AgentRequests:
 
     Args:
         registry: the agents.
-        book: what their turns have done.
+        book: the record of their turns.
         chats: finds agents' chats.
     """
 
@@ -101,71 +62,9 @@ class AgentRequests:
 
     # The life of an agent
 
-    def spawn(self, wish: SpawnRequest, parent: Agent | None = None) -> Agent:
-        """Create an agent and queue its first prompt, if there is one.
-
-        Args:
-            wish: what it is to be; the workspace has been checked.
-            parent: the agent that asks, or None for the operator.
-
-        Raises:
-            NameTaken: another agent has the name.
-            InvalidParams: the name can't be one.
-            PolicyDenied: it would have more than its parent, or shares a directory that it may not share.
-            LimitReached: there are too many.
-            Refused: another agent holds the session.
-        """
-        self._check_room(parent)
-        if wish.session is not None and (holder := self._holder(wish.session)) is not None:
-            how = f"`substratctl {'rm' if holder.phase == Phase.ENDED else 'send'} {holder.name}`"
-            what = "forgets that ended agent" if holder.phase == Phase.ENDED else "continues it"
-            raise Refused(f"the session {wish.session} is {holder.name}'s: {how} {what}")
-        name = wish.name if wish.name is not None else self._new_name()
-        self._check_name(name, parent)
-        policy = self._policy(wish, parent)
-        if parent is not None and not parent.policy.shows(policy):
-            raise PolicyDenied(f"a child can't be shown more than its parent {parent.name}: leave the binds out")
-        if parent is not None and not parent.policy.allows(policy):
-            more = "" if policy.network is not parent.policy.network else ", with more allowed,"
-            raise PolicyDenied(
-                f"a child can't have the network {policy.network.value!r}{more} when its parent {parent.name} has "
-                f"{parent.policy.network.value!r}"
-            )
-        variables = wish.environment if parent is None else environment.joined(parent.environment, wish.environment)
-        lent = overlap.lent(variables, wish.ssh_agent)
-        claim = Claim(name, wish.workspace, policy, self.registry.git_of(wish.workspace), lent)
-        shared = self._check_shared(claim)
-        model = wish.model or (parent.model if parent else self._config.agent.model)
-        if len(model) > _MAX_MODEL or not model.isprintable():
-            raise InvalidParams(f"{model[:40]!r} can't be a model: use a slug that `cursor-agent models` lists")
-        now = self.registry.now()
-        agent = Agent(
-            id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=wish.workspace, model=model, policy=policy,
-            created_at=now, since=now, parent=parent.id if parent else None,
-            session=Session(wish.session, stored=True) if wish.session is not None else None,
-            restore=wish.restore or (parent.restore if parent else self._config.agent.restore),
-            environment=variables, ssh_agent=wish.ssh_agent,
-        )  # fmt: skip
-        with self.registry.change("agent spawned") as change:
-            change.put(agent)
-            by = f"agent {parent.name}" if parent else "the operator"
-            change.record(DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
-            for note in _notes(agent, shared):
-                change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
-            if wish.prompt is not None:
-                self._add(change, agent, ItemKind.PROMPT, wish.prompt, parent, Event.PROMPT)
-        return self.find(agent.id)
-
-    def _check_shared(self, claim: Claim) -> tuple[Overlap, ...]:
-        """Find out which directories a new agent shares; raises `PolicyDenied` if it may not."""
-        others = self.registry.claims()
-        shared = overlap.overlaps(claim, others)
-        refused = overlap.refusal_of_new(claim, others)
-        if refused is None and not self._config.sandbox.shared_networks:
-            refused = overlap.refusal_of_mixed(claim, shared)
-        if refused is not None:
-            raise PolicyDenied(refused)
-        return shared
+    def spawn(self, request: SpawnRequest, parent: Agent | None = None) -> Agent:
+        """Create an agent and queue its first prompt, if there is one (`spawning.spawn`)."""
+        return spawning.spawn(self.registry, request, parent)
 
     def shared(self, agent: Agent) -> tuple[Overlap, ...]:
         """Return the directories that an agent shares with others that haven't ended, as far as more follows from that.
@@ -175,27 +74,6 @@ class AgentRequests:
         """
         found = overlap.overlaps(self.registry.claim(agent), self.registry.claims(agent.id))
         return tuple(one for one in found if one.is_mixed or not one.is_same)
-
-    def _policy(self, wish: SpawnRequest, parent: Agent | None) -> Policy:
-        """Return what a new agent may reach: what it is given, else what its parent has, else what is configured."""
-        binds = wish.binds if wish.binds is not None else parent.policy.binds if parent is not None else ()
-        network = wish.network or (Network.FILTERED if wish.allow else None)
-        if network is None:
-            network = parent.policy.network if parent is not None else self._config.sandbox.network
-        if network is not Network.FILTERED:
-            if wish.allow:
-                raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave --allow out")
-            return Policy(network, binds=binds)
-        above = parent.policy if parent is not None and parent.policy.network is network else None
-        try:
-            allow = AllowList.of((*(above.allow if above is not None else self._config.sandbox.allow), *wish.allow))
-        except NoName as problem:
-            raise InvalidParams(str(problem)) from None
-        return Policy(network, allow.texts, binds)
-
-    def _holder(self, session: str) -> Agent | None:
-        """Return the agent whose session it is."""
-        return next((agent for agent in self.registry.agents if agent.session and agent.session.id == session), None)
 
     def send(self, name: str, prompt: str) -> tuple[Agent, int]:
         """Queue a prompt from the operator.
@@ -247,7 +125,7 @@ class AgentRequests:
         return items
 
     def report_status(self, name: str, text: str) -> None:
-        """Note what an agent says it is doing."""
+        """Record an agent's report on its work."""
         agent = self.find(name)
         text = text[:_MAX_STATUS]
         with self.registry.change("status reported") as change:
@@ -338,42 +216,6 @@ class AgentRequests:
         by = (sender.id, sender.name) if sender is not None else (OPERATOR, OPERATOR)
         return change.add_item(by_a_person(agent) if event is Event.PROMPT else agent, kind, text, by, event)
 
-    def _check_room(self, parent: Agent | None) -> None:
-        limits = self._config.limits
-        if len(self.registry.agents) >= limits.agents:
-            raise LimitReached(f"there are {len(self.registry.agents)} agents already: `substratctl rm` some")
-        if parent is None:
-            return
-        children = [agent for agent in self.registry.agents if agent.parent == parent.id and agent.phase != Phase.ENDED]
-        if len(children) >= limits.children:
-            raise LimitReached(f"{parent.name} has {len(children)} children already, which is the limit")
-        depth, ancestor = 1, parent
-        while ancestor.parent is not None and (above := self.registry.get(ancestor.parent)) is not None:
-            depth, ancestor = depth + 1, above
-        if depth > limits.depth:
-            raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: the limit is {limits.depth}")
-        # So that one agent of the operator's can't use up all there may be.
-        members = [member for member in family(ancestor, self.registry.agents) if member.phase != Phase.ENDED]
-        if len(members) > limits.family:
-            raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, which is the limit of a family")
-
-    def _check_name(self, name: str, parent: Agent | None) -> None:
-        if not is_agent_name(name):
-            raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
-        if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or PROGRAM.is_session_id(name.lower()):
-            raise InvalidParams(f"the name {name!r} is reserved: choose another")
-        if self.registry.has_name(name):
-            raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")
-        alike = next((agent.name for agent in self.registry.agents if agent.name.lower() == name.lower()), None)
-        if parent is not None and alike is not None:
-            raise NameTaken(f"the name {name!r} can be taken for {alike!r}: choose another")
-
-    def _new_name(self) -> str:
-        number = len(self.registry.agents) + 1
-        while self.registry.has_name(f"agent-{number}"):
-            number += 1
-        return f"agent-{number}"
-
     # Waiting
 
     async def wait_states(self, names: Iterable[str], states: Collection[str] | None) -> list[Agent]:
@@ -422,14 +264,8 @@ class AgentRequests:
             await self.registry.next_change(agent_id)
 
 
-def _notes(agent: Agent, shared: Iterable[Overlap]) -> tuple[str, ...]:
-    """Return what is told of shared directories; that a child works where its parent does is known."""
-    is_told = [found for found in shared if found.is_mixed or not found.is_same or agent.parent is None]
-    return tuple(overlap.notes(is_told))
-
-
 def by_a_person(agent: Agent) -> Agent:
-    """Forget what was tried before: somebody has decided that the agent shall work now."""
+    """Forget earlier tries: a person has decided that the agent shall work now."""
     return replace(agent, attempts=0, retry_at=None)
 
 

@@ -10,7 +10,7 @@ from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import Restore
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
-from substrat.daemon.agents.requests import SpawnRequest
+from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.servers.methods.request import OperatorRequest, about
 from substrat.errors import InvalidParams, SessionDamaged
 

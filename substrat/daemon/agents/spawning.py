@@ -1,0 +1,198 @@
+"""Spawns agents: checks a request against limits, names and the parent's rights, and commits the new agent."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandbox.spec import Network
+from substrat.core.agents import environment
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import OPERATOR, RESERVED_NAMES, Agent, ItemKind, Policy, Restore, Session, SharedPath
+from substrat.core.agents.usage import family
+from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces import overlap
+from substrat.core.workspaces.overlap import Claim, Overlap
+from substrat.daemon.state.events import DaemonEvent
+from substrat.errors import InvalidParams, LimitReached, NameTaken, PolicyDenied, Refused
+from substrat.names import is_agent_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from substrat.core.agents.environment import Variables
+    from substrat.daemon.agents.registry import Registry
+
+_MAX_MODEL = 200
+"""Characters: each agent object carries its model's slug, and every list of agents all of them."""
+
+
+class SpawnRequest(NamedTuple):
+    """The properties of a new agent; None means the configured default, or a name that is made up.
+
+    Args:
+        session: a stored chat that it takes over.
+        restore: the way it goes on after a lost turn; its parent's or the configured way by default.
+        binds: the paths that its sandbox shares besides its workspace, checked; its parent's by default.
+        allow: patterns besides its parent's or the configured list; they ask for `filtered` by themselves.
+        environment: variables of its own; it gets its parent's too.
+        ssh_agent: the socket of an ssh-agent, checked.
+    """
+
+    workspace: str
+    name: str | None = None
+    model: str | None = None
+    network: Network | None = None
+    prompt: str | None = None
+    session: str | None = None
+    restore: Restore | None = None
+    allow: tuple[str, ...] = ()
+    binds: tuple[SharedPath, ...] | None = None
+    environment: Variables = ()
+    ssh_agent: str | None = None
+
+
+def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None) -> Agent:
+    """Create an agent and queue its first prompt, if there is one.
+
+    Args:
+        registry: the agents.
+        request: its properties; the workspace has been checked.
+        parent: the agent that asks, or None for the operator.
+
+    Raises:
+        NameTaken: another agent has the name.
+        InvalidParams: the name can't be one.
+        PolicyDenied: it would have more than its parent, or shares a directory that it may not share.
+        LimitReached: there are too many.
+        Refused: another agent holds the session.
+    """
+    _check_room(registry, parent)
+    _check_session(registry, request.session)
+    name = request.name if request.name is not None else _new_name(registry)
+    _check_name(registry, name, parent)
+    policy = _policy(registry, request, parent)
+    _check_rights(policy, parent)
+    variables = request.environment if parent is None else environment.joined(parent.environment, request.environment)
+    lent = overlap.lent(variables, request.ssh_agent)
+    claim = Claim(name, request.workspace, policy, registry.git_of(request.workspace), lent)
+    shared = _check_shared(registry, claim)
+    model = request.model or (parent.model if parent else registry.config.agent.model)
+    if len(model) > _MAX_MODEL or not model.isprintable():
+        raise InvalidParams(f"{model[:40]!r} can't be a model: use a slug that `cursor-agent models` lists")
+    now = registry.now()
+    agent = Agent(
+        id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=request.workspace, model=model, policy=policy,
+        created_at=now, since=now, parent=parent.id if parent else None,
+        session=Session(request.session, stored=True) if request.session is not None else None,
+        restore=request.restore or (parent.restore if parent else registry.config.agent.restore),
+        environment=variables, ssh_agent=request.ssh_agent,
+    )  # fmt: skip
+    with registry.change("agent spawned") as change:
+        change.put(agent)
+        sender = (parent.id, parent.name) if parent is not None else (OPERATOR, OPERATOR)
+        by = f"agent {parent.name}" if parent else "the operator"
+        change.record(DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
+        for note in _notes(agent, shared):
+            change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
+        if request.prompt is not None:
+            change.add_item(agent, ItemKind.PROMPT, request.prompt, sender, Event.PROMPT)
+    return registry.find(agent.id)
+
+
+def _check_shared(registry: Registry, claim: Claim) -> tuple[Overlap, ...]:
+    """Find out which directories a new agent shares; raises `PolicyDenied` if it may not."""
+    others = registry.claims()
+    shared = overlap.overlaps(claim, others)
+    refused = overlap.refusal_of_new(claim, others)
+    if refused is None and not registry.config.sandbox.shared_networks:
+        refused = overlap.refusal_of_mixed(claim, shared)
+    if refused is not None:
+        raise PolicyDenied(refused)
+    return shared
+
+
+def _policy(registry: Registry, request: SpawnRequest, parent: Agent | None) -> Policy:
+    """Return the rights of a new agent: as requested, else as its parent's, else as configured."""
+    binds = request.binds if request.binds is not None else parent.policy.binds if parent is not None else ()
+    network = request.network or (Network.FILTERED if request.allow else None)
+    if network is None:
+        network = parent.policy.network if parent is not None else registry.config.sandbox.network
+    if network is not Network.FILTERED:
+        if request.allow:
+            raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave --allow out")
+        return Policy(network, binds=binds)
+    above = parent.policy if parent is not None and parent.policy.network is network else None
+    try:
+        allow = AllowList.of((*(above.allow if above is not None else registry.config.sandbox.allow), *request.allow))
+    except NoName as problem:
+        raise InvalidParams(str(problem)) from None
+    return Policy(network, allow.texts, binds)
+
+
+def _check_session(registry: Registry, session: str | None) -> None:
+    """Raise `Refused` if another agent holds a session."""
+    holder = next((agent for agent in registry.agents if agent.session and agent.session.id == session), None)
+    if holder is not None:
+        how = f"`substratctl {'rm' if holder.phase == Phase.ENDED else 'send'} {holder.name}`"
+        effect = "forgets that ended agent" if holder.phase == Phase.ENDED else "continues it"
+        raise Refused(f"the session {session} is {holder.name}'s: {how} {effect}")
+
+
+def _check_rights(policy: Policy, parent: Agent | None) -> None:
+    """Raise `PolicyDenied` if a child would have more rights than its parent."""
+    if parent is not None and not parent.policy.shows(policy):
+        raise PolicyDenied(f"a child can't be shown more than its parent {parent.name}: leave the binds out")
+    if parent is not None and not parent.policy.allows(policy):
+        more = "" if policy.network is not parent.policy.network else ", with more allowed,"
+        raise PolicyDenied(
+            f"a child can't have the network {policy.network.value!r}{more} when its parent {parent.name} has "
+            f"{parent.policy.network.value!r}"
+        )
+
+
+def _check_room(registry: Registry, parent: Agent | None) -> None:
+    limits = registry.config.limits
+    if len(registry.agents) >= limits.agents:
+        raise LimitReached(f"there are {len(registry.agents)} agents already: `substratctl rm` some")
+    if parent is None:
+        return
+    children = [agent for agent in registry.agents if agent.parent == parent.id and agent.phase != Phase.ENDED]
+    if len(children) >= limits.children:
+        raise LimitReached(f"{parent.name} has {len(children)} children already, which is the limit")
+    depth, ancestor = 1, parent
+    while ancestor.parent is not None and (above := registry.get(ancestor.parent)) is not None:
+        depth, ancestor = depth + 1, above
+    if depth > limits.depth:
+        raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: the limit is {limits.depth}")
+    # So that one agent of the operator's can't use up all there may be.
+    members = [member for member in family(ancestor, registry.agents) if member.phase != Phase.ENDED]
+    if len(members) > limits.family:
+        raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, which is the limit of a family")
+
+
+def _check_name(registry: Registry, name: str, parent: Agent | None) -> None:
+    if not is_agent_name(name):
+        raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
+    if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or PROGRAM.is_session_id(name.lower()):
+        raise InvalidParams(f"the name {name!r} is reserved: choose another")
+    if registry.has_name(name):
+        raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")
+    alike = next((agent.name for agent in registry.agents if agent.name.lower() == name.lower()), None)
+    if parent is not None and alike is not None:
+        raise NameTaken(f"the name {name!r} can be taken for {alike!r}: choose another")
+
+
+def _new_name(registry: Registry) -> str:
+    number = len(registry.agents) + 1
+    while registry.has_name(f"agent-{number}"):
+        number += 1
+    return f"agent-{number}"
+
+
+def _notes(agent: Agent, shared: Iterable[Overlap]) -> tuple[str, ...]:
+    """Return the notes on shared directories; a child that works where its parent does is no news."""
+    is_told = [found for found in shared if found.is_mixed or not found.is_same or agent.parent is None]
+    return tuple(overlap.notes(is_told))
