@@ -1,6 +1,6 @@
 """The configuration file: TOML to a frozen `Config`, every key checked; it decides nothing else.
 
-An unknown key is an error that names the nearest known one, because a misspelt limit is a limit nobody set.
+An unknown key is an error that names the nearest known one, because a misspelt limit would not limit anything.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AgentKeys(msgspec.Struct, frozen=True):
 
 
 class SandboxKeys(msgspec.Struct, frozen=True):
-    """`[sandbox]`: what every sandbox is like."""
+    """`[sandbox]`: settings of every sandbox."""
 
     bwrap: Annotated[str, Meta(description="bubblewrap's path; empty: found by itself")] = ""
     network: Annotated[Network, Meta(description="the network of agents that name none: `none`, `filtered` or `host`")] = (
@@ -138,7 +138,7 @@ class TurnKeys(msgspec.Struct, frozen=True):
 
 
 class LimitKeys(msgspec.Struct, frozen=True):
-    """`[limits]`: what agents may cost each other."""
+    """`[limits]`: limits on agents that protect the others."""
 
     message_bytes: Annotated[int, Meta(ge=1, description="the longest message an agent may send")] = 64 * 1024
     waiting_items: Annotated[int, Meta(ge=1, description="how many prompts and messages may wait for one agent")] = 1000
@@ -174,7 +174,7 @@ class LimitKeys(msgspec.Struct, frozen=True):
 
 
 class DiskKeys(msgspec.Struct, frozen=True):
-    """`[disk]`: what agents' output may take of the disk."""
+    """`[disk]`: limits on the space that agents' output takes."""
 
     turn_output: Annotated[
         int,
@@ -238,7 +238,7 @@ def load(path: str, environ: Mapping[str, str]) -> Config:
         environ: `SUBSTRAT_AGENT_BINARY` in it overrides `agent.binary`.
 
     Raises:
-        ConfigInvalid: naming the file, the key and what is wrong with it.
+        ConfigInvalid: naming the file, the key and the mistake.
     """
     try:
         with open(path, "rb") as file:
@@ -258,7 +258,7 @@ def parse(table: dict[str, object], path: str = "config.toml") -> Config:
         path: how to call it in an error.
 
     Raises:
-        ConfigInvalid: naming the file, the key and what is wrong with it.
+        ConfigInvalid: naming the file, the key and the mistake.
     """
     sections = get_type_hints(Config)
     for name, section in table.items():
@@ -275,7 +275,7 @@ def parse(table: dict[str, object], path: str = "config.toml") -> Config:
 
 
 def with_environment(config: Config, environ: Mapping[str, str]) -> Config:
-    """Apply what the environment overrides."""
+    """Apply the environment's overrides."""
     binary = environ.get("SUBSTRAT_AGENT_BINARY")
     return msgspec.structs.replace(config, agent=msgspec.structs.replace(config.agent, binary=binary)) if binary else config
 

@@ -1,4 +1,4 @@
-"""The daemon put together: what is opened in which order, the one nursery, the order of stopping; no logic of agents."""
+"""Composes the daemon: opens its parts in order, runs them in one nursery, and stops them in order."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ _LOOK_AGAIN = 0.01
 
 
 class Settings(NamedTuple):
-    """What a daemon is started with.
+    """The settings that a daemon is started with.
 
     Args:
         places: its directories.
         config_path: its configuration file.
-        config: what the file said.
+        config: the file's contents.
         environ: its environment.
         begin_anew: whether a damaged database is set aside and a new one begun.
     """
@@ -90,7 +90,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
     """Run a daemon until it is told to stop by SIGTERM, SIGINT or the operator; turns go on without it.
 
     Args:
-        settings: what it is started with.
+        settings: its settings.
         now: the clock, in seconds since the epoch.
 
     Raises:
@@ -185,7 +185,7 @@ def _say_ready(notifier: Notifier, registry: Registry, places: Layout) -> None:
 def _tidy_up(
     exec_sessions: ExecSessions, preparer: SandboxPreparer, registry: Registry, groups: Cgroups, nursery: trio.Nursery
 ) -> None:
-    """Remove what a daemon that was killed has left; on a full disk that ends when there is room."""
+    """Remove the remains of a daemon that was killed; on a full disk, as soon as there is room."""
     exec_sessions.end_those_before()
     try:
         preparer.protector.placeholders.remove_unneeded()

@@ -93,11 +93,11 @@ class Facts(NamedTuple):
 
 
 def attention(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Attention:
-    """Return what a person should know about an agent first.
+    """Return the first thing that a person should know about an agent.
 
     Args:
         agent: the agent.
-        facts: what was looked up about it.
+        facts: the facts that were looked up about it.
         now: seconds since the epoch.
         stuck_after: seconds without an event after which a running turn counts as stuck; 0: never.
     """

@@ -1,4 +1,4 @@
-"""What cgroup v2 is told about sandboxes and what it tells of them, as text and values; it reads and writes no file.
+"""Translates between limits of sandboxes and the texts of cgroup v2's files. Pure.
 
 The files and their meaning are those of the kernel's Documentation/admin-guide/cgroup-v2.rst.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 CONTROLLERS = ("cpu", "memory", "pids")
-"""What sandboxes are limited by, where the daemon was given it."""
+"""The controllers that limit sandboxes, where systemd has delegated them to the daemon."""
 DAEMON = "daemon"
 """Where below the service's cgroup the daemon itself is (`DelegateSubgroup=` of its unit): only a cgroup without processes
 of its own can be divided."""
@@ -17,11 +17,11 @@ AGENTS = "agents"
 
 _CPU_PERIOD = 100_000  # microseconds, the kernel's default
 _DAEMONS_SHARE = 1000
-"""Ten times what all agents together have when both want more than there is: the daemon answers whatever they do."""
+"""Ten times the share of all agents together: the daemon must answer even while all of them compute."""
 
 
 class Limits(NamedTuple):
-    """What a sandbox may have, or all of them together.
+    """Limits of one sandbox, or of all of them together.
 
     Args:
         memory: bytes; 0: no limit.
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 
 
 class RanOut(NamedTuple):
-    """What a sandbox hadn't enough of.
+    """The resources that a sandbox ran out of.
 
     Args:
         killed: how many of its processes the kernel killed for want of memory.
@@ -49,7 +49,7 @@ class RanOut(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What a sandbox has at the moment.
+    """The resources that a sandbox uses at the moment.
 
     Args:
         memory: bytes.
@@ -94,16 +94,16 @@ def directory(own: str, mount: tuple[str, str]) -> str | None:
 
 
 def enabling(available: str) -> str:
-    """Return what is written to `cgroup.subtree_control` to divide what there is."""
+    """Return the text for `cgroup.subtree_control` that enables the wanted controllers, for example `+cpu +memory`."""
     return " ".join(f"+{name}" for name in CONTROLLERS if name in available.split())
 
 
 def settings(limits: Limits, controllers: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """Return what is written into which file of a cgroup to set limits, as far as its controllers go."""
+    """Return the text for each file of a cgroup that sets limits, for those controllers that it has."""
     found = []
     if "memory" in controllers:
         found.append(("memory.max", str(limits.memory or "max")))
-        # What doesn't fit would be swapped out instead, and the machine with it.
+        # Otherwise memory over the limit would be swapped out, and the whole machine would slow down.
         found.append(("memory.swap.max", "0" if limits.memory else "max"))
     if "pids" in controllers:
         found.append(("pids.max", str(limits.processes or "max")))
@@ -119,7 +119,7 @@ def daemon_settings(controllers: frozenset[str]) -> tuple[tuple[str, str], ...]:
 
 
 def ran_out(memory_events: str, memory_events_local: str, pids_events: str) -> RanOut:
-    """Say what a cgroup ran out of.
+    """Say which resources a cgroup ran out of.
 
     Args:
         memory_events: its `memory.events`, empty where there is none.
@@ -137,13 +137,13 @@ def numbers(text: str) -> dict[str, int]:
 
 
 def use(memory: str, cpu_stat: str, processes: str) -> Use:
-    """Say what a cgroup has, from `memory.current`, `cpu.stat` and `pids.current`; empty is what there isn't."""
+    """Return a cgroup's use, from `memory.current`, `cpu.stat` and `pids.current`; a missing file is empty."""
     spent = numbers(cpu_stat).get("usage_usec")
     return Use(_number(memory), spent / 1_000_000 if spent is not None else None, _number(processes))
 
 
 def out_of_memory(found: RanOut) -> str | None:
-    """Say in a sentence that processes were killed for want of memory, and what to do; None when none were."""
+    """Say in a sentence that processes were killed for want of memory, with a remedy; None when none were."""
     if not found.killed:
         return None
     what = "a process" if found.killed == 1 else f"{found.killed} processes"

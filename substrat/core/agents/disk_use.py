@@ -19,12 +19,12 @@ FILE_BYTES = 4096
 too, and each file costs time whenever the directories are measured. It is the usual size of a block, the least that
 a file with data takes."""
 LEAST = 64 * 1024
-"""Bytes; a turn that wrote less since the last look is never stopped for it: so much is what ordinary turns say and
+"""Bytes; a turn that wrote less since the last look is never stopped for it: so much ordinary turns say and
 note down."""
 
 
 class Use(NamedTuple):
-    """What one running turn takes of the disk that the state is on.
+    """The space that one running turn takes of the disk that the state is on.
 
     Args:
         turn: its id.
@@ -44,7 +44,7 @@ class Use(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What turns may take.
+    """The space that turns may take.
 
     Args:
         home: bytes on disk of one agent's own directories (`disk.agent_home`); 0: no limit.
@@ -56,7 +56,7 @@ class Limits(NamedTuple):
 
 
 class HomeTooBig(NamedTuple):
-    """Stop a turn whose agent's own directories hold more than they may, or hide what they hold."""
+    """Stop a turn whose agent's own directories hold more than they may, or hide their contents."""
 
     turn: str
     limit: int
@@ -74,16 +74,16 @@ def decide(uses: Sequence[Use], free: int, limits: Limits) -> list[HomeTooBig | 
     """Decide which turns are stopped.
 
     Args:
-        uses: what the running turns take.
+        uses: the space that each running turn takes.
         free: bytes that are free where the state is.
-        limits: what they may take.
+        limits: the space that they may take.
 
     Returns:
         Those whose agents' directories are too big, or else at most one that is filling the disk.
     """
     running = [use for use in uses if not use.stopping]
     too_big = [HomeTooBig(use.turn, limits.home) for use in running if limits.home and _is_too_big(use, limits.home)]
-    # One at a time: what a stopped turn wrote last may be deleted by it, and another may have been stopped by a person.
+    # One at a time: a stopped turn may delete its last files itself, and another may have been stopped by a person.
     if too_big or len(running) < len(uses) or not limits.free or free >= limits.free / 2:
         return list(too_big)
     most = max(running, key=lambda use: use.wrote, default=None)

@@ -20,7 +20,7 @@ _OURS = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
 _LONGEST = 32 * 1024
 """Bytes of a value; the kernel takes 128 KiB (execve(2), MAX_ARG_STRLEN)."""
 _MOST = 256 * 1024
-"""Bytes of all: with them an agent's prompt and arguments still fit into what the kernel takes for a program's start."""
+"""Bytes of all: with them an agent's prompt and arguments still fit into the kernel's limit for a program's start."""
 
 
 class BadVariable(ValueError):

@@ -9,12 +9,12 @@ goes once the process is gone.
 Three kinds of event drive it. *Requests* come from a person (suspend, resume, interrupt, end) and may be refused.
 *Work* arrives: a `prompt` is a person's (or a parent's) decision that the agent shall work, `mail` is only something it
 should be told, so mail wakes an idle agent but leaves a failed one alone until a person has looked at it. *Turn events*
-report what became of a turn; they can come in any running phase and are never refused. A turn that succeeded although
+report a turn's outcome; they can come in any running phase and are never refused. A turn that succeeded although
 it was being stopped still counts as success, but the agent goes where the stop was taking it.
 
-An event that isn't in a phase's row is refused: `step` raises and nothing has changed. A request that asks for what
-already is so (suspend a suspended agent) is in the table as a step to the same phase without commands, because asking
-twice must not fail.
+An event that isn't in a phase's row is refused: `step` raises and nothing has changed. A request for the state that
+the agent is in already (suspend a suspended agent) is in the table as a step to the same phase without commands,
+because asking twice must not fail.
 
 `settle` is the one decision that needs a fact besides the phase: an agent whose turn is over is `idle` if nothing waits
 for it, else `queued`.
@@ -53,7 +53,7 @@ class Phase(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to an agent."""
+    """An event of an agent's life."""
 
     PROMPT = "prompt"
     MAIL = "mail"
@@ -125,7 +125,7 @@ STATE_OF = {
     Phase.FAILED: "failed",
     Phase.ENDED: "ended",
 }
-"""What people see of a phase."""
+"""The public state of each phase."""
 
 RUNNING_PHASES = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.INTERRUPTING, Phase.ENDING})
 LIVE_PHASES = RUNNING_PHASES | {Phase.FROZEN}
@@ -254,16 +254,16 @@ _REMEDIES = {
 def step(
     phase: Phase, event: Event, *, waiting: bool, name: str = "the agent"
 ) -> tuple[Phase, tuple[LifecycleCommand, ...]]:
-    """Decide what an event does.
+    """Decide the effect of an event.
 
     Args:
         phase: where the agent is.
-        event: what happened.
+        event: the event.
         waiting: whether its inbox holds anything, the event's own item included.
         name: how to call it in a refusal.
 
     Returns:
-        The new phase and what to do after it is committed.
+        The new phase and the commands to carry out after it is committed.
 
     Raises:
         Refused: the phase doesn't allow the event; nothing has changed.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_DELIVERY = 512 * 1024
-"""Characters of messages that are delivered at once, so that nobody can write another agent more than it can read."""
+"""Characters of messages that are delivered at once, so that no agent can send another more than it can read."""
 
 
 def fitting(items: Sequence[Item]) -> list[Item]:
@@ -82,13 +82,13 @@ def sender(item: Item) -> str:
 
 
 def continuation(prompt: str) -> str:
-    """Return what a resumed agent is told when it was stopped in the middle of a turn.
+    """Return the prompt for an agent that goes on with a turn that was cut short.
 
     cursor-agent doesn't keep an interrupted turn in its chat, so the prompt has to be said again. It is quoted: the
     agent shall go on with it, not take it for new.
 
     Args:
-        prompt: what the interrupted turn was about.
+        prompt: the interrupted turn's prompt.
     """
     return (
         "You were stopped in the middle of the task below, and your last turn may be missing from this chat. "
@@ -100,7 +100,7 @@ def continuation(prompt: str) -> str:
 def child_report(child: str, number: int, outcome: str, text: str) -> str:
     """Return the message a parent gets when the turn it gave a child is over.
 
-    It is from Substrat, so what the child said is quoted: none of it can pass for Substrat's own words.
+    It is from Substrat, so the child's words are quoted: none of it can pass for Substrat's own words.
     """
     head = f"Your child agent {child} has finished turn {number}: {outcome}."
     return f"{head} It said:\n\n{_quoted(text.strip())}\n" if text.strip() else f"{head}\n"

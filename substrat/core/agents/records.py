@@ -1,4 +1,4 @@
-"""The nouns as frozen values: agents, turns, inbox items; what may happen to them is `lifecycle`."""
+"""Agents, turns, inbox items and findings as frozen values; `lifecycle` decides their changes. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 OPERATOR = "operator"
 """The name under which agents know the person in charge; no agent may have it."""
 SYSTEM = "substrat"
-"""The sender of what the daemon itself has to say; no agent may have it."""
+"""The sender of the daemon's own messages; no agent may have this name."""
 RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "substratd", "system", "all", "me", "parent"})
 
 
 class Restore(StrEnum):
-    """What becomes of an agent whose turn was lost."""
+    """The way an agent goes on after its turn was lost."""
 
     HOLD = "hold"
     """It waits for a person."""
@@ -55,13 +55,13 @@ class SharedPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What an agent may reach. A child's is a subset of its parent's."""
+    """The rights of an agent. A child's are a subset of its parent's."""
 
     network: Network
     allow: tuple[str, ...] = ()
-    """What the `filtered` network lets through: patterns of `names`, in canonical form."""
+    """The list of the `filtered` network: patterns of `names` in canonical form, for example `*.example.org:443`."""
     binds: tuple[SharedPath, ...] = ()
-    """What it is shown besides its workspace."""
+    """The paths that its sandbox shares besides its workspace."""
 
     def allows(self, child: Policy) -> bool:
         """Say whether a child may have the given policy."""
@@ -124,9 +124,9 @@ class Turn:
         outcome: how it ended; None while it runs.
         ended_at: seconds since the epoch.
         exit_code: the program's, if it is known.
-        result: what the agent said in the end.
+        result: the agent's last words.
         usage: the tokens it says it used.
-        error: what went wrong, in one sentence.
+        error: the failure, in one sentence.
     """
 
     id: str
@@ -165,7 +165,7 @@ class Reminder:
         id: its number.
         agent: whose it is.
         due: when it is to be told, in seconds since the epoch.
-        text: what.
+        text: its words.
     """
 
     id: int
@@ -196,12 +196,12 @@ def left_unfinished(turn: Turn, *, waiting: bool) -> bool:
 
 
 class ItemKind(StrEnum):
-    """What an inbox item is."""
+    """The kinds of inbox items."""
 
     PROMPT = "prompt"
     """From the operator or from a parent at spawn: a turn of its own."""
     CONTINUATION = "continuation"
-    """What a resumed agent is told: a turn of its own, before everything else."""
+    """The prompt of a resumed agent: a turn of its own, before everything else."""
     MESSAGE = "message"
     """From another agent, from the daemon or an answer of the operator's: all that wait go into one turn."""
     QUESTION = "question"
@@ -225,7 +225,7 @@ class Item:
         id: its number; items are delivered in this order, continuations first.
         agent: the addressee's id; None for the operator.
         sender: the sending agent's id, `operator` or `substrat`.
-        sender_name: what the sender was called at the time.
+        sender_name: the sender's name at the time.
         time: when it was accepted, in seconds since the epoch.
     """
 
@@ -250,9 +250,9 @@ class Finding:
         turn: the turn in which it was found, None between turns.
         time: when it was found, in seconds since the epoch.
         path: the file, directory or setting.
-        text: what is the matter, in one sentence.
+        text: the problem, in one sentence.
         aside: where the daemon keeps a file that it has moved out of the workspace.
-        difference: what the agent changed, as lines of a unified diff; empty when there is nothing to compare with.
+        difference: the agent's changes as lines of a unified diff; empty when there is nothing to compare with.
     """
 
     number: int
@@ -277,14 +277,14 @@ class Agent:
         created_at: seconds since the epoch.
         waiting: how many inbox items wait for it.
         turn: its newest turn.
-        status: what it last said it is doing.
+        status: its last report on its work.
         attempts: how often its last prompt was tried again.
         retry_at: when it is tried again, in seconds since the epoch, if it is.
-        restore: what becomes of it when its turn is lost.
+        restore: the way it goes on after its turn was lost.
         restored_at: when it last went on by itself after a loss, oldest first, in seconds since the epoch.
         since: when it came into its phase, in seconds since the epoch.
         accepted_turn: the failed turn that a person has accepted, by its id.
-        findings: what a person hasn't accepted yet, oldest first.
+        findings: those that no person has accepted yet, oldest first.
         environment: variables of its own.
         ssh_agent: the socket of an ssh-agent that it may ask for signatures, if there is one.
     """

@@ -1,12 +1,12 @@
-"""Which old turns are compressed and which are dropped, from what is on disk, the limits and the time. Pure.
+"""Decides which old turns are compressed and which are dropped, from their sizes, the limits and the time. Pure.
 
 Three kinds of turn are never touched: one that runs; the newest of an agent that hasn't ended, because resuming looks
 back at it; and an *unread* one. Unread is a turn whose end is to be reported to the agent that asked for it while that
-report still waits in that agent's inbox: it may want to look at what was done. (A person reads whenever they like and
-leaves no trace, so for them the limits are what counts.)
+report still waits in that agent's inbox: it may want to look at the work. (A person reads whenever they like and
+leaves no trace, so for them only the limits count.)
 
 Limits count bytes on disk, those of turns that can't be touched included. Where one is exceeded, everything that may be
-is compressed first, because that loses nothing; only what is still too much then is dropped, oldest first. How much
+is compressed first, because that loses nothing; only as much as is still over the limits is dropped, oldest first. How much
 compressing saves shows only afterwards, so `decide` is asked again until it has nothing more to say.
 """
 
@@ -48,7 +48,7 @@ class OnDisk(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What may stay; 0 means without limit, except for `compress_after`.
+    """The limits on old output; 0 means without limit, except for `compress_after`.
 
     Args:
         agent: bytes of one agent's turns.
@@ -77,11 +77,11 @@ class Drop(NamedTuple):
 
 
 def decide(turns: Iterable[OnDisk], limits: Limits, now: float) -> list[Compress | Drop]:
-    """Say what to do next, in this order; nothing: all limits hold, or only protected turns are left.
+    """Return the next actions, in order; none: all limits hold, or only protected turns are left.
 
     Args:
         turns: every turn that has a directory.
-        limits: what may stay.
+        limits: the limits.
         now: seconds since the epoch.
     """
     everything = list(turns)
@@ -108,7 +108,7 @@ def decide(turns: Iterable[OnDisk], limits: Limits, now: float) -> list[Compress
 
 
 def _overflow(free: list[OnDisk], excess: dict[str, int], too_much: int, pending: set[str]) -> Iterator[Drop]:
-    """Drop the oldest until the limits hold; what waits to be compressed is looked at again afterwards."""
+    """Drop the oldest until the limits hold; turns that wait to be compressed are looked at again afterwards."""
     for turn in free:
         over_own = excess.get(turn.agent, 0) > 0 and turn.agent not in pending
         over_all = too_much > 0 and not pending

@@ -1,4 +1,4 @@
-"""Whether a failed turn is tried again, and when: only what passes by itself, and only where a second try is safe. Pure."""
+"""Decides whether and when a failed turn is tried again: if its failure passes by itself and a second try is safe. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def delay(failure: Failure | None, attempts: int, *, acted: bool) -> float | Non
     """Say after how many seconds a turn is tried again.
 
     Args:
-        failure: what the turn failed with, if it has a name.
+        failure: the turn's failure, if it has a name.
         attempts: how often this turn's prompt was tried again already.
         acted: whether the turn called any tool: then a second try could do things twice, and a person has to look.
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 _LARGEST = 2**63 - 1
-"""What answers in JSON can carry. Agent programs say of each turn what they used, up to as much."""
+"""The largest number that JSON answers carry: agent programs may report up to as much for each turn."""
 
 
 class Total(NamedTuple):
-    """What some turns used.
+    """The use of tokens of some turns.
 
     Args:
-        turns: how many turns said what they used; builds before 2026.03 never do.
+        turns: how many turns reported their use; builds before 2026.03 never do.
         usage: the sum of each of cursor-agent's counts.
     """
 
@@ -27,7 +27,7 @@ class Total(NamedTuple):
 
 
 def total(usages: Iterable[Mapping[str, int]]) -> Total:
-    """Add up what turns used."""
+    """Add up the use of turns."""
     turns, sums = 0, dict[str, int]()
     for usage in usages:
         turns += 1

@@ -1,4 +1,4 @@
-"""What became of a turn, from what was seen of it; it looks at nothing itself."""
+"""Judges the outcome of a turn from its observation, for example a result line and an exit code. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = {
     TIME_LIMIT: "the turn ran into its time limit (turns.time_limit)",
     SILENCE_LIMIT: "the turn printed nothing for longer than it may (turns.silence_limit)",
 }
-"""What a turn is stopped by that takes too long, and what is said then."""
+"""The limits that stop a turn that takes too long, and the sentence for each."""
 _OUTPUT_LIMIT = "output limit of "
 PROTECTION = "protection lost: "
 """How the reason begins for stopping a turn whose agent may have reached a protected file."""
@@ -61,7 +61,7 @@ def fills_disk(wrote: int, free: int) -> str:
 
 
 def _stopped_for_disk(stop: str) -> str | None:
-    """Say why a turn was stopped for what it took of the disk, None when it was for something else."""
+    """Say why a turn was stopped for its use of the disk, None when it was stopped for another reason."""
     if stop.startswith(_OUTPUT_LIMIT):
         said = f"the turn ran into its {stop}, which is disk.turn_output of the configuration"
         return f"{said}: raise it if it must write so much"
@@ -78,7 +78,7 @@ def _stopped_for_disk(stop: str) -> str | None:
 
 
 class TurnObservation(NamedTuple):
-    """What was seen of a turn that is over.
+    """The observation of a turn that is over.
 
     Args:
         result: its `result` event, if it came.
@@ -86,10 +86,10 @@ class TurnObservation(NamedTuple):
         stop: why the daemon was stopping it, if it was.
         errors: the end of its standard error.
         anything: whether it wrote anything to standard output.
-        damage: what was wrong with its files, if anything was.
-        ran_out: what it hadn't enough of.
+        damage: the damage to its files, if there is any.
+        ran_out: the resources that it ran out of.
         disk_full: whether there was no room at its end where its output goes.
-        last_passage: what the agent said last, after its last tool call.
+        last_passage: the agent's last words, after its last tool call.
     """
 
     result: TurnResult | None
@@ -127,11 +127,11 @@ class Verdict(NamedTuple):
 def judge(seen: TurnObservation) -> Verdict:
     """Decide a turn's outcome.
 
-    A `result` decides whatever the exit code is, and no `result` is a failure whatever the exit code is: cursor-agent
+    A `result` decides, with any exit code, and no `result` is a failure, with any exit code: cursor-agent
     was seen to exit 0 without one, and to print one and never exit.
 
     Args:
-        seen: what was seen.
+        seen: the observation.
     """
     if seen.result is not None:
         if seen.result.is_error:

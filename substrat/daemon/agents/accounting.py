@@ -1,6 +1,6 @@
-"""What turns do to their agents: starting them, what they report, how they end; requests of people are `supervisor`.
+"""Records turns' reports and outcomes, and decides on retries; `requests` answers people and agents.
 
-Methods run without an await, and each commits before it returns (`turn.TurnObserver`).
+Methods run without an await, and each commits before it returns (`output.TurnObserver`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
-log = structlog.get_logger("substrat.turnbook")
+log = structlog.get_logger("substrat.accounting")
 
 _MAX_RESULT = 1024 * 1024
 _MAX_URGENT_RESULT = 16 * 1024
@@ -68,7 +68,7 @@ class Chats(Protocol):
 
 
 class Accounting:
-    """Keeps the books of all turns.
+    """Records all turns.
 
     Args:
         registry: the agents.
@@ -86,19 +86,19 @@ class Accounting:
     # Prompts
 
     def prompt_of(self, turn: Turn) -> str:
-        """Return the prompt a turn is given for what it delivers."""
+        """Return the prompt of a turn, which delivers its items."""
         items = self._store.items_of_turn(turn.id)
         if len(items) == 1 and items[0].kind is not ItemKind.MESSAGE:
             return items[0].text
         return prompts.delivery(items, secrets.token_hex(4))
 
     def unfinished(self, agent: Agent) -> str | None:
-        """Return what to say to an agent whose last turn didn't come to its end, or None if it did."""
+        """Return the prompt with which an agent goes on with its last turn, None if that turn came to its end."""
         turn = agent.turn
         if turn is None or not left_unfinished(turn, waiting=agent.waiting > 0):
             return None
         if not self._store.items_of_turn(turn.id):
-            return None  # what it was to deliver waits again already
+            return None  # its items wait again already
         prompt = self.prompt_of(turn)
         return prompts.continuation(prompt) if turn.reported else prompt
 
@@ -115,7 +115,7 @@ class Accounting:
                 return item.sender, item.sender_name
         return OPERATOR, OPERATOR
 
-    # What a turn reports
+    # Reports of a turn
 
     def result_seen(self, turn: str) -> TurnResult | None:
         """Return the result that an earlier daemon saw of a turn, read again from where the journal says it is."""
@@ -135,7 +135,7 @@ class Accounting:
         self._update(turn, "sandbox recorded", told, process=started)
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
-        """Note what an agent wrote, the session's id above all; `urgent` uses the room that is kept for a full disk."""
+        """Record an agent's lines, above all the session's id; `urgent` uses the room that is kept for a full disk."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
@@ -172,7 +172,7 @@ class Accounting:
         self._stop(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", reason))
 
     def _stop(self, turn: str, reason: str, told: tuple[str, str] | None = None) -> None:
-        """Stop a turn for a reason of the daemon's; one that a person had before stays what it is."""
+        """Stop a turn for a reason of the daemon's; a person's earlier reason stays."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
@@ -192,7 +192,7 @@ class Accounting:
         Args:
             turn: the turn.
             kind: the event's.
-            text: what it says.
+            text: its words.
             holds_up_end: whether the turn's end waits for this note, which must not wait for room on the disk then once
                 the turn is being stopped; only for a few notes a turn, of which an agent can't cause more.
         """
@@ -207,8 +207,8 @@ class Accounting:
 
         Args:
             turn_id: the turn.
-            verdict: what became of it.
-            seen: what was seen of it.
+            verdict: its outcome.
+            seen: its observation.
 
         Raises:
             StorageFailed: there is no room; nothing has changed.
@@ -310,7 +310,7 @@ class Accounting:
         change.record(DaemonEvent(agent.id, turn.id, "agent:restored", text))
 
     def _report_to_asker(self, change: Change, agent: Agent, turn: Turn) -> None:
-        """Tell an agent what became of the prompt it gave a child; a turn that was only suspended isn't over yet."""
+        """Tell an agent the outcome of the prompt it gave a child; a turn that was only suspended isn't over yet."""
         if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
             return
         limits = self._registry.config.limits
@@ -385,5 +385,5 @@ def _by(version: str | None) -> str:
 
 
 def _cut(text: str | None, longest: int) -> str | None:
-    """Bound what an agent object carries, in characters; the whole text is in the turn's output."""
+    """Bound a text that an agent object carries, in characters; the whole text is in the turn's output."""
     return text if text is None or len(text) <= longest else f"{text[:longest]}… [cut: {len(text)} characters]"

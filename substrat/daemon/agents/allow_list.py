@@ -1,4 +1,4 @@
-"""What agents' `filtered` networks let through, changed while they run; deciding by it is the gateway's."""
+"""Changes the allow-lists of agents' `filtered` networks while they run; `network.connections` applies them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class AllowLists:
         self._networks = networks
 
     def decisions(self, agent: Agent) -> list[EventRow]:
-        """Return what an agent's networks decided last, at most 200, oldest first."""
+        """Return the last decisions of an agent's networks, at most 200, oldest first."""
         return self._registry.store.network_events(agent.id, _MOST_DECISIONS)
 
     def change(self, name: str, add: tuple[str, ...], remove: tuple[str, ...]) -> Agent:
-        """Put patterns on an agent's list and take others off; what runs in its sandboxes is held to it at once.
+        """Put patterns on an agent's list and take others off; its running sandboxes obey at once.
 
-        What a parent loses its descendants lose too, because they never have more than it.
+        Its descendants lose the same patterns, because they never have more than it.
 
         Args:
             name: the agent's name or id.
@@ -52,7 +52,7 @@ class AllowLists:
 
         Raises:
             InvalidParams: a pattern is none, or can't be taken off.
-            PolicyDenied: the agent's parent hasn't got what it is to get, or another agent that has less can write the
+            PolicyDenied: the agent's parent hasn't got the pattern itself, or another agent that has less can write the
                 agent's rules.
             Refused: the agent has another network, or has ended.
         """
@@ -79,12 +79,12 @@ class AllowLists:
         return self._registry.find(agent.id)
 
     def _check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
-        """Find out whether an agent may have a list in the directories that it shares, and return what is to be told.
+        """Find out whether an agent may have a list in the directories that it shares, and return the notes on it.
 
         Less than it has it may always have; a turn of another agent that would take its files for rules doesn't start then.
         """
         claim, is_more = self._registry.claim(replace(agent, policy=policy)), not agent.policy.allows(policy)
-        # Descendants lose what it loses, so they differ from it no more than before.
+        # Descendants lose the same, so they differ from it no more than before.
         without = [agent.id] if is_more else [member.id for member in family(agent, self._registry.agents)]
         others = self._registry.claims(*without)
         before = {found.other.name for found in overlap.overlaps(self._registry.claim(agent), others) if found.is_mixed}

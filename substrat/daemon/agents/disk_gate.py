@@ -1,4 +1,4 @@
-"""Holds new turns back while the disk is nearly full or file descriptors are; what was accepted stays queued."""
+"""Holds new turns back while the disk is nearly full or file descriptors are; accepted prompts stay queued."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from substrat.daemon.kernel import descriptors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-log = structlog.get_logger("substrat.gate")
+log = structlog.get_logger("substrat.disk_gate")
 
 PAUSE = 5.0
-"""Seconds until it is looked again whether there is room: nobody tells when a disk has some."""
+"""Seconds until it is looked again whether there is room: no event tells when a disk has some."""
 _MIB = 1024 * 1024
 
 

@@ -1,4 +1,4 @@
-"""Keeps what a person has to look at in agents' workspaces until a person has accepted it; others find it."""
+"""Keeps findings in agents' workspaces until a person has accepted them; `sandboxes` finds them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Found(NamedTuple):
 
     Args:
         path: the file, directory or setting.
-        text: what is the matter, in one sentence.
+        text: the problem, in one sentence.
         aside: where the daemon keeps a file that it has moved out of the workspace.
-        difference: what the agent changed, as a unified diff.
+        difference: the agent's changes, as a unified diff.
     """
 
     path: str
@@ -50,15 +50,15 @@ class Findings:
         self._store = registry.store
 
     def record(self, agent_id: str, turn: str | None, found: Collection[Found]) -> list[Finding]:
-        """Keep what was found, unless it is kept already or a person has accepted the very same.
+        """Keep findings, except those that are kept already or that a person has accepted.
 
         Args:
             agent_id: whose workspace it is in.
             turn: the turn's id, None between turns.
-            found: what was found.
+            found: the findings.
 
         Returns:
-            What is new.
+            The new ones.
 
         Raises:
             StorageFailed: it can't be written; nothing was kept.
@@ -86,7 +86,7 @@ class Findings:
         return stored
 
     def reminder(self, agent: Agent) -> str | None:
-        """Return what is told at a turn's start about findings that wait to be accepted, None when there is nothing."""
+        """Return the note at a turn's start about findings that wait to be accepted, None when there are none."""
         findings = agent.findings
         if not findings:
             return None
@@ -95,7 +95,7 @@ class Findings:
         return f"not accepted yet (`substratctl accept {agent.name}`): {listed}{more}"
 
     def accept(self, name: str, numbers: Sequence[int]) -> Agent:
-        """Note that a person has seen what asks for attention: findings, or a failed turn.
+        """Note that a person has seen findings, or a failed turn.
 
         Args:
             name: the agent's name or id.

@@ -1,4 +1,4 @@
-"""The operator's inbox: what agents asked or wrote, and the operator's answers, which go back as messages."""
+"""The operator's inbox: agents' questions and messages, and the operator's answers, which go back as messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Inbox:
-    """Keeps what waits for the operator.
+    """Keeps the items that wait for the operator.
 
     Args:
         registry: the agents.
@@ -47,7 +47,7 @@ class Inbox:
         return number
 
     def waiting(self, after: int, limit: int) -> list[Item]:
-        """Return some of what waits for the operator, oldest first.
+        """Return some of the items that wait for the operator, oldest first.
 
         Args:
             after: the number of the item before the first one.

@@ -33,7 +33,7 @@ class Overview:
         They are `attention`, `reason` and `activity`.
 
         Args:
-            agents: a few agents; whoever has many asks for one slice of them after the other.
+            agents: a few agents; a caller with many asks for one slice after the other.
         """
         registry = self._registry
         questions = registry.store.open_questions([agent.id for agent in agents])

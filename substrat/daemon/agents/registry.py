@@ -109,7 +109,7 @@ class Registry:
     def note_git(self, workspace: str, found: tuple[str, ...], agent_id: str | None = None) -> None:
         """Note the git directories elsewhere that a workspace's repository is in.
 
-        What the sandbox of another agent there may show since its start counts as well.
+        Directories that the running sandbox of another agent there may show count as well.
 
         Args:
             workspace: its physical path.

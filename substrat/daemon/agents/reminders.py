@@ -1,6 +1,6 @@
-"""What agents want to be told later: kept in the state, told when it is due, also by a daemon that was started since.
+"""Keeps agents' reminders in the state and delivers each when it is due, also after a restart of the daemon.
 
-A reminder is not a timer of the agent's: all agents together have one alarm (`alarm.py`), set to the next thing due.
+All reminders share the daemon's one timer (`timer.py`), which is set to the next one that is due.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reminders:
 
         Args:
             agent: who is to be reminded.
-            text: of what.
+            text: its words.
             seconds: from now.
 
         Returns:
@@ -85,7 +85,7 @@ class Reminders:
             self._store.forget_reminder(number)
 
     def tell_due(self) -> None:
-        """Put what is due into inboxes, and set the alarm for what comes next; on a full disk it is told a little later."""
+        """Put due reminders into inboxes, and set the timer for the next one; on a full disk, try again a little later."""
         now = self._registry.now()
         try:
             self._tell_all(now)

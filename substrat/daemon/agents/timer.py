@@ -1,4 +1,4 @@
-"""One alarm clock for the whole daemon: it rings at the earliest of the times it was set to; what is due, others know."""
+"""Wakes the daemon at the earliest of the times that it was asked for; one timer serves all agents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOOK_AGAIN_S = 60.0
-"""The loop's clock stands still while the machine sleeps, the wall's doesn't and can be set."""
+"""Seconds: the loop's clock stands still while the machine sleeps; the wall clock doesn't, and it can be set."""
 
 
 class Timer:
-    """An alarm clock.
+    """A timer.
 
     Args:
         now: the wall clock, in seconds since the epoch.

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def refusal(path: str, problem: OSError | StateUnusable) -> SubstratError:
-    """Say why an agent's socket can't be made, and what to do.
+    """Say why an agent's socket can't be made, with a remedy.
 
     Args:
         path: where it should be.
-        problem: what serving it raised.
+        problem: the error.
     """
     if isinstance(problem, StateUnusable):
         return problem

@@ -1,4 +1,4 @@
-"""Measures what running turns take of the disk, and stops those that `core.disk_use` says, for as long as any turn runs."""
+"""Measures the space that running turns take of the disk, and stops those that `core.disk_use` names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
 class Home(NamedTuple):
-    """What directories hold: bytes on disk, how many files and directories, whether a part can't be looked into."""
+    """The contents of directories: bytes on disk, how many files and directories, whether a part can't be looked into."""
 
     size: int
     files: int
@@ -55,7 +55,7 @@ class _Subject(NamedTuple):
     Args:
         home: its agent's own directories.
         output: the turn's directory.
-        given: its workspace and what it may write to besides: what lies there isn't its own.
+        given: its workspace and the other paths it may write to; files there aren't its own.
         elsewhere: where else its processes can write.
         started: its sandbox.
     """
@@ -70,11 +70,11 @@ class _Subject(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """What was measured of a turn.
+    """The measurements of a turn.
 
     Args:
-        home: its agent's own directories, with what its processes still hold of them that has no name any more.
-        own: bytes on disk of these and of its output, and of what it holds elsewhere that has no name any more.
+        home: its agent's own directories, with deleted files of them that its processes still hold open.
+        own: bytes on disk of these, of its output, and of deleted files elsewhere that it holds open.
         written: bytes its processes have written.
         elsewhere: whether they can write to the same disk elsewhere.
     """
@@ -178,7 +178,7 @@ class DiskWatch:
     def _wrote(self, turn: str, now: _Measured) -> int:
         """Return how many bytes a turn wrote since the last look, at its first look since it began, to the state's disk.
 
-        What its processes write lands in its own directories too: the two are never added up.
+        Its processes' writes land in its own directories too: the two are never added up.
         """
         before = self._before.get(turn)
         if before is None:
@@ -189,7 +189,7 @@ class DiskWatch:
 
 
 def measure(directories: Iterable[str], most: int) -> Home:
-    """Measure directories by what they take on disk, without following links.
+    """Measure directories by the space they take on disk, without following links.
 
     Args:
         directories: where to begin; one that isn't there is empty.

@@ -160,7 +160,7 @@ class ExecSessions:
                 return held.passed_on(code)
 
     async def _reach(self, path: str) -> Caller:
-        """Fetch the caller's descriptors; raises what `reach` raises.
+        """Fetch the caller's descriptors; raises the same errors as `reach`.
 
         A caller that was killed before it handed them over can't remove its socket, so it is removed here.
         """

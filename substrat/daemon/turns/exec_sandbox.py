@@ -67,14 +67,14 @@ class ExecSandbox(NamedTuple):
         await sandbox_process.release(self.pidfd)
 
     async def end(self) -> None:
-        """Kill what is still there, and come back when nothing is."""
+        """Kill the processes that are still there, and return when none is."""
         try:
             if process.is_running(self.outer):
                 await sandbox_process.kill_sandbox_of(self.outer.pid, self.pidfd)
             await process.wait_exit(self.outer, self.pidfd)
         finally:
             os.close(self.pidfd)
-        # The command may have ended before what it started did: the kernel kills that only now (--die-with-parent).
+        # The command may have ended before the processes it started: the kernel kills those only now (--die-with-parent).
         if (found := self._open_inner()) is not None:
             try:
                 process.kill(found[1])

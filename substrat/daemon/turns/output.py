@@ -46,7 +46,7 @@ AFTER_RESULT = "went on after its result"
 
 
 class TurnObserver(Protocol):
-    """What a turn tells whoever keeps the books; each call commits before it returns."""
+    """Records the progress of a turn; each call commits before it returns."""
 
     def result_seen(self, turn: str) -> TurnResult | None:
         """Return the result of the turn that is in the books already, if one is."""
@@ -217,7 +217,7 @@ class TurnOutput:
         return [(batch[0], await trio.to_thread.run_sync(_decode_whole, batch[0], self._decode_line))]
 
     def _reads_too_long(self) -> bool:
-        """Say whether somebody who stopped the turn has waited long enough for what it wrote to be read."""
+        """Say whether the person who stopped the turn has waited long enough for its last output."""
         if not self._exited.is_set() or not self._stop.is_asked:
             return False
         if self._read_until is None:
@@ -255,7 +255,7 @@ class TurnOutput:
         return True
 
     async def _recorded(self, write: Callable[..., None]) -> bool:
-        """Write down what was seen of the output, and wait for room on a full disk until the turn is to be stopped.
+        """Record a piece of the output, and wait for room on a full disk until the turn is to be stopped.
 
         Args:
             write: commits it, with `urgent=True` on a full disk too, or raises `StorageFailed` and has changed nothing.

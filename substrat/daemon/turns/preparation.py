@@ -83,11 +83,11 @@ class TurnPreparation:
         running: RunningTurn,
         protected: ExitStack,
     ) -> LaunchPlan | None:
-        """Make everything a turn's sandbox shows, watch what it protects, and say what starts it; None: it was stopped."""
+        """Prepare a turn's sandbox and protect its paths; None: the turn was stopped meanwhile."""
         if not await running.unless_stopped(partial(self._preparer.machine.network_mode, agent)):
             return None
         if agent.session is not None and not agent.session.stored:
-            # What couldn't be moved before, or was an older version's; if it still can't be, the turn's end tells that.
+            # It couldn't be moved before, or is an older version's; if it can't be moved now, the turn's end tells that.
             await self._sessions.settle(agent)
         self._sessions.check_resumable(agent)
         self._check_rules(agent)
@@ -141,7 +141,7 @@ class TurnPreparation:
     def _check_rules(self, agent: Agent) -> None:
         """Raise `PolicyDenied` if an agent that has less can write the rules this one starts with.
 
-        Neither could be spawned so, but lists of what networks let through change afterwards.
+        Neither could be spawned so, but allow-lists change afterwards.
         """
         now = self._registry.find(agent.id)
         if (refused := overlap.refusal(self._registry.claim(now), self._registry.claims(agent.id))) is not None:

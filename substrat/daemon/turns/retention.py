@@ -1,7 +1,7 @@
-"""Keeps what old turns take of the disk within limits, and deletes what nobody needs; `core.retention` decides.
+"""Keeps the space that old turns take within limits, and deletes the files of removed agents; `core.retention` decides.
 
 Looking at files, compressing and deleting are done in a worker thread; the books are kept on the loop, in transactions of
-a moment each. What is to be deleted is first renamed into `<state>/trash`, which is done at once whatever its size.
+a moment each. A directory that is to be deleted is first renamed into `<state>/trash`, which is immediate at any size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = structlog.get_logger("substrat.sweeper")
+log = structlog.get_logger("substrat.retention")
 
 INTERVAL = 600.0
 """Seconds between sweeps when nothing asks for one."""
@@ -51,7 +51,7 @@ class Swept(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a turn's directory holds: bytes on disk, and whether compressing can't make them fewer."""
+    """The contents of a turn's directory: bytes on disk, and whether compressing can't make them fewer."""
 
     size: int
     packed: bool
@@ -123,14 +123,14 @@ class Retention:
         deleted += await trio.to_thread.run_sync(self._trash.empty, abandon_on_cancel=True)
         return Swept(compressed, dropped, deleted, freed)
 
-    # What there is
+    # Facts
 
     def _limits(self) -> retention.Limits:
         disk = self._registry.config.disk
         return retention.Limits(disk.agent, disk.state, disk.compress_after, disk.keep)
 
     async def _facts(self, sizes: dict[str, dict[int, _Found]], hopeless: set[str]) -> list[retention.OnDisk]:
-        """Join what is on disk with what is in the books; directories that aren't in the books are left alone."""
+        """Join the files on disk with the rows of the state; directories without a row are left alone."""
         facts = []
         for agent_id, found in list(sizes.items()):
             agent = self._registry.get(agent_id)
@@ -166,7 +166,7 @@ class Retention:
     def _directory(self, agent: str, number: int) -> str:
         return self._places.agent(agent).turn(number).root
 
-    # What is done
+    # Actions
 
     async def _drop(self, turn: retention.OnDisk, reason: str) -> bool:
         """Drop a turn: first it is told, then its files go, then its events; a crash in between is made good later."""
@@ -181,7 +181,7 @@ class Retention:
         return True
 
     async def _clear(self, agent: str, turn: str) -> None:
-        """Delete the events that stand for a dropped turn's lines; what the daemon said about it stays."""
+        """Delete the events that stand for a dropped turn's lines; the daemon's own events about it stay."""
         cursor = 0
         while rows := self._store.events_after(cursor, agent, _EVENTS_AT_ONCE):
             cursor = rows[-1].cursor
@@ -211,7 +211,7 @@ async def _in_thread(work: Callable[[str], T], path: str) -> T:
 
 
 def _look(agents: str) -> dict[str, dict[int, _Found]]:
-    """Measure every turn's directory, and remove what a compression that was cut short has left."""
+    """Measure every turn's directory, and remove the remains of a compression that was cut short."""
     found: dict[str, dict[int, _Found]] = {}
     for agent in list_directory(agents):
         turns = found.setdefault(agent.name, {})
@@ -230,7 +230,7 @@ def _measure(directory: str) -> _Found:
                 continue
             stat = entry.stat(follow_symlinks=False)
             size += stat.st_blocks * 512
-            # What has holes takes less as it is, and an agent can make one of terabytes.
+            # A file with holes takes less as it is, and an agent can make one of terabytes.
             if entry.name == "stdout" and _WORTH_COMPRESSING <= stat.st_size <= 2 * stat.st_blocks * 512:
                 packed = False
     return _Found(size, packed)

@@ -1,4 +1,4 @@
-"""Runs turns: one task a running turn, with its sandbox and its agent socket; what they mean is the supervisor's.
+"""Runs turns: one task for each running turn, with its sandbox, its network and its agent socket.
 
 A task that breaks fails its own agent and nothing else: there is exactly one outer `try` around it.
 """
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.runner")
 
 _PASSING = {StorageFailed: failures.DISK_FULL, DescriptorsUsedUp: failures.DESCRIPTORS_USED_UP}
-"""What keeps a turn from its start and passes by itself."""
+"""Errors that keep a turn from its start and pass by themselves."""
 _LOOK_AGAIN = 0.02
 _FREEZE_PATIENCE = 5.0
 
@@ -74,16 +74,16 @@ class TurnRunner:
 
     Args:
         registry: the agents.
-        book: who is told what turns do.
+        accounting: records the turns.
         places: the daemon's directories.
-        furnisher: what prepares their sandboxes.
-        groups: what limits whole sandboxes.
+        preparer: prepares their sandboxes.
+        groups: the sandboxes' cgroups.
         networks: those that are being served.
         watcher: inotify.
         nursery: where the turns' tasks live.
         sweep_wanted: asks for a sweep soon.
-        protection: what keeps protected paths read-only while turns run.
-        findings: what a person has to look at.
+        protection: keeps protected paths read-only while turns run.
+        findings: the findings that wait for a person.
         sessions: moves agents' chats.
         serve_door: serves an agent's socket until cancelled.
         now: the clock, in seconds since the epoch.
@@ -180,7 +180,7 @@ class TurnRunner:
         return running.first_process() if running is not None else None
 
     def use(self, agent: Agent) -> Use | None:
-        """Return what the sandbox of an agent's running turn has, None where that isn't counted."""
+        """Return the use of the sandbox of an agent's running turn, None where that isn't counted."""
         running = self._turns.of(agent)
         group = self._groups.group(running.turn) if running is not None else None
         return group.use() if group is not None and group.is_there else None
@@ -190,7 +190,7 @@ class TurnRunner:
     async def _run(self, agent: Agent, turn: Turn) -> None:
         try:
             seen, verdict = await self._run_to_its_end(agent, turn)
-            # Not reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
+            # Not reached when the daemon stops: then the sandbox and its mounts go on.
             left = protected_paths.decode(
                 await read_patiently(self._places.agent(agent.id).turn(turn.number).read_protected)
             )
@@ -207,7 +207,7 @@ class TurnRunner:
             self._preparer.protector.placeholders.release(turn.id)
             await until_stored(self._preparer.protector.placeholders.remove_unneeded)
         except Exception:
-            # Whatever it is, it is this agent's; the others and the daemon go on.
+            # Any error here is this agent's alone; the others and the daemon go on.
             log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
 
     async def _settle_chat(self, turn: Turn, agent: str) -> None:
@@ -217,7 +217,7 @@ class TurnRunner:
             await until_stored(partial(self._book.turn_note, turn.id, "session:refused", said, holds_up_end=True))
 
     async def _tell_shortage(self, turn: Turn, found: RanOut) -> None:
-        """Tell what the turn hadn't enough of, also when it went well all the same."""
+        """Tell which resources the turn ran out of, also when it succeeded all the same."""
         for told in (cgroup_limits.out_of_memory(found), cgroup_limits.refused_forks(found)):
             if told is not None:
                 await until_stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
@@ -226,7 +226,7 @@ class TurnRunner:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
         try:
             await self._tell_news(agent, turn, before)
-            # Whoever waits for the turn may ask git next.
+            # A client that waits for the turn may ask git next.
             await self._preparer.freshen_index(agent, before)
         except Exception:
             error_id = secrets.token_hex(4)
@@ -235,7 +235,7 @@ class TurnRunner:
             await until_stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
-        """Tell what the turn has made that would have been protected, had it been there."""
+        """Tell which paths the turn has made that would have been protected, had they been there at its start."""
         found = await self._preparer.protector.news(agent, before)
         if found:
             await until_stored(partial(self._note_findings, turn, found, protected_paths.told([one.path for one in found])))
@@ -319,14 +319,14 @@ class TurnRunner:
         return None
 
     async def _open_door_later(self, agent: Agent, turn: Turn, place: AgentDir) -> None:
-        """Serve the agent's socket as soon as there is room for it, which nobody tells."""
+        """Serve the agent's socket as soon as there is room for it; no event tells that."""
         while True:
             await trio.sleep(PAUSE)
             with suppress(OSError, StateUnusable):
                 await self._serve_door(agent.id, turn.id, place.socket)
 
     async def _examine(self, agent: Agent, turn: Turn, place: AgentDir) -> list[damage.Damage]:
-        """Report what is wrong with a turn's files; a sandbox whose output can't be followed any more is killed."""
+        """Report damage to a turn's files; a sandbox whose output can't be followed any more is killed."""
         found = damage.examine(turn, place, self._places, self._now(), was_recorded=turn.id in self._recorded)
         for one in found:
             log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
@@ -385,7 +385,7 @@ class TurnRunner:
                 return DescriptorsUsedUp(descriptors.sentence(problem))
             what = f" {problem.filename}" if problem.filename else ""
             said = f"the turn's files can't be made:{what} {problem.strerror}"
-            # For inotify the same number means something else, and what runs already must not be tried again.
+            # For inotify the same number means something else, and a turn that runs already must not be tried again.
             if started is None and disk_is_full(problem) and not (problem.strerror or "").startswith("inotify"):
                 return StorageFailed(f"{said}; make room")
             return SandboxFailed(f"{said}; look at what is in its place")

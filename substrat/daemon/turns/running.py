@@ -1,6 +1,6 @@
 """Runs one turn's sandbox: launches or adopts it, keeps its limits, stops it with a ladder of signals, waits for its end.
 
-A `TurnObserver` commits what the turn does. The turn's task owns its pidfds and its watch.
+A `TurnObserver` commits its progress. The turn's task owns its pidfds and its watch.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RunningTurn:
         turn: its id.
         place: its directory.
         offset: where to take its output up.
-        observer: records what is seen of it.
+        observer: records its progress.
         watcher: inotify.
         limits: how long things may take.
         points: where the daemon may be told to die.
@@ -212,7 +212,7 @@ class RunningTurn:
         """Launch the sandbox and stay with it to its end.
 
         Args:
-            prepare: prepares the turn's directory and says what to start; nothing is started if the turn was stopped
+            prepare: prepares the turn's directory and returns the launch plan; nothing is started if the turn was stopped
                 meanwhile, or if it says nothing.
 
         Raises:
@@ -243,7 +243,7 @@ class RunningTurn:
 
     async def _start(self, prepared: LaunchPlan) -> int:
         try:
-            # The file is the record; through `/proc/1/fd/0` an agent would reach, and could change, what it reads from.
+            # The file is the record; through `/proc/1/fd/0` an agent would reach, and could change, its own input.
             prompt = await trio.to_thread.run_sync(self._place.read_prompt)
             started = self._process = self._start_sandbox(prepared, prompt)
         except OSError as problem:
@@ -285,7 +285,7 @@ class RunningTurn:
                 followed = trio.Event()
                 nursery.start_soon(self._output.follow, change, followed)
                 await self._wait_exit(pidfd)
-                # At once: what it has written may wait to be recorded until there is room again.
+                # At once: its output may wait to be recorded until there is room again.
                 disk_full = self._place.is_full()
                 self._exited.set()
                 change.set()
@@ -382,7 +382,7 @@ class RunningTurn:
         await until_stored(lambda: self._observer.turn_limit_reached(self.turn, TIME_LIMIT))
 
     async def _keep_silence(self) -> None:
-        """Stop the turn when it has printed nothing for too long; what its files say counts, also after a restart."""
+        """Stop the turn when it has printed nothing for too long; the times of its files count, also after a restart."""
         limit = self._limits.silence
         if limit is None:
             return
@@ -393,7 +393,7 @@ class RunningTurn:
         await until_stored(lambda: self._observer.turn_limit_reached(self.turn, SILENCE_LIMIT))
 
     async def _keep_frozen(self) -> None:
-        """Stop whatever of the turn isn't stopped yet, whenever it is to be frozen."""
+        """Freeze all processes of the turn, whenever it is to be frozen."""
         while True:
             await self._freezing.wait()
             self._points.before("sandbox frozen")
@@ -417,7 +417,7 @@ class RunningTurn:
             self._group.thaw()
 
     def _stop_in_memory(self) -> bool:
-        """Stop what goes on; returns whether all of the sandbox was stopped by now."""
+        """Stop the processes that go on; returns whether all of the sandbox was stopped by now."""
         if self._find_inner() is None or self._inner is None:
             return False
         if self._group is not None and self._group.is_there:
