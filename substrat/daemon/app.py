@@ -72,14 +72,14 @@ class Settings(NamedTuple):
     """The settings that a daemon is started with.
 
     Args:
-        places: its directories.
+        layout: its directories.
         config_path: its configuration file.
         config: the file's contents.
         environ: its environment.
         begin_anew: whether a damaged database is set aside and a new one begun.
     """
 
-    places: Layout
+    layout: Layout
     config_path: str
     config: Config
     environ: dict[str, str]
@@ -97,48 +97,48 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         DaemonAlreadyRunning: another daemon holds the state directory.
         StateUnusable: the state can't be used.
     """
-    places = settings.places
+    layout = settings.layout
     limits.prepare_daemon()
-    _prepare_directories(places)
+    _prepare_directories(layout)
     with (
-        _locked(places.state),
-        _locked(places.runtime),
+        _locked(layout.state),
+        _locked(layout.runtime),
         _opened_store(settings, now) as store,
         _opened_watcher() as watcher,
         ExitStack() as undo,
     ):
-        journal = Journal(store, _stdout_finder(store, places), now)
+        journal = Journal(store, _stdout_finder(store, layout), now)
         timer, points = Timer(now), Failpoints(settings.environ)
         sweep_wanted, turn_runs = Wakeup(), Wakeup()
-        trash = Trash(places.trash, sweep_wanted.set)
-        turns = RunningTurns(places, trash, points, turn_runs.set)
-        admission = Admission(DiskGate(places.state, now, timer.ring_at))
+        trash = Trash(layout.trash, sweep_wanted.set)
+        turns = RunningTurns(layout, trash, points, turn_runs.set)
+        admission = Admission(DiskGate(layout.state, now, timer.ring_at))
         registry = Registry(store, journal, settings.config, now, points, timer.ring_at, turns, admission)
-        reminders, questions = Reminders(registry), Inbox(registry)
+        reminders, inbox = Reminders(registry), Inbox(registry)
         notifier = Notifier(settings.environ)
         user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
             groups, networks = find_cgroups(), Networks()
-            preparer = SandboxPreparer(registry, places, user, settings.environ, groups)
+            preparer = SandboxPreparer(registry, layout, user, settings.environ, groups)
             preparer.set_limits()
             findings = Findings(registry)
-            protection = undo.enter_context(closing(Protection(registry, findings, places)))
+            protection = undo.enter_context(closing(Protection(registry, findings, layout)))
             find_bubblewrap = preparer.machine.find_bubblewrap
-            sessions = Sessions(registry, places, user, trash, find_bubblewrap, preparer.covers.paths)
-            book = Accounting(registry, sessions, preparer.leave_out)
-            supervisor = AgentRequests(registry, book, sessions)
-            agent_server = AgentServer(points, ToolCalls(supervisor, reminders, questions).perform, book.companion_called)
-            disk_watch = DiskWatch(registry, book, places, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
+            sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.covers.paths)
+            accounting = Accounting(registry, sessions, preparer.leave_out)
+            requests = AgentRequests(registry, accounting, sessions)
+            agent_server = AgentServer(points, ToolCalls(requests, reminders, inbox).perform, accounting.companion_called)
+            disk_watch = DiskWatch(registry, accounting, layout, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
             runner = TurnRunner(
-                registry, book, places, preparer, groups, networks, watcher, nursery, sweep_wanted, protection,
+                registry, accounting, layout, preparer, groups, networks, watcher, nursery, sweep_wanted, protection,
                 findings, sessions, agent_server.serve, now, turns,
             )  # fmt: skip
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.covers.paths)
             exec_sessions = ExecSessions(
-                registry, preparer, groups, networks, places, watcher, trash, protection, findings, agent_server.serve
+                registry, preparer, groups, networks, layout, watcher, trash, protection, findings, agent_server.serve
             )
             services = Services(
-                supervisor, AgentObjects(registry), runner, preparer, groups, places, chats, sessions, questions,
+                requests, AgentObjects(registry), runner, preparer, groups, layout, chats, sessions, inbox,
                 AllowLists(registry, networks), exec_sessions, findings, nursery.cancel_scope.cancel,
             )  # fmt: skip
             operator_server = OperatorServer(services)
@@ -146,12 +146,12 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             nursery.start_soon(protection.run)
             nursery.start_soon(preparer.covers.keep)
             await nursery.start(_obey_signals, settings, registry, preparer, notifier, nursery.cancel_scope)
-            _set_aside_lost_turns(registry, places, now())
+            _set_aside_lost_turns(registry, layout, now())
             await preparer.protector.find_all_git()
             registry.take_up()
             await nursery.start(runner.run)
             _tidy_up(exec_sessions, preparer, registry, groups, nursery)
-            nursery.start_soon(Retention(registry, places, trash, sweep_wanted).run)
+            nursery.start_soon(Retention(registry, layout, trash, sweep_wanted).run)
             nursery.start_soon(disk_watch.run)
             reminders.tell_due()
 
@@ -162,23 +162,23 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             nursery.start_soon(timer.run, ring)
             points.before("operator socket made")
             held = sockets.inherited(settings.environ)
-            listener = held or sockets.listen(os.path.join(places.runtime, "daemon.sock"), 0o600)
+            listener = held or sockets.listen(os.path.join(layout.runtime, "daemon.sock"), 0o600)
             points.after("operator socket made")
             await nursery.start(operator_server.serve, listener)
             nursery.start_soon(notifier.feed_watchdog)
-            _say_ready(notifier, registry, places)
+            _say_ready(notifier, registry, layout)
         points.at("daemon to be stopped")
         notifier.send("STOPPING=1")
         if held is None:
-            _remove_socket(places.runtime)
+            _remove_socket(layout.runtime)
         log.info("stopped", turns_going_on=registry.running)
 
 
-def _say_ready(notifier: Notifier, registry: Registry, places: Layout) -> None:
+def _say_ready(notifier: Notifier, registry: Registry, layout: Layout) -> None:
     registry.points.before("daemon ready")
     notifier.send("READY=1", f"STATUS={len(registry.agents)} agents")
     registry.points.after("daemon ready")
-    log.info("ready", version=__version__, state_dir=places.state, agents=len(registry.agents))
+    log.info("ready", version=__version__, state_dir=layout.state, agents=len(registry.agents))
     limits.freeze_heap()
 
 
@@ -264,35 +264,35 @@ def _take_lock(descriptor: int, state: str) -> None:
 
 @contextmanager
 def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Store]:
-    path = os.path.join(settings.places.state, "substrat.db")
+    path = os.path.join(settings.layout.state, "substrat.db")
 
     def lost(reason: str) -> None:
-        kept = damaged_files.keep_log(path, settings.places, now())
+        kept = damaged_files.keep_log(path, settings.layout, now())
         log.error("the last changes are lost", reason=reason, kept=kept)
 
     try:
-        store = _checked_store(path, settings.places, lost)
+        store = _checked_store(path, settings.layout, lost)
     except StateDamaged as problem:
         if not settings.begin_anew:
             raise
         try:
-            kept = damaged_files.set_aside_database(path, settings.places, now())
+            kept = damaged_files.set_aside_database(path, settings.layout, now())
         except OSError as obstacle:
             raise StateUnusable(f"the damaged state in {path} can't be moved: {obstacle}; move it away") from None
         log.error("damaged state set aside", reason=problem.message, kept=kept)  # noqa: TRY400 - the sentence says it all
         store = Store(path, reserve.SIZE)
     try:
-        _set_aside_damaged_agents(store, settings.places, now())
+        _set_aside_damaged_agents(store, settings.layout, now())
         yield store
     finally:
         store.close()
 
 
-def _checked_store(path: str, places: Layout, lost: Callable[[str], None]) -> Store:
+def _checked_store(path: str, layout: Layout, lost: Callable[[str], None]) -> Store:
     """Open the database; a missing or empty one where there are agents, or a log, is one that was lost."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise damaged_state(path, "it isn't a file")
-    has_agents = without_records.has_agents(places)
+    has_agents = without_records.has_agents(layout)
     size = os.path.getsize(path) if os.path.lexists(path) else None
     if not size:
         how = "missing" if size is None else "empty"
@@ -305,7 +305,7 @@ def _checked_store(path: str, places: Layout, lost: Callable[[str], None]) -> St
     except StateDamaged:
         raise
     except StateUnusable as problem:
-        if not _is_full(places.state):
+        if not _is_full(layout.state):
             raise
         log.warning("the database is opened for this process alone, because the disk is full", reason=problem.message)
         return Store(path, reserve.SIZE, without_index=True, may_be_new=not has_agents, lost=lost)
@@ -316,7 +316,7 @@ def _is_full(directory: str) -> bool:
     return found.f_bavail * found.f_frsize < reserve.SIZE
 
 
-def _set_aside_damaged_agents(store: Store, places: Layout, now: float) -> None:
+def _set_aside_damaged_agents(store: Store, layout: Layout, now: float) -> None:
     """Start without the agents whose records can't be read, and say which; and whose files have no records."""
     for found in quarantine.set_aside(store, now):
         what = "agent set aside" if found.agent is not None else "row set aside"
@@ -325,27 +325,27 @@ def _set_aside_damaged_agents(store: Store, places: Layout, now: float) -> None:
             sandbox_process.kill_recorded(started)  # no turn's task would look after it
     for sentence in quarantine.mend(store):
         log.error("records corrected", reason=sentence)
-    unrecorded = without_records.agents_without_records(places, store.known_agents())
+    unrecorded = without_records.agents_without_records(layout, store.known_agents())
     store.agents_without_records = len(unrecorded)
     for agent in unrecorded:
-        place = places.agent(agent.id)
+        place = layout.agent(agent.id)
         killed = without_records.kill_all_left(place)  # no turn's task would look after it
         log.warning(
             "agent without records", **agent._asdict(), continue_with=agent.command, directory=place.root, killed=killed
         )
 
 
-def _set_aside_lost_turns(registry: Registry, places: Layout, now: float) -> None:
+def _set_aside_lost_turns(registry: Registry, layout: Layout, now: float) -> None:
     """End turns of which there are files and no records, tell each, and move its files out of the next one's way.
 
     On a full disk they stay where they are, for the next start; nothing takes them for turns of their numbers.
     """
     for agent in list(registry.agents):
-        for lost in without_records.turns_without_records(places.agent(agent.id), agent.turn):
+        for lost in without_records.turns_without_records(layout.agent(agent.id), agent.turn):
             registry.points.before("sandbox killed")
             was_running = without_records.kill_left(lost.files)
             registry.points.after("sandbox killed")
-            target = damaged_files.target_of(lost.files.root, places, now)
+            target = damaged_files.target_of(lost.files.root, layout, now)
             told = without_records.tell_lost(lost, target, was_running=was_running)
             log.error("damaged", agent=agent.name, turn=lost.number, what=told)
             try:
@@ -354,7 +354,7 @@ def _set_aside_lost_turns(registry: Registry, places: Layout, now: float) -> Non
             except StorageFailed as problem:
                 log.error("lost turn not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
             else:
-                damaged_files.move_aside(lost.files.root, target, places)
+                damaged_files.move_aside(lost.files.root, target, layout)
 
 
 @contextmanager
@@ -366,10 +366,10 @@ def _opened_watcher() -> Iterator[Watcher]:
         watcher.close()
 
 
-def _prepare_directories(places: Layout) -> None:
-    _make_private(places.state)
-    _make_private(places.runtime)
-    own_files.check(places)
+def _prepare_directories(layout: Layout) -> None:
+    _make_private(layout.state)
+    _make_private(layout.runtime)
+    own_files.check(layout)
 
 
 def _make_private(path: str) -> None:
@@ -387,9 +387,9 @@ def _remove_socket(runtime: str) -> None:
         log.warning("somebody removed the operator socket")
 
 
-def _stdout_finder(store: Store, places: Layout) -> Callable[[str, str], str | None]:
+def _stdout_finder(store: Store, layout: Layout) -> Callable[[str, str], str | None]:
     def find(agent: str, turn: str) -> str | None:
         number = store.turn_number(turn)
-        return places.agent(agent).turn(number).stdout if number is not None else None
+        return layout.agent(agent).turn(number).stdout if number is not None else None
 
     return find

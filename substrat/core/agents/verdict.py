@@ -124,42 +124,42 @@ class Verdict(NamedTuple):
     failure: Failure | None = None
 
 
-def judge(seen: TurnObservation) -> Verdict:
+def judge(observation: TurnObservation) -> Verdict:
     """Decide a turn's outcome.
 
     A `result` decides, with any exit code, and no `result` is a failure, with any exit code: cursor-agent
     was seen to exit 0 without one, and to print one and never exit.
 
     Args:
-        seen: the observation.
+        observation: the observation.
     """
-    if seen.result is not None:
-        if seen.result.is_error:
-            return Verdict(Outcome.ERROR, seen.result.text or "the agent reported an error without a text")
-        if (failure := PROGRAM.failure_shown(seen.result.text, seen.last_passage)) is not None:
+    if observation.result is not None:
+        if observation.result.is_error:
+            return Verdict(Outcome.ERROR, observation.result.text or "the agent reported an error without a text")
+        if (failure := PROGRAM.failure_shown(observation.result.text, observation.last_passage)) is not None:
             return Verdict(Outcome.ERROR, failure.sentence, failure)
         return Verdict(Outcome.SUCCESS, None)
-    if seen.stop is not None:
-        return _stopped(seen.stop)
-    if seen.damage is not None:
-        outcome = Outcome.LOST if seen.exit_code is None else Outcome.ERROR
-        return Verdict(outcome, f"what became of the turn can't be told: {seen.damage}")
-    if (shortage := cgroup_limits.out_of_memory(seen.ran_out)) is not None:
+    if observation.stop is not None:
+        return _stopped(observation.stop)
+    if observation.damage is not None:
+        outcome = Outcome.LOST if observation.exit_code is None else Outcome.ERROR
+        return Verdict(outcome, f"what became of the turn can't be told: {observation.damage}")
+    if (shortage := cgroup_limits.out_of_memory(observation.ran_out)) is not None:
         return Verdict(Outcome.ERROR, shortage, failures.out_of_memory(shortage))
-    if (launcher := _launcher_failed(seen)) is not None:
+    if (launcher := _launcher_failed(observation)) is not None:
         return launcher
-    if seen.exit_code is None:
+    if observation.exit_code is None:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
-    if (found := _no_room(seen)) is not None:
+    if (found := _no_room(observation)) is not None:
         return found
-    if (failure := PROGRAM.failure_of(seen.errors)) is not None:
+    if (failure := PROGRAM.failure_of(observation.errors)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)
-    if seen.exit_code == _KILLED:
+    if observation.exit_code == _KILLED:
         ended = f"was killed by SIGKILL, or exited with its status {_KILLED},"
     else:
-        ended = f"exited with status {seen.exit_code}"
-    reason = failures.last_words(seen.errors)
-    said = f": {reason}" if reason else ("" if seen.anything else " and without any output")
+        ended = f"exited with status {observation.exit_code}"
+    reason = failures.last_words(observation.errors)
+    said = f": {reason}" if reason else ("" if observation.anything else " and without any output")
     return Verdict(Outcome.ERROR, f"the agent program {ended} without a result{said}")
 
 
@@ -175,25 +175,25 @@ def _stopped(reason: str) -> Verdict:
     return Verdict(Outcome.INTERRUPTED, f"stopped: {reason}")
 
 
-def _launcher_failed(seen: TurnObservation) -> Verdict | None:
+def _launcher_failed(observation: TurnObservation) -> Verdict | None:
     """Judge a turn of which nothing ran but bubblewrap or the network's launcher, which say why on standard error."""
-    if seen.anything or seen.exit_code not in {None, 1}:
+    if observation.anything or observation.exit_code not in {None, 1}:
         return None
-    words = failures.last_words(seen.errors)
+    words = failures.last_words(observation.errors)
     if not words.startswith(("bwrap: ", "substrat: ")):
         return None
     failure = failures.sandbox_failed(words)
     return Verdict(Outcome.ERROR, failure.sentence, failure)
 
 
-def _no_room(seen: TurnObservation) -> Verdict | None:
+def _no_room(observation: TurnObservation) -> Verdict | None:
     """Judge a program that ended for want of room to write; None when it was something else."""
-    said_so = failures.says_no_room(seen.errors)
+    said_so = failures.says_no_room(observation.errors)
     # A program that can't write its output may have had no room for its complaint either.
-    if seen.disk_full and (said_so or not seen.errors.strip()):
+    if observation.disk_full and (said_so or not observation.errors.strip()):
         return Verdict(Outcome.ERROR, failures.DISK_FULL_IN_TURN.sentence, failures.DISK_FULL_IN_TURN)
     if not said_so:
         return None
     where = "its workspace's disk or one of its directories in memory, /tmp and home (sandbox.memory_dir_bytes), is full"
-    words = failures.last_words(seen.errors)
+    words = failures.last_words(observation.errors)
     return Verdict(Outcome.ERROR, f"the agent program found no room to write: {where}: {words}")

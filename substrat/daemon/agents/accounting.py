@@ -131,8 +131,8 @@ class Accounting:
         """Note a turn's process."""
         agent = self._registry.agent_of_turn(turn)
         number = agent.turn.number if agent is not None and agent.turn is not None else 0
-        told = ("turn:started", f"turn {number} started{_by(version)}")
-        self._update(turn, "sandbox recorded", told, process=started)
+        event = ("turn:started", f"turn {number} started{_by(version)}")
+        self._update(turn, "sandbox recorded", event, process=started)
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
         """Record an agent's lines, above all the session's id; `urgent` uses the room that is kept for a full disk."""
@@ -164,20 +164,20 @@ class Accounting:
 
     def turn_home_too_big(self, turn: str, limit: int) -> None:
         """Stop a turn whose agent's own directories hold more bytes on disk than they may."""
-        told = f"the agent's own directories, ~/.cache, ~/{PROGRAM.places.home} and chats, hold too much"
-        self._stop(turn, over_home_limit(limit), ("turn:home-too-big", told))
+        text = f"the agent's own directories, ~/.cache, ~/{PROGRAM.places.home} and chats, hold too much"
+        self._stop(turn, over_home_limit(limit), ("turn:home-too-big", text))
 
     def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
         """Stop a turn that is filling the disk: it has just written so many bytes, and so many are left."""
         self._stop(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", reason))
 
-    def _stop(self, turn: str, reason: str, told: tuple[str, str] | None = None) -> None:
+    def _stop(self, turn: str, reason: str, event: tuple[str, str] | None = None) -> None:
         """Stop a turn for a reason of the daemon's; a person's earlier reason stays."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
         if agent.turn.stop is None:
-            self._update(turn, "limit reached", told, stop=reason)
+            self._update(turn, "limit reached", event, stop=reason)
         self._registry.effects.stop(turn, reason)
 
     def companion_called(self, turn: str) -> None:
@@ -200,7 +200,7 @@ class Accounting:
         stopping = agent is not None and agent.turn is not None and agent.turn.stop is not None
         self._update(turn, "note taken", (kind, text), urgent=holds_up_end and stopping)
 
-    def turn_over(self, turn_id: str, verdict: Verdict, seen: TurnObservation) -> None:
+    def turn_over(self, turn_id: str, verdict: Verdict, observation: TurnObservation) -> None:
         """Account for a turn that has ended.
 
         One that was stopped is accounted for on a full disk too, with its result cut short.
@@ -208,32 +208,33 @@ class Accounting:
         Args:
             turn_id: the turn.
             verdict: its outcome.
-            seen: its observation.
+            observation: its observation.
 
         Raises:
             StorageFailed: there is no room; nothing has changed.
         """
         try:
-            self._account(turn_id, verdict, seen, _MAX_RESULT, urgent=False)
+            self._account(turn_id, verdict, observation, _MAX_RESULT, urgent=False)
         except StorageFailed:
             agent = self._registry.agent_of_turn(turn_id)
             if agent is None or agent.turn is None or agent.turn.stop is None:
                 raise
-            self._account(turn_id, verdict, seen, _MAX_URGENT_RESULT, urgent=True)
+            self._account(turn_id, verdict, observation, _MAX_URGENT_RESULT, urgent=True)
 
-    def _account(self, turn_id: str, verdict: Verdict, seen: TurnObservation, longest: int, *, urgent: bool) -> None:
+    def _account(self, turn_id: str, verdict: Verdict, observation: TurnObservation, longest: int, *, urgent: bool) -> None:
         agent = self._registry.agent_of_turn(turn_id)
         if agent is None or agent.turn is None:
             return
-        text = PROGRAM.result_text(seen.result.text, self._journal.said(agent.id, turn_id)) if seen.result else ""
+        result = observation.result
+        text = PROGRAM.result_text(result.text, self._journal.said(agent.id, turn_id)) if result else ""
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
-            ended_at=self._registry.now(), exit_code=seen.exit_code, usage=seen.result.usage if seen.result else None,
-            result=_cut(text, longest) if seen.result and verdict.outcome is Outcome.SUCCESS else None,
+            ended_at=self._registry.now(), exit_code=observation.exit_code, usage=result.usage if result else None,
+            result=_cut(text, longest) if result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         with self._registry.change("turn accounted for", urgent=urgent) as change:
             agent = change.put_turn(self._with_stored_session(agent, turn), turn)
-            if seen.result is not None and not turn.contacted:
+            if result is not None and not turn.contacted:
                 change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             change.record(_end_event(agent, turn))
             if (seconds := self._retry_delay(agent, turn, verdict)) is not None:
@@ -352,15 +353,15 @@ class Accounting:
         return None
 
     def _update(
-        self, turn: str, what: str, told: tuple[str, str] | None = None, *, urgent: bool = False, **changes: object
+        self, turn: str, what: str, event: tuple[str, str] | None = None, *, urgent: bool = False, **changes: object
     ) -> None:
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
         with self._registry.change(what, urgent=urgent) as change:
             change.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
-            if told is not None:
-                change.record(DaemonEvent(agent.id, turn, *told))
+            if event is not None:
+                change.record(DaemonEvent(agent.id, turn, *event))
 
 
 _EVENT_OF = {

@@ -27,18 +27,18 @@ class Admission:
     """Starts turns while it is open; it is closed until the daemon has taken up an earlier one's turns.
 
     Args:
-        gate: holds turns back while the disk is nearly full.
+        disk_gate: holds turns back while the disk is nearly full.
     """
 
-    def __init__(self, gate: DiskGate) -> None:
-        self._gate = gate
+    def __init__(self, disk_gate: DiskGate) -> None:
+        self._disk_gate = disk_gate
         self._is_open = False
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
 
     @property
     def obstacle(self) -> str | None:
         """Why turns that could start don't, as a sentence; None when none is held back."""
-        return self._gate.reason
+        return self._disk_gate.reason
 
     def open(self) -> None:
         """Let turns start from now on."""
@@ -56,9 +56,9 @@ class Admission:
         room = registry.config.turns.max_running - registry.running
         first = registry.store.first_waiting()
         queued = [agent for agent in registry.agents if agent.phase == Phase.QUEUED and agent.id in first]
-        may_start = self._gate.look(registry.config.disk.free, needed=bool(queued) and room > 0)
+        may_start = self._disk_gate.look(registry.config.disk.free, needed=bool(queued) and room > 0)
         if may_start:
-            self._told.clear()
+            self._notified.clear()
         for agent in sorted(queued, key=lambda agent: first[agent.id]):
             if agent.retry_at is not None and agent.retry_at > now:
                 registry.wake_at(agent.retry_at)
@@ -73,19 +73,19 @@ class Admission:
                 except StorageFailed as problem:
                     # Accepted items stay queued and are tried again: no event tells when there is room.
                     log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
-                    self._gate.look_again()
+                    self._disk_gate.look_again()
                     return
 
     def _hold(self, registry: Registry, agent: Agent) -> None:
         """Tell an agent's followers why it waits, once until turns start again."""
-        if agent.id in self._told:
+        if agent.id in self._notified:
             return
         try:
             with registry.change("wait told") as change:
-                change.record(DaemonEvent(agent.id, None, "turn:waiting", f"its turn waits: {self._gate.reason}"))
+                change.record(DaemonEvent(agent.id, None, "turn:waiting", f"its turn waits: {self._disk_gate.reason}"))
         except StorageFailed:
             return  # it is told when there is room for that
-        self._told.add(agent.id)
+        self._notified.add(agent.id)
 
 
 def _put_off(registry: Registry, agent: Agent, until: float) -> None:

@@ -33,15 +33,15 @@ class ToolCalls:
     """Performs the agents' tool calls.
 
     Args:
-        supervisor: whom they change.
-        reminders: what they want to be told later.
-        questions: what they ask the operator.
+        requests: changes the agents.
+        reminders: keeps their reminders.
+        inbox: takes their questions.
     """
 
-    def __init__(self, supervisor: AgentRequests, reminders: Reminders, questions: Inbox) -> None:
-        self._requests = supervisor
+    def __init__(self, requests: AgentRequests, reminders: Reminders, inbox: Inbox) -> None:
+        self._requests = requests
         self._reminders = reminders
-        self._questions = questions
+        self._inbox = inbox
 
     def perform(
         self, agent: str, turn: str | None, name: str, arguments: dict[str, Any] | None, identity: str | None
@@ -105,7 +105,7 @@ class ToolCalls:
                 self._requests.report_status(caller.id, text)
                 return "noted"
             case tools.AskOperator(question):
-                number = self._questions.ask(caller, question)
+                number = self._inbox.ask(caller, question)
                 return f"question {number} waits for the operator; the answer starts your next turn"
             case tools.RemindMe(text, seconds):
                 number, due = self._reminders.add(caller, text, seconds)

@@ -42,13 +42,13 @@ class AgentRequests:
 
     Args:
         registry: the agents.
-        book: the record of their turns.
+        accounting: the record of their turns.
         chats: finds agents' chats.
     """
 
-    def __init__(self, registry: Registry, book: Accounting, chats: Chats) -> None:
+    def __init__(self, registry: Registry, accounting: Accounting, chats: Chats) -> None:
         self.registry = registry
-        self._book = book
+        self._accounting = accounting
         self._chats = chats
         self._store = registry.store
 
@@ -177,11 +177,11 @@ class AgentRequests:
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
         self._chats.check_resumable(agent)
-        unfinished = prompt or self._book.unfinished(agent)
+        unfinished = prompt or self._accounting.unfinished(agent)
         with self.registry.change("agent resumed") as change:
             item, resumed = None, by_a_person(agent)
             if unfinished is not None:
-                asker = self._book.asker_of(agent)
+                asker = self._accounting.asker_of(agent)
                 item = change.add_item(resumed, ItemKind.CONTINUATION, unfinished, asker, Event.RESUME)
             else:
                 change.step(resumed, Event.RESUME)

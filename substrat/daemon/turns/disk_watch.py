@@ -90,8 +90,8 @@ class DiskWatch:
 
     Args:
         registry: the agents.
-        book: stops turns.
-        places: the daemon's directories.
+        accounting: stops turns.
+        layout: the daemon's directories.
         user_chats: the user's own directory of chats, which sandboxes write to.
         turn_runs: set when a turn begins to run or goes on.
         free: how many bytes are free where a directory is.
@@ -101,16 +101,16 @@ class DiskWatch:
     def __init__(
         self,
         registry: Registry,
-        book: Accounting,
-        places: Layout,
+        accounting: Accounting,
+        layout: Layout,
         user_chats: str,
         turn_runs: Wakeup,
         free: Callable[[str], int] = free_bytes,
         interval: float = INTERVAL,
     ) -> None:
         self._registry = registry
-        self._book = book
-        self._places = places
+        self._accounting = accounting
+        self._layout = layout
         self._user_chats = user_chats
         self._free = free
         self._interval = interval
@@ -151,7 +151,7 @@ class DiskWatch:
             if agent.turn is not None and agent.turn.outcome is None and agent.phase != Phase.FROZEN
         ]
         most = disk_use.most_files(limits.home) if limits.home else disk_use.most_files(disk.state)
-        found = await trio.to_thread.run_sync(_measure, subjects, most, self._places.state, abandon_on_cancel=True)
+        found = await trio.to_thread.run_sync(_measure, subjects, most, self._layout.state, abandon_on_cancel=True)
         uses = [
             Use(
                 subject.turn, *found[subject.turn].home, wrote=self._wrote(subject.turn, found[subject.turn]),
@@ -160,15 +160,15 @@ class DiskWatch:
             for subject in subjects
         ]  # fmt: skip
         self._before = found
-        for stop in disk_use.decide(uses, self._free(self._places.state), limits):
+        for stop in disk_use.decide(uses, self._free(self._layout.state), limits):
             log.warning("a turn is stopped for what it takes of the disk", turn=stop.turn, why=repr(stop))
             if isinstance(stop, HomeTooBig):
-                self._book.turn_home_too_big(stop.turn, stop.limit)
+                self._accounting.turn_home_too_big(stop.turn, stop.limit)
             else:
-                self._book.turn_fills_disk(stop.turn, stop.wrote, stop.free)
+                self._accounting.turn_fills_disk(stop.turn, stop.wrote, stop.free)
 
     def _subject(self, agent: Agent, turn: Turn) -> _Subject:
-        place = self._places.agent(agent.id)
+        place = self._layout.agent(agent.id)
         given = (agent.workspace, *(bind.path for bind in agent.policy.binds if bind.writable))
         elsewhere = (*given, self._user_chats)
         home = (place.cache, place.dot_cursor, place.chats)

@@ -68,7 +68,7 @@ class ExecSessions:
         preparer: prepares their sandboxes.
         cgroups: the sandboxes' cgroups.
         networks: the networks that are being served.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         watcher: inotify.
         trash: deletes directories.
         protection: keeps protected paths read-only while commands run.
@@ -82,7 +82,7 @@ class ExecSessions:
         preparer: SandboxPreparer,
         cgroups: Cgroups,
         networks: Networks,
-        places: Layout,
+        layout: Layout,
         watcher: Watcher,
         trash: Trash,
         protection: Protection,
@@ -93,7 +93,7 @@ class ExecSessions:
         self._preparer = preparer
         self._cgroups = cgroups
         self._networks = networks
-        self._places = places
+        self._layout = layout
         self._watcher = watcher
         self._trash = trash
         self._protection = protection
@@ -112,18 +112,18 @@ class ExecSessions:
         They end with their daemon, except one that was killed before bubblewrap had asked the kernel for that.
         """
         try:
-            left = os.listdir(self._places.exec_dir)
+            left = os.listdir(self._layout.exec_dir)
         except FileNotFoundError:
             left = []
         for session in left:
-            place = TurnDir(os.path.join(self._places.exec_dir, session))
+            place = TurnDir(os.path.join(self._layout.exec_dir, session))
             try:
                 if place.is_held():
                     sandbox_process.kill_holders(place.lock, LOCK_FD)
             except OSError as problem:
                 log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
             self._trash.discard(place.root)
-        shutil.rmtree(self._places.exec_sockets, ignore_errors=True)
+        shutil.rmtree(self._layout.exec_sockets, ignore_errors=True)
 
     async def run(self, agent: Agent, request: ExecRequest) -> int:
         """Run a command to its end.
@@ -136,7 +136,7 @@ class ExecSessions:
         """
         check(agent, request)
         caller = await self._reach(request.descriptors)
-        place, own = self._places.exec_session(agent.id, secrets.token_hex(8))
+        place, own = self._layout.exec_session(agent.id, secrets.token_hex(8))
         with (
             caller.stream.socket,
             closing(caller.descriptors),
@@ -167,7 +167,7 @@ class ExecSessions:
         try:
             return await reach(path)
         except BaseException:
-            if _CALLERS_SOCKET.fullmatch(os.path.basename(path)) and os.path.dirname(path) == self._places.runtime:
+            if _CALLERS_SOCKET.fullmatch(os.path.basename(path)) and os.path.dirname(path) == self._layout.runtime:
                 with suppress(OSError):
                     os.unlink(path)
             raise

@@ -67,7 +67,7 @@ class TurnPreparation:
     ) -> None:
         self._registry = registry
         self._accounting = accounting
-        self._places = layout
+        self._layout = layout
         self._preparer = preparer
         self._groups = groups
         self._protection = protection
@@ -92,21 +92,21 @@ class TurnPreparation:
         self._sessions.check_resumable(agent)
         self._check_rules(agent)
         known = self._registry.git_of(agent.workspace)
-        furnished = await self._preparer.prepare(agent, self._places.agent(agent.id), turn.id)
+        prepared = await self._preparer.prepare(agent, self._layout.agent(agent.id), turn.id)
         self._check_git(agent, turn, known)
         if (reminder := self._findings.reminder(self._registry.find(agent.id))) is not None:
             self._accounting.turn_note(turn.id, "workspace:unprotected", reminder)
-        for kind, note in furnished.notes:
+        for kind, note in prepared.notes:
             self._accounting.turn_note(turn.id, kind, note)
-        self._findings.record(agent.id, turn.id, furnished.found)
+        self._findings.record(agent.id, turn.id, prepared.found)
         self._registry.points.before("prompt written")
-        record, kept = protected_paths.encode(furnished.guard), copies.encode(furnished.kept)
+        record, kept = protected_paths.encode(prepared.guard), copies.encode(prepared.kept)
         prompt = self._accounting.prompt_of(turn)
-        make = partial(place.make, prompt, record, furnished.form, kept, own_chats=True, turn=turn.id)
+        make = partial(place.make, prompt, record, prepared.form, kept, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)
         self._registry.points.after("prompt written")
-        protected.enter_context(self._protect(agent, turn, place, furnished.guard, furnished.kept, running))
-        return await self._preparer.launch(furnished, network, self._groups.group(turn.id))
+        protected.enter_context(self._protect(agent, turn, place, prepared.guard, prepared.kept, running))
+        return await self._preparer.launch(prepared, network, self._groups.group(turn.id))
 
     async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
         """Protect the paths of a turn that an earlier daemon started."""

@@ -62,16 +62,16 @@ class Retention:
 
     Args:
         registry: the agents.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         trash: deletes directories.
         wanted: asks for a sweep soon.
     """
 
-    def __init__(self, registry: Registry, places: Layout, trash: Trash, wanted: Wakeup) -> None:
+    def __init__(self, registry: Registry, layout: Layout, trash: Trash, wanted: Wakeup) -> None:
         self._registry = registry
         self._store = registry.store
         self._journal = registry.journal
-        self._places = places
+        self._layout = layout
         self._trash = trash
         self._wanted = wanted
 
@@ -104,7 +104,7 @@ class Retention:
         deleted = await trio.to_thread.run_sync(self._trash.empty, abandon_on_cancel=True)
         compressed = dropped = freed = 0
         hopeless: set[str] = set()
-        sizes = await _in_thread(_look, self._places.agents)
+        sizes = await _in_thread(_look, self._layout.agents)
         while actions := retention.decide(await self._facts(sizes, hopeless), self._limits(), self._registry.now()):
             for action in actions:
                 turn = action.turn
@@ -164,7 +164,7 @@ class Retention:
         return facts
 
     def _directory(self, agent: str, number: int) -> str:
-        return self._places.agent(agent).turn(number).root
+        return self._layout.agent(agent).turn(number).root
 
     # Actions
 
@@ -195,8 +195,8 @@ class Retention:
 
     async def _discard_removed_agents(self) -> None:
         for agent in self._store.removed_agents():
-            self._trash.put(self._places.agent(agent).root)
-            if not os.path.lexists(self._places.agent(agent).root):
+            self._trash.put(self._layout.agent(agent).root)
+            if not os.path.lexists(self._layout.agent(agent).root):
                 with self._registry.change("files forgotten"):
                     self._store.forget_removed(agent)
             await trio.lowlevel.checkpoint()

@@ -75,7 +75,7 @@ class TurnRunner:
     Args:
         registry: the agents.
         accounting: records the turns.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         preparer: prepares their sandboxes.
         groups: the sandboxes' cgroups.
         networks: those that are being served.
@@ -93,8 +93,8 @@ class TurnRunner:
     def __init__(
         self,
         registry: Registry,
-        book: Accounting,
-        places: Layout,
+        accounting: Accounting,
+        layout: Layout,
         preparer: SandboxPreparer,
         groups: Cgroups,
         networks: Networks,
@@ -109,8 +109,8 @@ class TurnRunner:
         turns: RunningTurns,
     ) -> None:
         self._registry = registry
-        self._book = book
-        self._places = places
+        self._accounting = accounting
+        self._layout = layout
         self._preparer = preparer
         self._groups = groups
         self._networks = networks
@@ -119,7 +119,7 @@ class TurnRunner:
         self._sweep_wanted = sweep_wanted
         self._findings = findings
         self._sessions = sessions
-        self._preparation = TurnPreparation(registry, book, places, preparer, groups, protection, findings, sessions)
+        self._preparation = TurnPreparation(registry, accounting, layout, preparer, groups, protection, findings, sessions)
         self._serve_door = serve_door
         self._now = now
         self._turns = turns
@@ -149,7 +149,7 @@ class TurnRunner:
 
     def _shared_before(self, agent: Agent, turn: Turn) -> tuple[str, ...]:
         """Return the directories in which a turn that runs already may have placeholders, beside its workspace."""
-        place = self._places.agent(agent.id).turn(turn.number)
+        place = self._layout.agent(agent.id).turn(turn.number)
         if turn.process is None and not place.is_held():
             return ()
         left = protected_paths.decode(place.read_protected())
@@ -189,16 +189,16 @@ class TurnRunner:
 
     async def _run(self, agent: Agent, turn: Turn) -> None:
         try:
-            seen, verdict = await self._run_to_its_end(agent, turn)
+            observation, verdict = await self._run_to_its_end(agent, turn)
             # Not reached when the daemon stops: then the sandbox and its mounts go on.
             left = protected_paths.decode(
-                await read_patiently(self._places.agent(agent.id).turn(turn.number).read_protected)
+                await read_patiently(self._layout.agent(agent.id).turn(turn.number).read_protected)
             )
             if left is not None:
                 await self._look_after(agent, turn, left)
-            await self._tell_shortage(turn, seen.ran_out)
+            await self._tell_shortage(turn, observation.ran_out)
             await self._settle_chat(turn, agent.id)
-            await until_stored(lambda: self._book.turn_over(turn.id, verdict, seen))
+            await until_stored(lambda: self._accounting.turn_over(turn.id, verdict, observation))
             if (group := self._groups.group(turn.id)) is not None:
                 group.remove()
             self._sweep_wanted.set()
@@ -214,13 +214,13 @@ class TurnRunner:
         """Move the chat that the turn has begun to the user's chats; one that can't be moved is tried again."""
         said = await self._sessions.settle(self._registry.find(agent))
         if said is not None:
-            await until_stored(partial(self._book.turn_note, turn.id, "session:refused", said, holds_up_end=True))
+            await until_stored(partial(self._accounting.turn_note, turn.id, "session:refused", said, holds_up_end=True))
 
     async def _tell_shortage(self, turn: Turn, found: RanOut) -> None:
         """Tell which resources the turn ran out of, also when it succeeded all the same."""
         for told in (cgroup_limits.out_of_memory(found), cgroup_limits.refused_forks(found)):
             if told is not None:
-                await until_stored(partial(self._book.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
+                await until_stored(partial(self._accounting.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
 
     async def _look_after(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
@@ -244,12 +244,12 @@ class TurnRunner:
         now = self._registry.find(turn.agent).turn
         # The end of a turn that is being stopped waits for it, and must not wait for room on the disk.
         with self._registry.change("finding recorded", urgent=now is not None and now.stop is not None):
-            self._book.turn_note(turn.id, "workspace:unprotected", text, holds_up_end=True)
+            self._accounting.turn_note(turn.id, "workspace:unprotected", text, holds_up_end=True)
             self._findings.record(turn.agent, turn.id, found)
 
     async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[TurnObservation, Verdict]:
         try:
-            seen = await self._run_turn(agent, turn)
+            observation = await self._run_turn(agent, turn)
         except SubstratError as problem:
             log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
             failure = _PASSING.get(type(problem))
@@ -261,21 +261,21 @@ class TurnRunner:
             log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
             self._kill_remains(agent, turn)
             return NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
-        if seen.result is not None and PROGRAM.needs_last_passage(seen.result.text):
-            seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
-        return seen, judge(seen)
+        if observation.result is not None and PROGRAM.needs_last_passage(observation.result.text):
+            observation = observation._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
+        return observation, judge(observation)
 
     async def _run_turn(self, agent: Agent, turn: Turn) -> TurnObservation:
-        place = self._places.agent(agent.id)
+        place = self._layout.agent(agent.id)
         turn_place = place.turn(turn.number)
         damages = await self._examine(agent, turn, place)
         started = turn.process
         is_own = turn_place.is_of(turn.id, unless_told=turn.id in self._recorded)
         if started is None and is_own and (started := await self._find_unrecorded(turn_place)):
             found = started  # it runs, so it has to get into the books, however long that takes
-            await until_stored(lambda: self._book.turn_spawned(turn.id, found))
+            await until_stored(lambda: self._accounting.turn_spawned(turn.id, found))
         running = RunningTurn(
-            turn.id, turn_place, turn.offset, self._book, self._watcher, self._limits(turn), self._registry.points,
+            turn.id, turn_place, turn.offset, self._accounting, self._watcher, self._limits(turn), self._registry.points,
             self._now, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
         )  # fmt: skip
         network = self._network_of(agent, turn, turn_place)
@@ -327,10 +327,11 @@ class TurnRunner:
 
     async def _examine(self, agent: Agent, turn: Turn, place: AgentDir) -> list[damage.Damage]:
         """Report damage to a turn's files; a sandbox whose output can't be followed any more is killed."""
-        found = damage.examine(turn, place, self._places, self._now(), was_recorded=turn.id in self._recorded)
+        found = damage.examine(turn, place, self._layout, self._now(), was_recorded=turn.id in self._recorded)
         for one in found:
             log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
-            await until_stored(partial(self._book.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True))
+            note = partial(self._accounting.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True)
+            await until_stored(note)
         if turn.process is not None and any(one.blind for one in found):
             sandbox_process.kill_recorded(turn.process)
         return found
@@ -344,11 +345,11 @@ class TurnRunner:
         if agent.policy.network is not Network.FILTERED:
             return None
 
-        tell = telling(agent.name, partial(self._book.turn_note, turn.id))
+        tell = telling(agent.name, partial(self._accounting.turn_note, turn.id))
         # The list may have changed since the turn began.
         allow = self._registry.find(agent.id).policy.allow
         through = upstream.read(self._registry.config.sandbox.upstream_proxy)
-        return TurnNetwork(allow, place, self._places.agent(agent.id).network_socket, self._watcher, tell, through)
+        return TurnNetwork(allow, place, self._layout.agent(agent.id).network_socket, self._watcher, tell, through)
 
     async def _find_unrecorded(self, place: TurnDir) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.
@@ -411,7 +412,7 @@ class TurnRunner:
 
     def _kill_remains(self, agent: Agent, turn: Turn) -> None:
         """Leave no process behind when a turn's task broke."""
-        place = self._places.agent(agent.id).turn(turn.number)
+        place = self._layout.agent(agent.id).turn(turn.number)
         started = sandbox_process.find_unrecorded(place.read_status(), place.stdout)
         inner, _ = sandbox_process.read_status(place.read_status())
         pidfd = sandbox_process.open_inner(started, inner) if started is not None and inner is not None else None
