@@ -65,7 +65,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.daemon")
 
 _DYING_SECONDS = 2.0
+"""How long a killed daemon's child may still hold its lock: until it executes its program, milliseconds as a rule."""
 _LOOK_AGAIN = 0.01
+"""Seconds between attempts to take the lock in that time."""
 
 
 class Settings(NamedTuple):

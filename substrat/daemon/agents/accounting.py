@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.accounting")
 
 _MAX_RESULT = 1024 * 1024
+"""Characters of a turn's result: each is a row that `show` and `wait` answer in one message."""
 _MAX_URGENT_RESULT = 16 * 1024
 """Characters of a stopped turn's result when the disk is full: an agent chooses its result, and must not use up by
 it the room that is kept for stopping others."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from substrat.daemon.state.rows import EventRow
 
 _MOST_DECISIONS = 200
+"""A person reads the last few screens; the older ones are in the events."""
 
 
 class AllowLists:

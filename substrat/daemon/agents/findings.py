@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _MOST = 50
 """How many findings of one agent are kept apart: an agent can make any number of repositories, and a person reads some."""
 _TOLD = 5
+"""Findings that one event names: it is one line, and `substratctl show` lists them all."""
 
 
 class Found(NamedTuple):

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.reminders")
 
 MOST = 100
-"""How many reminders one agent may have."""
+"""Reminders of one agent: `whoami` lists them all, and all agents' are looked through for the next one that is due."""
 LONGEST_S = 366 * 86400.0
+"""Seconds, a year: a later time is more likely a mistake of the model's than a wish."""
 
 
 class Reminders:

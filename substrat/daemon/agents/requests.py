@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_STATUS = 500
+"""Characters: a status is one column of a list, and each agent object carries one."""
 
 
 class AgentRequests:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.output")
 
 _BATCH = 200
+"""Lines in a transaction: one commit for each line would make the disk the bottleneck of a flood."""
 _BYTES_PER_LINE, _FEWEST_LINES = 256, 1000
 """How many lines `disk.turn_output` stands for: an event costs the state that much however short its line is."""
 _BATCH_BYTES = 64 * 1024

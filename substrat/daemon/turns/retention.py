@@ -37,8 +37,11 @@ INTERVAL = 600.0
 _REST = 5.0
 """Seconds between two sweeps at least, so that many turns that end cost one; more when a sweep takes long."""
 _REST_PER_SWEEP = 20.0
+"""How many times as long as the last sweep the next one waits: sweeping costs under a twentieth of the time."""
 _EVENTS_AT_ONCE = 1000
+"""Events that are read between two checkpoints, so that other tasks run meanwhile."""
 _WORTH_COMPRESSING = 8 * 1024
+"""Bytes: the files of a smaller turn hardly take fewer blocks when they are compressed."""
 
 
 class Swept(NamedTuple):

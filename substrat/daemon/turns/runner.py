@@ -66,7 +66,9 @@ log = structlog.get_logger("substrat.runner")
 _PASSING = {StorageFailed: failures.DISK_FULL, DescriptorsUsedUp: failures.DESCRIPTORS_USED_UP}
 """Errors that keep a turn from its start and pass by themselves."""
 _LOOK_AGAIN = 0.02
+"""Seconds between looks whether a sandbox that holds its lock has reported itself, which takes milliseconds."""
 _FREEZE_PATIENCE = 5.0
+"""Seconds that a client waits for a freeze: stopping all processes takes milliseconds, unless the agent makes more."""
 
 
 class TurnRunner:

@@ -38,6 +38,7 @@ log = structlog.get_logger("substrat.turn")
 _ROOM_FOR_ERRORS = 4096
 """Bytes on disk that a program's standard error has from the start: a block, enough for a message and a stack trace."""
 _FREEZE_PAUSE = 0.005
+"""Seconds between attempts to stop all processes: the kernel starts new ones in less."""
 
 
 class TurnLimits(NamedTuple):
