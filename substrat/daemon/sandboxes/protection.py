@@ -436,12 +436,12 @@ class Protection:
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.stop is None:
                 change.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
-            self._registry.journal.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", reason))
+            change.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", reason))
 
     def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str) -> None:
-        with self._registry.change("note taken"):
+        with self._registry.change("note taken") as change:
             if self._registry.get(sandbox.agent) is not None:
-                self._registry.journal.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
+                change.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
 
 
 def _depth(path: str) -> int:

@@ -218,8 +218,8 @@ class ExecSessions:
             return None
 
         def note(kind: str, text: str) -> None:
-            with self._registry.change("note taken"):
-                self._registry.journal.record(DaemonEvent(agent.id, None, kind, text))
+            with self._registry.change("note taken") as change:
+                change.record(DaemonEvent(agent.id, None, kind, text))
 
         # The list may have changed since the caller asked.
         allow = self._registry.find(agent.id).policy.allow

@@ -176,9 +176,9 @@ class Retention:
         if self._registry.get(turn.agent) is None:
             return False
         text = f"turn {turn.number} was dropped: {reason}; its output had {turn.size} bytes on disk"
-        with self._registry.change("turn dropped"):
+        with self._registry.change("turn dropped") as change:
             self._store.drop_turn(turn.agent, turn.turn)
-            self._journal.record(DaemonEvent(turn.agent, turn.turn, "history:dropped", text))
+            change.record(DaemonEvent(turn.agent, turn.turn, "history:dropped", text))
         self._trash.put(self._directory(turn.agent, turn.number))
         await self._clear(turn.agent, turn.turn)
         return True

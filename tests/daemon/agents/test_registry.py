@@ -1,12 +1,13 @@
 """Memory and disk agree: after a restart, when the disk fails, and whatever happens in whatever order."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
+from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import OPERATOR, Outcome, Process
 from substrat.core.agents.verdict import TIME_LIMIT
 from substrat.errors import StorageFailed, SubstratError
@@ -162,6 +163,14 @@ def test_a_change_that_breaks_halfway_changes_nothing(house):
     with pytest.raises(ZeroDivisionError):
         break_halfway(house)
     assert snapshot(house) == before
+
+
+def test_no_command_of_the_lifecycle_is_dropped(house):
+    house.spawn("bob")
+    running = replace(house.agent("bob"), phase=Phase.RUNNING)
+    with pytest.raises(RuntimeError, match="has no turn"), house.registry.change("note taken") as change:
+        change.step(running, Event.SUSPEND)
+    assert house.state("bob") == "idle"
 
 
 def break_halfway(house):
