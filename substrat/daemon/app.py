@@ -126,7 +126,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             findings = Findings(registry)
             protection = undo.enter_context(closing(Protection(registry, findings, layout)))
             find_bubblewrap = preparer.machine.find_bubblewrap
-            sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.covers.paths)
+            sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
             accounting = Accounting(registry, sessions, preparer.leave_out)
             requests = AgentRequests(registry, accounting, sessions)
             agent_server = AgentServer(points, ToolCalls(requests, reminders, inbox).perform, accounting.companion_called)
@@ -135,7 +135,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
                 registry, accounting, layout, preparer, groups, networks, watcher, nursery, sweep_wanted, protection,
                 findings, sessions, agent_server.serve, now, turns,
             )  # fmt: skip
-            chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.covers.paths)
+            chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
             exec_sessions = ExecSessions(
                 registry, preparer, groups, networks, layout, watcher, trash, protection, findings, agent_server.serve
             )
@@ -146,7 +146,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             operator_server = OperatorServer(services)
             nursery.start_soon(watcher.deliver)
             nursery.start_soon(protection.run)
-            nursery.start_soon(preparer.covers.keep)
+            nursery.start_soon(preparer.unreadable.keep)
             await nursery.start(_obey_signals, settings, registry, preparer, notifier, nursery.cancel_scope)
             _set_aside_lost_turns(registry, layout, now())
             await preparer.protector.find_all_git()
@@ -348,7 +348,7 @@ def _set_aside_lost_turns(registry: Registry, layout: Layout, now: float) -> Non
             was_running = without_records.kill_left(lost.files)
             registry.points.after("sandbox killed")
             target = damaged_files.target_of(lost.files.root, layout, now)
-            told = without_records.tell_lost(lost, target, was_running=was_running)
+            told = without_records.describe_lost(lost, target, was_running=was_running)
             log.error("damaged", agent=agent.name, turn=lost.number, what=told)
             try:
                 with registry.change("lost turn told") as change:

@@ -27,13 +27,13 @@ _OF_HOME = (
 )  # fmt: skip
 """Where logins are, and what an agent has of its own there."""
 _COMMON = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written to them
-"""What only parts of can be shown, like the home: every sandbox has its own."""
+"""What only parts of can be shared, like the home: every sandbox has its own."""
 
 
 def check(
     writable: Iterable[str], read_only: Iterable[str], workspace: str, user: User, forbidden: Iterable[str]
 ) -> tuple[SharedPath, ...]:
-    """Check the places a new agent is to be shown, and return them under their physical paths.
+    """Check the places a new agent is to share, and return them under their physical paths.
 
     Args:
         writable: absolute paths that it may write to.
@@ -50,11 +50,11 @@ def check(
     closed += [os.path.realpath(path) for path in closed]
     found = [SharedPath(_physical(path), writable=False) for path in read_only]
     found += [SharedPath(_physical(path), writable=True) for path in writable]
-    for shown in found:
-        _refuse_closed(shown.path, closed, (*_COMMON, user.home))
-        _refuse_overlap(shown, workspace)
+    for bind in found:
+        _refuse_closed(bind.path, closed, (*_COMMON, user.home))
+        _refuse_overlap(bind, workspace)
     # What is asked for in both ways is writable.
-    return tuple(sorted({shown.path: shown for shown in found}.values()))
+    return tuple(sorted({bind.path: bind for bind in found}.values()))
 
 
 def _physical(path: str) -> str:
@@ -85,11 +85,11 @@ def _refuse_closed(path: str, closed: Iterable[str], own: Iterable[str]) -> None
             )
 
 
-def _refuse_overlap(shown: SharedPath, workspace: str) -> None:
-    if is_within(workspace, shown.path):
-        raise PolicyDenied(f"{shown.path} can't be shown, because the workspace lies in it: choose a part beside that")
-    if shown.writable and is_within(shown.path, workspace):
-        raise PolicyDenied(f"{shown.path} lies in the workspace, which is writable already: leave --bind out")
+def _refuse_overlap(bind: SharedPath, workspace: str) -> None:
+    if is_within(workspace, bind.path):
+        raise PolicyDenied(f"{bind.path} can't be bind, because the workspace lies in it: choose a part beside that")
+    if bind.writable and is_within(bind.path, workspace):
+        raise PolicyDenied(f"{bind.path} lies in the workspace, which is writable already: leave --bind out")
 
 
 def check_ssh_agent(path: str, writable: Iterable[str], own: Iterable[str]) -> str:
@@ -103,18 +103,18 @@ def check_ssh_agent(path: str, writable: Iterable[str], own: Iterable[str]) -> s
     Raises:
         InvalidParams: it is none, or lies where an agent could put something else in its place.
     """
-    place = os.path.realpath(path)
-    if not os.path.isabs(path) or not is_socket(place) or any(_is_below(place, root) for root in own):
+    real = os.path.realpath(path)
+    if not os.path.isabs(path) or not is_socket(real) or any(_is_below(real, root) for root in own):
         raise InvalidParams(f"{path!r} isn't an ssh-agent's socket: start one (`ssh-agent`), its SSH_AUTH_SOCK names it")
     for root in writable:
-        if _is_below(place, root):
+        if _is_below(real, root):
             raise InvalidParams(f"{path!r} lies in {root}, where agents may write: start the ssh-agent elsewhere")
-    return place
+    return real
 
 
-def _is_below(place: str, root: str) -> bool:
+def _is_below(real: str, root: str) -> bool:
     """Say whether a physical path is a directory or lies in it, wherever links lead to that."""
-    return is_within(place, os.path.realpath(root))
+    return is_within(real, os.path.realpath(root))
 
 
 def is_socket(path: str) -> bool:

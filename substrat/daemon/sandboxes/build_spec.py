@@ -99,48 +99,48 @@ class HostFacts(NamedTuple):
 
 def spec(
     agent: Agent,
-    place: AgentDir,
-    around: HostFacts,
+    agent_dir: AgentDir,
+    host: HostFacts,
     command: tuple[str, ...],
-    guard: ProtectedPaths,
-    form: NetworkMode = NetworkMode.TRANSPARENT,
+    protected: ProtectedPaths,
+    mode: NetworkMode = NetworkMode.TRANSPARENT,
     chat: str | None = None,
 ) -> Spec:
     """Return the sandbox of an agent's turn.
 
     Args:
         agent: the agent.
-        place: its directories.
-        around: what is the same for every agent.
+        agent_dir: its directories.
+        host: what is the same for every agent.
         command: the program and its arguments.
-        guard: what is protected in the workspace.
-        form: how it comes by a `filtered` network, if it has one.
+        protected: what is protected in the workspace.
+        mode: how it comes by a `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
     """
-    is_proxied = agent.policy.network is Network.FILTERED and form is NetworkMode.PROXY
+    is_proxied = agent.policy.network is Network.FILTERED and mode is NetworkMode.PROXY
     mounts = (
-        *around.system,
-        *_machine(around),
-        *_home(agent, place, around, chat),
-        *(Bind(path, path) for path in dict.fromkeys(around.visible)),
-        *(Tmpfs(path, mode=0o700) for path in _exposed(agent, around)),
-        *_etc(agent, place, around, has_names=not is_proxied),
-        *_trusted(around),
-        *_ssh(agent, around),
-        Bind(around.companion, COMPANION_IN_SANDBOX),
-        Bind(place.own_mcp_json, OWN_MCP_IN_SANDBOX),
-        Bind(place.socket_dir, SOCKET_DIR_IN_SANDBOX),
-        *([Bind(around.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
-        *_workspace(agent, place, guard),
+        *host.system,
+        *_machine(host),
+        *_home(agent, agent_dir, host, chat),
+        *(Bind(path, path) for path in dict.fromkeys(host.visible)),
+        *(Tmpfs(path, mode=0o700) for path in _exposed(agent, host)),
+        *_etc(agent, agent_dir, host, has_names=not is_proxied),
+        *_trusted(host),
+        *_ssh(agent, host),
+        Bind(host.companion, COMPANION_IN_SANDBOX),
+        Bind(agent_dir.own_mcp_json, OWN_MCP_IN_SANDBOX),
+        Bind(agent_dir.socket_dir, SOCKET_DIR_IN_SANDBOX),
+        *([Bind(host.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
+        *_workspace(agent, agent_dir, protected),
     )
-    mounts = (*mounts, *_parents(mounts, around), ReadOnly("/run/substrat"), ReadOnly("/dev"))
+    mounts = (*mounts, *_parents(mounts, host), ReadOnly("/run/substrat"), ReadOnly("/dev"))
     policy = agent.policy
     ports = AllowList.of(policy.allow).ports if policy.network is Network.FILTERED and not is_proxied else ()
-    program = (around.python, "-I", "-S", RELAY_IN_SANDBOX, str(PORT), place.network_socket_in_sandbox)
+    program = (host.python, "-I", "-S", RELAY_IN_SANDBOX, str(PORT), agent_dir.network_socket_in_sandbox)
     return Spec(
-        command, environment(agent, around, is_proxied=is_proxied), mounts, agent.workspace, agent.name, policy.network,
-        around.limits, ports, program if is_proxied else (), _ids(around.user),
-        variables(agent, around, is_proxied=is_proxied),
+        command, environment(agent, host, is_proxied=is_proxied), mounts, agent.workspace, agent.name, policy.network,
+        host.limits, ports, program if is_proxied else (), _ids(host.user),
+        variables(agent, host, is_proxied=is_proxied),
     )  # fmt: skip
 
 
@@ -148,9 +148,9 @@ def _ids(user: User) -> tuple[int, int] | None:
     return None if user.inside == user else (user.inside.uid, user.inside.gid)
 
 
-def environment(agent: Agent, around: HostFacts, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
+def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
     """Return what an agent's environment always holds."""
-    user = around.user
+    user = host.user
     built = {
         "HOME": user.home,
         "USER": user.inside.name,
@@ -162,26 +162,26 @@ def environment(agent: Agent, around: HostFacts, *, is_proxied: bool = False) ->
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
         "SUBSTRAT_AGENT": agent.name,
     }
-    built.update({name: around.environ[name] for name in _PASSED_ON if around.environ.get(name)})
+    built.update({name: host.environ[name] for name in _PASSED_ON if host.environ.get(name)})
     if is_proxied:
         built.update(_PROXY)
     return tuple(sorted(built.items()))
 
 
-def variables(agent: Agent, around: HostFacts, *, is_proxied: bool = False) -> Variables:
+def variables(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> Variables:
     """Return what people have added to an agent's environment; it goes before what is always there, but for the proxy."""
-    added = dict(authorities.VARIABLES) if around.authorities else {}
-    if around.path:
-        added["PATH"] = ":".join((*around.path, _PATH))
-    added.update(around.variables)
+    added = dict(authorities.VARIABLES) if host.authorities else {}
+    if host.path:
+        added["PATH"] = ":".join((*host.path, _PATH))
+    added.update(host.variables)
     added.update(agent.environment)
     if agent.ssh_agent is not None:
         added["SSH_AUTH_SOCK"] = SSH_AGENT_IN_SANDBOX
     return tuple(sorted((name, value) for name, value in added.items() if not is_proxied or name not in _PROXY))
 
 
-def _machine(around: HostFacts) -> tuple[Mount, ...]:
-    size = around.memory_dir_bytes
+def _machine(host: HostFacts) -> tuple[Mount, ...]:
+    size = host.memory_dir_bytes
     return (
         Directory("/etc"),
         Processes(),
@@ -194,7 +194,7 @@ def _machine(around: HostFacts) -> tuple[Mount, ...]:
     )
 
 
-def _parents(mounts: tuple[Mount, ...], around: HostFacts) -> Iterator[Mount]:
+def _parents(mounts: tuple[Mount, ...], host: HostFacts) -> Iterator[Mount]:
     """Make mounts of the directories that lie between a writable directory in memory and what is mounted deeper in it.
 
     An agent could rename such a directory, and with it move what is mounted below: for example `~/.config`, or `~/work` of
@@ -203,7 +203,7 @@ def _parents(mounts: tuple[Mount, ...], around: HostFacts) -> Iterator[Mount]:
     """
     writable = {mount.target for mount in mounts if isinstance(mount, Tmpfs)}
     targets = {mount.target for mount in mounts if not isinstance(mount, Symlink)}
-    home, made = around.user.home, dict[str, Tmpfs]()
+    home, made = host.user.home, dict[str, Tmpfs]()
     for target in sorted(targets):
         names = target.split("/")
         ancestors = ["/".join(names[:count]) for count in range(2, len(names))]
@@ -212,7 +212,7 @@ def _parents(mounts: tuple[Mount, ...], around: HostFacts) -> Iterator[Mount]:
             continue
         for path in ancestors[nearest + 1 :]:
             if path.removeprefix(home + "/") in _WRITABLE_PARENTS:
-                made[path] = Tmpfs(path, around.memory_dir_bytes)
+                made[path] = Tmpfs(path, host.memory_dir_bytes)
                 continue
             made[path] = Tmpfs(path, _MOUNT_POINTS)
             break
@@ -222,78 +222,78 @@ def _parents(mounts: tuple[Mount, ...], around: HostFacts) -> Iterator[Mount]:
             yield ReadOnly(path)
 
 
-def _home(agent: Agent, place: AgentDir, around: HostFacts, chat: str | None) -> Iterator[Mount]:
+def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) -> Iterator[Mount]:
     """Show a home in memory with the agent's own `.cursor`, of the user's only the login and the agent's own chat.
 
     Every directory that the agent can write to and that has something mounted in it is itself a mount, so the agent can't
     put a link where the next turn will mount.
     """
-    home = around.user.home
+    home = host.user.home
     folder, chats = PROGRAM.chats_folder(agent.workspace), f"{home}/{PROGRAM.places.chats}"
-    yield Tmpfs(home, around.memory_dir_bytes, 0o700)
-    yield Bind(place.dot_cursor, f"{home}/{PROGRAM.places.home}", writable=True)
-    yield Bind(place.chats, chats, writable=True)
-    yield Bind(f"{place.chats}/{folder}", f"{chats}/{folder}", writable=True, held=True)
+    yield Tmpfs(home, host.memory_dir_bytes, 0o700)
+    yield Bind(agent_dir.dot_cursor, f"{home}/{PROGRAM.places.home}", writable=True)
+    yield Bind(agent_dir.chats, chats, writable=True)
+    yield Bind(f"{agent_dir.chats}/{folder}", f"{chats}/{folder}", writable=True, held=True)
     if chat is not None:
         yield Bind(chat, f"{chats}/{folder}/{os.path.basename(chat)}", writable=True, held=True)
-    yield Bind(place.cache, f"{home}/.cache", writable=True)
+    yield Bind(agent_dir.cache, f"{home}/.cache", writable=True)
     for name in PROGRAM.places.settings:
         yield Bind(f"{home}/{name}", f"{home}/{name}", optional=True)
-    yield Bind(place.gitconfig, f"{home}/.gitconfig")
-    yield Bind(place.git, f"{home}/.config/git")
+    yield Bind(agent_dir.gitconfig, f"{home}/.gitconfig")
+    yield Bind(agent_dir.git, f"{home}/.config/git")
 
 
-def _workspace(agent: Agent, place: AgentDir, guard: ProtectedPaths) -> Iterator[Mount]:
+def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths) -> Iterator[Mount]:
     """Show the workspace, the git directory it shares and what the policy names, with what is protected in them.
 
     An agent can rename what it can write to, but not a mount: so what holds something protected is one, over itself.
     """
     cursor = os.path.join(agent.workspace, PROGRAM.places.workspace)
     # Each once, because a descriptor is closed when it is mounted.
-    for path in dict.fromkeys((agent.workspace, *guard.shared, *guard.kept, *guard.own)):
+    for path in dict.fromkeys((agent.workspace, *protected.git_dirs, *protected.pinned, *protected.own_git_dirs)):
         yield Bind(path, path, writable=True, held=True)
-    for shown in agent.policy.binds:
-        yield Bind(shown.path, shown.path, writable=shown.writable, held=True)
-    yield Bind(place.cursor, cursor)
-    for path in dict.fromkeys((*guard.closed, *guard.missing)):
+    for bind in agent.policy.binds:
+        yield Bind(bind.path, bind.path, writable=bind.writable, held=True)
+    yield Bind(agent_dir.cursor, cursor)
+    for path in dict.fromkeys((*protected.read_only, *protected.missing)):
         if path != cursor:
             yield Bind(path, path, held=True)
 
 
-def _etc(agent: Agent, place: AgentDir, around: HostFacts, *, has_names: bool) -> tuple[Mount, ...]:
-    own = [Bind(os.path.join(place.etc, name), f"/etc/{name}") for name in ("passwd", "group")]
+def _etc(agent: Agent, agent_dir: AgentDir, host: HostFacts, *, has_names: bool) -> tuple[Mount, ...]:
+    own = [Bind(os.path.join(agent_dir.etc, name), f"/etc/{name}") for name in ("passwd", "group")]
     if agent.policy.network is Network.HOST:
         names = [Bind("/etc/hosts", "/etc/hosts", optional=True)]
-        names.append(Bind(around.resolv_conf, "/etc/resolv.conf", optional=True))
+        names.append(Bind(host.resolv_conf, "/etc/resolv.conf", optional=True))
     else:
-        names = [Bind(os.path.join(place.etc, "hosts"), "/etc/hosts")]
+        names = [Bind(os.path.join(agent_dir.etc, "hosts"), "/etc/hosts")]
     if agent.policy.network is Network.FILTERED and has_names:
-        names.append(Bind(os.path.join(place.etc, "resolv.conf"), "/etc/resolv.conf"))
+        names.append(Bind(os.path.join(agent_dir.etc, "resolv.conf"), "/etc/resolv.conf"))
     return (*own, *names)
 
 
-def _trusted(around: HostFacts) -> Iterator[Mount]:
+def _trusted(host: HostFacts) -> Iterator[Mount]:
     """Show the authorities that agents trust, also in the place of the system's."""
-    if around.authorities:
-        for path in (authorities.IN_SANDBOX, *around.bundles):
-            yield Bind(around.authorities, path)
+    if host.authorities:
+        for path in (authorities.IN_SANDBOX, *host.bundles):
+            yield Bind(host.authorities, path)
 
 
-def _ssh(agent: Agent, around: HostFacts) -> Iterator[Mount]:
+def _ssh(agent: Agent, host: HostFacts) -> Iterator[Mount]:
     """Show an ssh-agent's socket, and which hosts' keys the person knows already."""
     if agent.ssh_agent is not None:
-        known = f"{around.user.home}/.ssh/known_hosts"
-        if around.has_ssh_agent:
+        known = f"{host.user.home}/.ssh/known_hosts"
+        if host.has_ssh_agent:
             yield Bind(agent.ssh_agent, SSH_AGENT_IN_SANDBOX, held=True)
         yield Bind(known, known, optional=True)
 
 
-def _exposed(agent: Agent, around: HostFacts) -> list[str]:
+def _exposed(agent: Agent, host: HostFacts) -> list[str]:
     """List the hidden directories that lie below something visible; the workspace was checked not to contain any."""
-    system = (mount.source for mount in around.system if isinstance(mount, Bind))
-    shown = (*system, *around.visible)
+    system = (mount.source for mount in host.system if isinstance(mount, Bind))
+    visible = (*system, *host.visible)
     return [
         hidden
-        for hidden in around.hidden
-        if any((hidden + "/").startswith(path.rstrip("/") + "/") for path in shown) and hidden != agent.workspace
+        for hidden in host.hidden
+        if any((hidden + "/").startswith(path.rstrip("/") + "/") for path in visible) and hidden != agent.workspace
     ]

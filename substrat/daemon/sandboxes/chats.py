@@ -79,7 +79,7 @@ class Chats:
         home: the user's home directory.
         find_bubblewrap: returns bubblewrap.
         own_chats: returns the chats of a workspace that are in their agents' own directories, by session.
-        covered: returns what of the operating system the reader doesn't see.
+        unreadable: returns what of the operating system the reader doesn't see.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Chats:
         home: str,
         find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
         own_chats: Callable[[str], dict[str, str]] | None = None,
-        covered: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
+        unreadable: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
     ) -> None:
         self._home = home
         self._find_bubblewrap = find_bubblewrap
         self._own_chats = own_chats
-        self._covered = covered
+        self._unreadable = unreadable
 
     async def list_all(self, workspace: str) -> list[Chat]:
         """List a workspace's chats, the newest first; a damaged one is listed with what is wrong.
@@ -179,7 +179,7 @@ class Chats:
         """
         python, needs = program.find_python()
         root = os.path.dirname(os.path.dirname(os.path.realpath(substrat.chatreader.__file__)))
-        shows: tuple[Mount, ...] = (
+        mounts: tuple[Mount, ...] = (
             Tmpfs("/run", 1 << 20),
             *(Bind(path, path) for path in needs),
             *(Bind(os.path.join(root, module), f"{_LIBRARY}/{module}") for module in _MODULES),
@@ -188,10 +188,10 @@ class Chats:
         )
         if folder is not None:
             physical = os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
-            shows += (Bind(physical, _CHATS, held=True),)
-        covered = await self._covered() if self._covered is not None else ()
+            mounts += (Bind(physical, _CHATS, held=True),)
+        unreadable = await self._unreadable() if self._unreadable is not None else ()
         command = (python, "-I", "-S", "-c", _START, *arguments)
-        done = await oneshot.run(await self._find_bubblewrap(), command, shows, "/", covered)
+        done = await oneshot.run(await self._find_bubblewrap(), command, mounts, "/", unreadable)
         if done.status != 0:
             said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
             where = folder or next(iter(own.values()))

@@ -39,7 +39,7 @@ class TooMuch(Exception):
     """Something has more than is copied, or can't be copied."""
 
 
-class _Room:
+class _CopyBudget:
     """How much may still be copied."""
 
     def __init__(self, size: int, files: int) -> None:
@@ -83,12 +83,12 @@ def take(path: str, most: int = _ONE_BYTES) -> Copy:
         with nofollow.opened(path) as found:
             mode = os.fstat(found).st_mode
             if stat.S_ISREG(mode):
-                return Copy("file", {"": _read(path, None, _Room(most, 1))})
+                return Copy("file", {"": _read(path, None, _CopyBudget(most, 1))})
             if not stat.S_ISDIR(mode):
                 return UNKNOWN
             files: dict[str, CopiedFile] = {}
             directories: list[str] = []
-            _read_directory(found, "", files, directories, _Room(most, _ONE_FILES), 0)
+            _read_directory(found, "", files, directories, _CopyBudget(most, _ONE_FILES), 0)
             return Copy("directory", files, tuple(directories))
     except FileNotFoundError:
         return ABSENT
@@ -96,13 +96,13 @@ def take(path: str, most: int = _ONE_BYTES) -> Copy:
         return UNKNOWN
 
 
-def _read(path: str, beneath: int | None, room: _Room) -> CopiedFile:
+def _read(path: str, beneath: int | None, budget: _CopyBudget) -> CopiedFile:
     descriptor = nofollow.open_beneath(path, beneath)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise TooMuch
-        room.take(found.st_size)
+        budget.take(found.st_size)
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(found.st_size + 1)
         if len(data) > found.st_size:
@@ -113,7 +113,7 @@ def _read(path: str, beneath: int | None, room: _Room) -> CopiedFile:
 
 
 def _read_directory(
-    beneath: int, path: str, files: dict[str, CopiedFile], directories: list[str], room: _Room, depth: int
+    beneath: int, path: str, files: dict[str, CopiedFile], directories: list[str], budget: _CopyBudget, depth: int
 ) -> None:
     if depth > _DEPTH:
         raise TooMuch
@@ -123,14 +123,14 @@ def _read_directory(
             for entry in entries:
                 inner = f"{path}{_printable(entry.name)}"
                 if entry.is_dir(follow_symlinks=False):
-                    room.take(0)
+                    budget.take(0)
                     directories.append(inner)
                     with nofollow.opened(entry.name, reading) as directory:
-                        _read_directory(directory, inner + "/", files, directories, room, depth + 1)
+                        _read_directory(directory, inner + "/", files, directories, budget, depth + 1)
                 elif entry.is_symlink():
                     raise TooMuch
                 else:
-                    files[inner] = _read(entry.name, reading, room)
+                    files[inner] = _read(entry.name, reading, budget)
     finally:
         os.close(reading)
 

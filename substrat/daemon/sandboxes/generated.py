@@ -21,12 +21,12 @@ from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
-    from substrat.daemon.sandboxes.workspace import Identity, User
+    from substrat.daemon.sandboxes.workspace import DirectoryId, User
     from substrat.daemon.state.layout import AgentDir
 
 
 def generate(
-    place: AgentDir,
+    agent_dir: AgentDir,
     agent: Agent,
     parent: str | None,
     user: User,
@@ -34,12 +34,12 @@ def generate(
     identity: str,
     git_directories: tuple[str, ...] = (),
     chat: str | None = None,
-    workspace: Identity | None = None,
+    workspace: DirectoryId | None = None,
 ) -> str | None:
     """Make everything anew that a turn's sandbox shows of this agent.
 
     Args:
-        place: the agent's directories.
+        agent_dir: the agent's directories.
         agent: the agent.
         parent: its parent's name.
         user: who it is inside.
@@ -55,51 +55,60 @@ def generate(
     Raises:
         WorkspaceUnusable: its `.cursor` can't be shown, or another directory has taken the workspace's place.
     """
-    for directory in (place.dot_cursor, place.chats, place.cache, place.etc, place.git, place.socket_dir):
+    for directory in (
+        agent_dir.dot_cursor,
+        agent_dir.chats,
+        agent_dir.cache,
+        agent_dir.etc,
+        agent_dir.git,
+        agent_dir.socket_dir,
+    ):
         os.makedirs(directory, mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(place.chats, PROGRAM.chats_folder(agent.workspace)), exist_ok=True)
+    os.makedirs(os.path.join(agent_dir.chats, PROGRAM.chats_folder(agent.workspace)), exist_ok=True)
     if chat is not None:
-        _make_mount_point(place.chat(agent.workspace, chat))
-    shutil.rmtree(place.cursor, ignore_errors=True)
-    os.makedirs(place.cursor, mode=0o755)
+        _make_mount_point(agent_dir.chat(agent.workspace, chat))
+    shutil.rmtree(agent_dir.cursor, ignore_errors=True)
+    os.makedirs(agent_dir.cursor, mode=0o755)
     try:
-        left_out = copy_cursor_directory(os.path.join(agent.workspace, PROGRAM.places.workspace), place.cursor, workspace)
+        left_out = copy_cursor_directory(
+            os.path.join(agent.workspace, PROGRAM.places.workspace), agent_dir.cursor, workspace
+        )
     except OSError as obstacle:
         if obstacle.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
             raise
         raise WorkspaceUnusable(
             f"{agent.workspace}/{PROGRAM.places.workspace} has become a link, or lies behind one: put back what was there"
         ) from None
-    rules_file = os.path.join(place.cursor, PROGRAM.places.rules)
+    rules_file = os.path.join(agent_dir.cursor, PROGRAM.places.rules)
     rules = os.path.dirname(rules_file)
     if os.path.isfile(rules):
         os.unlink(rules)
     os.makedirs(rules, mode=0o755, exist_ok=True)
-    found = nofollow.read_own(place.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
+    found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
     own = found.decode("utf-8", "replace") if found is not None else None
     ours = PROGRAM.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
     text, problem = PROGRAM.mcp_config(own, ours)
-    _write(place.mcp_json, text)
+    _write(agent_dir.mcp_json, text)
     _write(rules_file, prompts.rules(agent, parent))
-    _write_etc(place, user, agent)
-    _write_git(place, user, (f"{agent.workspace}/.git", *git_directories), identity, own)
+    _write_etc(agent_dir, user, agent)
+    _write_git(agent_dir, user, (f"{agent.workspace}/.git", *git_directories), identity, own)
     return problem or left_out
 
 
-def _write_git(place: AgentDir, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
+def _write_git(agent_dir: AgentDir, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
     """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
 
     Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
     git the original. Both hold for the workspace's repository only.
     """
-    os.makedirs(place.git, mode=0o700, exist_ok=True)
+    os.makedirs(agent_dir.git, mode=0o700, exist_ok=True)
     there = f"{user.home}/.config/git"
-    _write(place.own_mcp_json, own or "")
+    _write(agent_dir.own_mcp_json, own or "")
     mcp, rules = (f"/{PROGRAM.places.workspace}/{name}" for name in (PROGRAM.places.mcp, PROGRAM.places.rules))
-    _write(os.path.join(place.git, "ignore-ours"), f"{mcp}\n{rules}\n")
-    _write(os.path.join(place.git, "attributes-ours"), f"{mcp} filter=substrat -text\n" if own else "")
+    _write(os.path.join(agent_dir.git, "ignore-ours"), f"{mcp}\n{rules}\n")
+    _write(os.path.join(agent_dir.git, "attributes-ours"), f"{mcp} filter=substrat -text\n" if own else "")
     _write(
-        os.path.join(place.git, "workspace"),
+        os.path.join(agent_dir.git, "workspace"),
         f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
         f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
     )
@@ -107,24 +116,25 @@ def _write_git(place: AgentDir, user: User, git_directories: tuple[str, ...], id
     for path in git_directories:
         where = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         include += f'[includeIf "gitdir:{where}"]\n\tpath = {there}/workspace\n'
-    _write(place.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
+    _write(agent_dir.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
 
 
-def _write_etc(place: AgentDir, user: User, agent: Agent) -> None:
+def _write_etc(agent_dir: AgentDir, user: User, agent: Agent) -> None:
     user = user.inside
-    _write(os.path.join(place.etc, "resolv.conf"), f"nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n")
+    _write(os.path.join(agent_dir.etc, "resolv.conf"), f"nameserver {NAMESERVER}\noptions timeout:2 attempts:2\n")
     _write(
-        os.path.join(place.etc, "passwd"),
+        os.path.join(agent_dir.etc, "passwd"),
         ("root:x:0:0:root:/root:/bin/sh\n" if user.uid else "")
         + f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh\n"
         + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     )
     _write(
-        os.path.join(place.etc, "group"),
+        os.path.join(agent_dir.etc, "group"),
         ("root:x:0:\n" if user.gid else "") + f"{user.name}:x:{user.gid}:\nnogroup:x:65534:\n",
     )
     _write(
-        os.path.join(place.etc, "hosts"), f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n"
+        os.path.join(agent_dir.etc, "hosts"),
+        f"127.0.0.1 localhost {agent.name}\n::1 localhost ip6-localhost {agent.name}\n",
     )
 
 

@@ -29,7 +29,7 @@ _LARGEST_INDEX = 64 << 20
 """About 600,000 files at some 100 bytes each (gitformat-index(5)): git reads and writes one in half a second."""
 _LARGEST_HEAD = 4096
 """Bytes: the name of a branch, which is a path (limits.h, PATH_MAX)."""
-_BEARABLE = {"index": _LARGEST_INDEX, "HEAD": _LARGEST_HEAD}
+_LARGEST = {"index": _LARGEST_INDEX, "HEAD": _LARGEST_HEAD}
 # Takes the entry's mode and blob from the index and puts them back; $1 is the path.
 _CLEAR_ENTRY = """\
 git() {
@@ -51,11 +51,11 @@ class Git:
 
     def __init__(self, environ: dict[str, str]) -> None:
         self._environ = environ
-        self._said: str | None = None
+        self._answer: str | None = None
 
     def forget(self) -> None:
         """Ask for the identity anew the next time."""
-        self._said = None
+        self._answer = None
 
     async def identity(self, agent: str) -> str:
         """Return the section that gives an agent's commits the operator's name, or its own where there is none.
@@ -63,14 +63,14 @@ class Git:
         Args:
             agent: the agent's name.
         """
-        if self._said is None:
-            self._said = await self._ask()
-        known = dict(line.split(" ", 1) for line in self._said.splitlines() if " " in line)
+        if self._answer is None:
+            self._answer = await self._ask()
+        known = dict(line.split(" ", 1) for line in self._answer.splitlines() if " " in line)
         name, email = known.get("user.name", agent), known.get("user.email", f"{agent}@localhost")
         return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
 
     async def forget_size(
-        self, bubblewrap: Bubblewrap, workspace: str, path: str, guard: ProtectedPaths, covered: tuple[str, ...] = ()
+        self, bubblewrap: Bubblewrap, workspace: str, path: str, protected: ProtectedPaths, unreadable: tuple[str, ...] = ()
     ) -> None:
         """Make git look at a tracked file's content again instead of at the size it remembers.
 
@@ -84,20 +84,20 @@ class Git:
             bubblewrap: bubblewrap.
             workspace: the workspace.
             path: the file, from there.
-            guard: what is protected there; the mount points are still in their places.
-            covered: what of the operating system it doesn't see.
+            protected: what is protected there; the mount points are still in their places.
+            unreadable: what of the operating system it doesn't see.
         """
         git = os.path.join(workspace, ".git")
-        if not os.path.lexists(os.path.join(workspace, path)) or git not in guard.kept:
+        if not os.path.lexists(os.path.join(workspace, path)) or git not in protected.pinned:
             return
-        for name, largest in _BEARABLE.items():
-            if not _is_bearable(os.path.join(git, name), largest):
+        for name, largest in _LARGEST.items():
+            if not _is_regular_below(os.path.join(git, name), largest):
                 log.info("git wasn't asked", reason=f"its {name} isn't a regular file of bearable size")
                 return
         command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
         try:
             done = await oneshot.run(
-                bubblewrap, command, tuple(_shown(workspace, git, guard)), workspace, covered, _INDEX_PATIENCE_S
+                bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace, unreadable, _INDEX_PATIENCE_S
             )
         except SandboxFailed as problem:
             log.info("git wasn't asked", reason=problem.message)
@@ -123,7 +123,7 @@ class Git:
         return done.stdout.decode("utf-8", "replace")
 
 
-def _is_bearable(path: str, largest: int) -> bool:
+def _is_regular_below(path: str, largest: int) -> bool:
     """Say whether a file is one that git reads in a bounded time: a FIFO would hold it up."""
     try:
         found = os.lstat(path)
@@ -132,10 +132,10 @@ def _is_bearable(path: str, largest: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size <= largest
 
 
-def _shown(workspace: str, git: str, guard: ProtectedPaths) -> Iterator[Mount]:
+def _mounts(workspace: str, git: str, protected: ProtectedPaths) -> Iterator[Mount]:
     yield Bind(workspace, workspace, held=True)
     yield Bind(git, git, writable=True, held=True)
-    for path in (*guard.closed, *guard.missing):
+    for path in (*protected.read_only, *protected.missing):
         if path.startswith(git + "/"):
             yield Bind(path, path, held=True)
 

@@ -51,7 +51,7 @@ class Programs(NamedTuple):
         )
 
 
-class Room:
+class ConfigBudget:
     """How much of git's configuration is still looked at in a workspace, where an agent can make any number of them."""
 
     def __init__(self) -> None:
@@ -65,7 +65,11 @@ class Room:
 
 
 def programs_of(
-    repository: str, worktree: str, user_configs: tuple[str, ...], roots: tuple[str, ...], room: Room | None = None
+    repository: str,
+    worktree: str,
+    user_configs: tuple[str, ...],
+    roots: tuple[str, ...],
+    budget: ConfigBudget | None = None,
 ) -> Programs:
     """Find what one repository's configuration, and the user's own, make git run or read where an agent may write.
 
@@ -74,9 +78,9 @@ def programs_of(
         worktree: the directory in which git runs hooks and commands.
         user_configs: the user's configuration files, by their paths.
         roots: where the agent may write.
-        room: how much may be looked at in all; used up by this.
+        budget: how much may be looked at in all; used up by this.
     """
-    search = _Search(worktree, roots, room or Room())
+    search = _Search(worktree, roots, budget or ConfigBudget())
     for path in (f"{repository}/config", f"{repository}/config.worktree", *user_configs):
         search.config(path)
     return search.found
@@ -85,8 +89,8 @@ def programs_of(
 class _Search:
     """Reads configuration files and what they include."""
 
-    def __init__(self, worktree: str, roots: tuple[str, ...], room: Room) -> None:
-        self._room = room
+    def __init__(self, worktree: str, roots: tuple[str, ...], budget: ConfigBudget) -> None:
+        self._budget = budget
         self._worktree = worktree
         self._roots = roots
         self._read: set[str] = set()
@@ -94,18 +98,18 @@ class _Search:
 
     def config(self, path: str) -> None:
         """Take up a configuration file, if it is there, and those that it includes."""
-        if path in self._read or len(self._read) >= _MOST_FILES or self._room.is_used_up:
+        if path in self._read or len(self._read) >= _MOST_FILES or self._budget.is_used_up:
             return
         self._read.add(path)
         data = nofollow.read_small(os.path.realpath(path), LONGEST_CONFIG)
         if data is None:
             return
-        self._room.bytes -= len(data)
-        if self._room.is_used_up:
+        self._budget.bytes -= len(data)
+        if self._budget.is_used_up:
             return
         for reference in git_config.references(git_config.parse(data).settings):
-            self._room.references -= 1
-            if self._room.is_used_up:
+            self._budget.references -= 1
+            if self._budget.is_used_up:
                 return
             for one in self._resolved(reference, os.path.dirname(path)):
                 self.found = self.found.joined(one)

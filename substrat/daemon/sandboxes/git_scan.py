@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sandbox import protect
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import gitlink
-from substrat.daemon.sandboxes.git_programs import Programs, Room, programs_of
+from substrat.daemon.sandboxes.git_programs import ConfigBudget, Programs, programs_of
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class GitScan:
 
     def __init__(self, record: ScanRecord) -> None:
         self._record = record
-        self.led: list[tuple[str, str]] = []
+        self.worktrees: list[tuple[str, str]] = []
         """The worktrees that were found, each with its `.git`."""
-        self._worktrees_found: set[str] = set()
+        self._seen_worktrees: set[str] = set()
 
     def git_directory(self, directory: int, path: str, own: tuple[str, ...] = ()) -> None:
         """Protect what git obeys in a git directory, those of submodules and linked worktrees in it included."""
@@ -41,13 +41,13 @@ class GitScan:
         self._record.repositories[path] = None
         _require_access(directory, path)
         if path not in self._record.roots:
-            self._record.keep(path, os.fstat(directory).st_ino)
+            self._record.pin(path, os.fstat(directory).st_ino)
         for entry in protect.GIT:
             self._git_entry(directory, path, entry.name)
         if self._is_kept(directory, path, "modules"):
             with nofollow.opened("modules", directory) as modules:
                 self._modules(modules, f"{path}/modules", 0)
-        if f"{path}/worktrees" in self._record.closed:
+        if f"{path}/worktrees" in self._record.read_only:
             with nofollow.opened("worktrees", directory) as worktrees:
                 self._worktrees(worktrees, f"{path}/worktrees", own)
         if gitlink.joined_by(path) is not None:
@@ -59,7 +59,7 @@ class GitScan:
             return
         found = self._record.stat(directory, path, name)
         if found is not None:
-            self._record.close(f"{path}/{name}", found)
+            self._record.protect(f"{path}/{name}", found)
         elif f"{path}/{name}" not in self._record.links:
             self._record.missing[f"{path}/{name}"] = None
 
@@ -69,11 +69,11 @@ class GitScan:
         if found is None:
             return False
         if not stat.S_ISDIR(found.st_mode):
-            self._record.close(f"{path}/{name}", found)
+            self._record.protect(f"{path}/{name}", found)
             return False
         with nofollow.opened(name, directory) as kept:
             _require_access(kept, f"{path}/{name}")
-        self._record.keep(f"{path}/{name}", None)
+        self._record.pin(f"{path}/{name}", None)
         return True
 
     def _modules(self, directory: int, path: str, depth: int) -> None:
@@ -82,7 +82,7 @@ class GitScan:
             inner = f"{path}/{name}"
             if depth > self._record.bounds.depth or self._record.is_full(inner):
                 return
-            self._record.keep(inner, None)
+            self._record.pin(inner, None)
             with nofollow.opened(name, directory) as module:
                 _require_access(module, inner)
                 if self._record.stat(module, inner, "HEAD") is not None:
@@ -102,12 +102,12 @@ class GitScan:
                     continue
                 if self._record.is_full(inner):
                     return
-                self._record.own.add(inner)
-                self._record.keep(inner, None)
+                self._record.own_git_dirs.add(inner)
+                self._record.pin(inner, None)
                 for entry in protect.GIT_WORKTREE:
                     found = self._record.stat(worktree, inner, entry.name)
                     if found is not None:
-                        self._record.close(f"{inner}/{entry.name}", found)
+                        self._record.protect(f"{inner}/{entry.name}", found)
                     elif entry.placeholder is not None:
                         self._record.missing[f"{inner}/{entry.name}"] = None
                 # The submodules of a linked worktree have their git directories there.
@@ -127,53 +127,53 @@ class GitScan:
         if not gitlink.is_repository(own, common):
             return
         for path in dict.fromkeys((own, common)):
-            is_known = path in self._record.repositories or path in self._record.own
-            if is_known or not self._record.is_inside(path) or any(is_within(path, one) for one in self._record.closed):
+            is_known = path in self._record.repositories or path in self._record.own_git_dirs
+            if is_known or not self._record.is_inside(path) or any(is_within(path, one) for one in self._record.read_only):
                 continue
             if self._record.is_full(path):
                 return
             with self._record.forgiving(path), nofollow.opened(path) as directory:
-                self._record.keep_ancestors(path.rpartition("/")[0])
+                self._record.pin_ancestors(path.rpartition("/")[0])
                 self.git_directory(directory, path)
 
     def repository(self, name: str, found: os.stat_result, reading: int, path: str) -> None:
         """Protect what a directory's `.git` is: the repository, a file that leads to it, or a link."""
         git = f"{path}/{name}"
         is_nested = path not in self._record.roots
-        if (path in self._worktrees_found and not self._record.strict) or (is_nested and self._record.is_full(git)):
+        if (path in self._seen_worktrees and not self._record.strict) or (is_nested and self._record.is_full(git)):
             return
-        self._worktrees_found.add(path)
-        self.led.append((path, git))
-        self._record.keep_ancestors(path)
+        self._seen_worktrees.add(path)
+        self.worktrees.append((path, git))
+        self._record.pin_ancestors(path)
         if stat.S_ISLNK(found.st_mode):
             self._record.note_link(git)
         elif stat.S_ISDIR(found.st_mode):
             with nofollow.opened(name, reading) as directory:
                 self.git_directory(directory, git)
         else:
-            self._record.close(git, found)
+            self._record.protect(git, found)
 
     def programs(self, workspace: str, shared: tuple[str, ...], user_configs: tuple[str, ...]) -> None:
         """Protect the files that git's configuration makes it run or read, and note what can't be protected."""
-        found, room = Programs(), Room()
+        found, budget = Programs(), ConfigBudget()
         for repository in [*self._record.repositories][: self._record.bounds.repositories]:
             worktree = workspace if repository in shared else repository.rpartition("/")[0]
-            found = found.joined(programs_of(repository, worktree, user_configs, self._record.roots, room))
-            if room.is_used_up:
-                self._record.beyond.append(f"{repository}/config")
+            found = found.joined(programs_of(repository, worktree, user_configs, self._record.roots, budget))
+            if budget.is_used_up:
+                self._record.skipped.append(f"{repository}/config")
                 break
-        self._record.unsettled += found.unsettled
+        self._record.unprotectable += found.unsettled
         for path in found.present:
-            if path in self._record.closed or any(is_within(path, other) for other in self._record.closed):
+            if path in self._record.read_only or any(is_within(path, other) for other in self._record.read_only):
                 continue
             if self._record.is_full(path):
                 return
             with suppress(OSError), nofollow.opened(path) as opened:
-                self._record.keep_ancestors(path.rpartition("/")[0])
-                self._record.close(path, os.fstat(opened))
+                self._record.pin_ancestors(path.rpartition("/")[0])
+                self._record.protect(path, os.fstat(opened))
         for path in found.absent:
-            if path not in self._record.missing and not any(is_within(path, other) for other in self._record.closed):
-                self._record.keep_ancestors(path.rpartition("/")[0])
+            if path not in self._record.missing and not any(is_within(path, other) for other in self._record.read_only):
+                self._record.pin_ancestors(path.rpartition("/")[0])
                 self._record.missing[path] = None
 
 

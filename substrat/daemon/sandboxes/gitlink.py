@@ -88,8 +88,8 @@ def joined_by(directory: str) -> str | None:
     Args:
         directory: the git directory.
     """
-    place = real(f"{directory}/commondir")
-    said = None if place is None else nofollow.read_small(place, _GITFILE)
+    target = real(f"{directory}/commondir")
+    said = None if target is None else nofollow.read_small(target, _GITFILE)
     common = _named(directory, said) if said else None
     return common if common != directory else None
 

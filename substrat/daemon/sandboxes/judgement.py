@@ -46,7 +46,7 @@ def judge_all(
         at_start: the copies of the turn's start of paths that were protected again, by the sandbox's name and the path.
     """
     judged = []
-    writable = {path for one in sandboxes for path in (*one.guard.kept, *one.guard.own)}
+    writable = {path for one in sandboxes for path in (*one.protected.pinned, *one.protected.own_git_dirs)}
     for path in paths:
         if path in writable:
             if os.path.lexists(path) and not (os.path.isdir(path) and not os.path.islink(path)):
@@ -55,8 +55,8 @@ def judge_all(
             continue
         if not os.path.isdir(os.path.dirname(path)):
             continue
-        sandbox = next(one for one in sandboxes if path in one.guard.mounts)
-        was = sandbox.kept.get(path, ABSENT if path in sandbox.guard.missing else UNKNOWN)
+        sandbox = next(one for one in sandboxes if path in one.protected.mounts)
+        was = sandbox.copies.get(path, ABSENT if path in sandbox.protected.missing else UNKNOWN)
         now = copies.take(path)
         # As it was at the turn's start: after `git stash` and `git stash pop`, for example.
         is_known = now == at_start.get((sandbox.name, path)) and now.kind in {"file", "directory"}
@@ -71,7 +71,7 @@ def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float
     """Say whether all that is at a path was in the workspace's repository before a moment, as after a checkout."""
     if now.kind not in {"file", "directory"} or "/.git/" in path:
         return False
-    objects = [f"{sandbox.workspace}/.git/objects", *(f"{shared}/objects" for shared in sandbox.guard.shared)]
+    objects = [f"{sandbox.workspace}/.git/objects", *(f"{shared}/objects" for shared in sandbox.protected.git_dirs)]
     return any(copies.Objects(directory, before).hold(now) for directory in objects if os.path.isdir(directory))
 
 

@@ -49,31 +49,31 @@ class LaunchPlan(NamedTuple):
 
 
 @contextmanager
-def descriptors(launch: LaunchPlan, standard: Sequence[int], place: TurnDir) -> Iterator[Sequence[int | None]]:
+def descriptors(plan: LaunchPlan, standard: Sequence[int], turn_dir: TurnDir) -> Iterator[Sequence[int | None]]:
     """Open what a sandbox finds open, in the order of `bwrap`'s numbers, and close what was opened here afterwards.
 
     Args:
-        launch: what starts it.
+        plan: what starts it.
         standard: its standard input, output and error.
-        place: where bubblewrap reports to and the sandbox's lock is.
+        turn_dir: where bubblewrap reports to and the sandbox's lock is.
 
     Raises:
         OSError: something can't be opened, or there is a sandbox already.
         SandboxFailed: there is no system call filter for this machine.
     """
-    channel = launch.channel.fileno() if launch.channel is not None else None
+    channel = plan.channel.fileno() if plan.channel is not None else None
     with ExitStack() as stack:
         opened = (
-            closed_by(stack, append_to(place.status)),
-            closed_by(stack, readable(launch.options)),
-            closed_by(stack, place.take_lock()),
+            closed_by(stack, append_to(turn_dir.status)),
+            closed_by(stack, readable(plan.options)),
+            closed_by(stack, turn_dir.take_lock()),
             closed_by(stack, call_filter()),
         )
         reserve.allocate_beforehand(opened[0], _ROOM_FOR_STATUS)
         files = [*standard, *opened]
         before = [*files, *[None] * (NETWORK_FD - len(files)), channel]
         assert len(before) == FIRST_SOURCE_FD
-        yield [*before, *launch.sources]
+        yield [*before, *plan.sources]
 
 
 def append_to(path: str) -> int:

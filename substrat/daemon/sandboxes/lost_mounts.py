@@ -22,7 +22,7 @@ _MOUNT_SECONDS = 10.0
 """Mounting takes some milliseconds; a machine that is short of memory may take some seconds."""
 
 
-class Holder(Protocol):
+class SandboxControl(Protocol):
     """A running sandbox as this needs it: a turn's or that of a person's command."""
 
     def first_process(self) -> int | None:
@@ -46,24 +46,24 @@ class ProtectedSandbox(NamedTuple):
         agent: the agent's id.
         turn: the turn's id, None for a person's command.
         workspace: the agent's workspace.
-        guard: what is protected.
-        kept: the copies of what is protected, by path; changed when a path is protected again.
-        holder: the running sandbox.
-        mark: a file that is there while the sandbox is held, so that the next daemon lets it go.
-        keep: writes the copies and `renewed` down for the next daemon.
-        renewed: the inodes of what was put there when a path was protected again, by path.
+        protected: what is protected.
+        copies: the copies of what is protected, by path; changed when a path is protected again.
+        control: the running sandbox.
+        held_mark: a file that is there while the sandbox is held, so that the next daemon lets it go.
+        save: writes the copies and `replaced` down for the next daemon.
+        replaced: the inodes of what was put there when a path was protected again, by path.
     """
 
     name: str
     agent: str
     turn: str | None
     workspace: str
-    guard: ProtectedPaths
-    kept: dict[str, Copy]
-    holder: Holder
-    mark: str | None
-    keep: Callable[[dict[str, Copy], dict[str, int]], None] | None
-    renewed: dict[str, int]
+    protected: ProtectedPaths
+    copies: dict[str, Copy]
+    control: SandboxControl
+    held_mark: str | None
+    save: Callable[[dict[str, Copy], dict[str, int]], None] | None
+    replaced: dict[str, int]
 
 
 def unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
@@ -72,9 +72,9 @@ def unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
     A person's second command may put another file there just before the first one's is mounted: then that is what is
     mounted, and the agent may hold it open.
     """
-    lost = _lost(sandbox.guard, frozenset(mount.point for mount in procfs.mounts(first)), first)
+    lost = _lost(sandbox.protected, frozenset(mount.point for mount in procfs.mounts(first)), first)
     return lost + [
-        path for path, inode in sandbox.renewed.items() if path not in lost and _inode(path) not in {None, inode}
+        path for path, inode in sandbox.replaced.items() if path not in lost and _inode(path) not in {None, inode}
     ]
 
 
@@ -83,7 +83,7 @@ def unsettled(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
     return [
         path
         for path in paths
-        if path in sandbox.renewed and not copies.is_settled(path, _expected(sandbox.kept.get(path, ABSENT), path))
+        if path in sandbox.replaced and not copies.is_settled(path, _expected(sandbox.copies.get(path, ABSENT), path))
     ]
 
 
@@ -98,7 +98,7 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _lost(guard: ProtectedPaths, mounted: frozenset[str], first: int) -> list[str]:
+def _lost(protected: ProtectedPaths, mounted: frozenset[str], first: int) -> list[str]:
     """Return the protected paths that aren't mounted, though there is something to mount them over or in.
 
     A workspace that is renamed on the host is still there in the sandbox, which shows it under its old path.
@@ -108,26 +108,26 @@ def _lost(guard: ProtectedPaths, mounted: frozenset[str], first: int) -> list[st
     inside = f"/proc/{first}/root"
     return [
         path
-        for path in guard.mounts
+        for path in protected.mounts
         if path not in mounted
-        for place in [_place(guard, path)]
-        if os.path.lexists(place) or os.path.lexists(inside + place)
+        for base in [_mount_base(protected, path)]
+        if os.path.lexists(base) or os.path.lexists(inside + base)
     ]
 
 
-def _place(guard: ProtectedPaths, path: str) -> str:
+def _mount_base(protected: ProtectedPaths, path: str) -> str:
     """Return the path that has to exist for a protected one to be mounted: itself, or its directory if it may be made."""
-    return path if path in guard.kept or path in guard.own else os.path.dirname(path)
+    return path if path in protected.pinned or path in protected.own_git_dirs else os.path.dirname(path)
 
 
 def moved(sandbox: ProtectedSandbox, paths: list[str]) -> str | None:
     """Return a directory that isn't the one on the host that it is in the sandbox, as after `mv workspace elsewhere`."""
-    first = sandbox.holder.first_process()
-    for place in dict.fromkeys(_place(sandbox.guard, path) for path in paths):
+    first = sandbox.control.first_process()
+    for base in dict.fromkeys(_mount_base(sandbox.protected, path) for path in paths):
         # Twice, because a person's git may be making the directory anew just now.
-        before, shown, after = _identity(place), _identity(f"/proc/{first}/root{place}"), _identity(place)
-        if shown is not None and before == after != shown:
-            return place
+        before, inside, after = _identity(base), _identity(f"/proc/{first}/root{base}"), _identity(base)
+        if inside is not None and before == after != inside:
+            return base
     return None
 
 

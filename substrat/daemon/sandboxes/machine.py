@@ -29,7 +29,7 @@ class Machine:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._bubblewrap: host.Bubblewrap | None = None
-        self._form: tuple[tuple[str, ...], NetworkMode] | None = None
+        self._mode: tuple[tuple[str, ...], NetworkMode] | None = None
 
     @property
     def known_bubblewrap(self) -> host.Bubblewrap | None:
@@ -38,7 +38,7 @@ class Machine:
 
     def forget(self) -> None:
         """Find out everything anew, as after a change of the configuration."""
-        self._bubblewrap, self._form = None, None
+        self._bubblewrap, self._mode = None, None
 
     async def find_bubblewrap(self) -> host.Bubblewrap:
         """Return bubblewrap, found to make sandboxes here; a good answer is remembered.
@@ -78,7 +78,7 @@ class Machine:
             return None
         launcher = launch.netlaunch()
         # Root may have given the launcher a path and a profile of its own since.
-        if self._form is None or self._form[0] != launcher:
+        if self._mode is None or self._mode[0] != launcher:
             wanted, python = self._registry.config.sandbox.filtered, program.find_python()[0]
             found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, abandon_on_cancel=True)
             if found.mode is None:
@@ -88,5 +88,5 @@ class Machine:
             if found.obstacle is not None:
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
                 log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
-            self._form = launcher, found.mode
-        return self._form[1]
+            self._mode = launcher, found.mode
+        return self._mode[1]

@@ -43,13 +43,13 @@ class NestedScan:
             shared: git directories elsewhere that the workspace's repository is in.
         """
         self._record.strict = False
-        self._record.until = time.monotonic() + self._record.bounds.seconds
-        for worktree, git in self._git.led:  # which grows by those that are found
+        self._record.deadline = time.monotonic() + self._record.bounds.seconds
+        for worktree, git in self._git.worktrees:  # which grows by those that are found
             own = gitlink.led_to(git)
             if own is None:
                 continue
             if any(map(self._is_private, (own, gitlink.joined_by(own) or own))):
-                self._record.led_out[git] = None
+                self._record.led_outside[git] = None
             self._git.follow(own)
             if self._record.is_inside(own) or any(is_within(own, one) for one in shared):
                 self._enter_gitlinks(worktree, own)
@@ -61,18 +61,18 @@ class NestedScan:
         """Look at the nested repositories that an index names, where the walk doesn't enter and behind links too."""
         for name in self._gitlinks_of(own):
             path = os.path.normpath(os.path.join(worktree, os.fsdecode(name)))
-            if time.monotonic() > self._record.until:
+            if time.monotonic() > self._record.deadline:
                 self._record.unread.append(f"{own}/index")
                 return
-            place = gitlink.real(path)
-            if place is None or place in self._record.roots or not self._record.is_inside(place):
+            target = gitlink.real(path)
+            if target is None or target in self._record.roots or not self._record.is_inside(target):
                 continue
             with self._record.forgiving(path):
                 if os.path.islink(path):
                     self._record.note_link(path)
-                with suppress(FileNotFoundError, NotADirectoryError), nofollow.opened(place) as directory:
+                with suppress(FileNotFoundError, NotADirectoryError), nofollow.opened(target) as directory:
                     found = os.stat(".git", dir_fd=directory, follow_symlinks=False)
-                    self._git.repository(".git", found, directory, place)
+                    self._git.repository(".git", found, directory, target)
 
     def _gitlinks_of(self, own: str) -> Iterable[bytes]:
         """Return which nested repositories the index of a git directory names, as far as there is room."""

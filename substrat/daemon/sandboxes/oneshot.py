@@ -38,7 +38,7 @@ _ENVIRONMENT = {
 }
 
 
-class Done(NamedTuple):
+class OneshotResult(NamedTuple):
     """What came of an errand: its exit status and what it printed."""
 
     status: int
@@ -49,19 +49,19 @@ class Done(NamedTuple):
 async def run(
     bubblewrap: Bubblewrap,
     command: tuple[str, ...],
-    shows: tuple[Mount, ...],
+    shared: tuple[Mount, ...],
     workdir: str,
-    covered: tuple[str, ...] = (),
+    unreadable: tuple[str, ...] = (),
     seconds: float | None = None,
-) -> Done:
+) -> OneshotResult:
     """Run a program that sees the operating system, read-only, and what it is shown, within `host.helper_limits`.
 
     Args:
         bubblewrap: bubblewrap.
         command: the program and its arguments, as seen from inside.
-        shows: what is mounted for it.
+        shared: what is mounted for it.
         workdir: where it starts.
-        covered: what of the operating system it doesn't see, as `SystemCovers.paths` returns it.
+        unreadable: what of the operating system it doesn't see, as `UnreadablePaths.paths` returns it.
         seconds: how long it may take; None: 10 s.
 
     Raises:
@@ -72,7 +72,7 @@ async def run(
     if not os.access(bwrap.PRLIMIT, os.X_OK):
         raise SandboxFailed(f"{command[0]} can't be limited: there is no {bwrap.PRLIMIT}: apt install util-linux")
     own = (Processes(), Devices(), ReadOnly("/dev"), Tmpfs("/tmp", _TMP_BYTES))  # noqa: S108 - the sandbox's own
-    mounts = (*host.system_mounts(covered), *own, *shows)
+    mounts = (*host.system_mounts(unreadable), *own, *shared)
     environment = tuple(sorted(_ENVIRONMENT.items()))
     spec = Spec(command, environment, mounts, workdir, limits=host.helper_limits(math.ceil(patience)))
     held = bwrap.held(spec)
@@ -98,7 +98,7 @@ async def run(
     return done
 
 
-async def _run(line: tuple[str, ...], descriptors: tuple[int, ...]) -> Done | OSError | None:
+async def _run(line: tuple[str, ...], descriptors: tuple[int, ...]) -> OneshotResult | OSError | None:
     """Run a command that needs descriptors; a failure to start is returned, so that the nursery doesn't wrap it."""
     output, errors = bytearray(), bytearray()
     running: trio.Process | None = None
@@ -121,7 +121,7 @@ async def _run(line: tuple[str, ...], descriptors: tuple[int, ...]) -> Done | OS
         return failure
     if running.returncode is None or max(len(output), len(errors)) > _MAX_OUTPUT:
         return None
-    return Done(running.returncode, bytes(output), bytes(errors))
+    return OneshotResult(running.returncode, bytes(output), bytes(errors))
 
 
 async def _collect(stream: trio.abc.ReceiveStream, into: bytearray, everything: trio.CancelScope) -> None:

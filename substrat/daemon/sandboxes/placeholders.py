@@ -1,7 +1,7 @@
-"""What stands where something protected is missing in a workspace, for as long as a sandbox has it mounted over.
+"""Creates placeholders for protected paths that don't exist yet, so that bubblewrap can mount over them.
 
-What is protected, `guard` finds; what a stand-in is, `sandbox.protect` says. Each is noted before it is made, so that the
-next daemon removes what a killed one has left.
+`workspace_scan` finds the paths, `sandbox.protect` names each placeholder's content: an empty directory `.vscode`, a
+`.git/commondir` with `./` in it. Each is noted before it is created, so that the next daemon removes those of a killed one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from substrat.daemon.agents.registry import Registry
 
-log = structlog.get_logger("substrat.standins")
+log = structlog.get_logger("substrat.placeholders")
 
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class Placeholders:
-    """The stand-ins of one daemon's sandboxes, and who needs them.
+    """The placeholders of one daemon's sandboxes, and the sandboxes that need them.
 
     Args:
         registry: where they are noted.
@@ -42,10 +42,10 @@ class Placeholders:
         self._needed: dict[str, tuple[str, ...]] = {}
 
     def keep(self, holder: str, roots: tuple[str, ...]) -> None:
-        """Keep what stands in some directories, and only there, until `release`.
+        """Keep the placeholders in some directories, and only those, until `release`.
 
         Args:
-            holder: the turn, or whatever else has a sandbox.
+            holder: the turn's id, or another name of a sandbox.
             roots: the directories.
         """
         self._needed[holder] = roots
@@ -56,7 +56,7 @@ class Placeholders:
 
     @contextmanager
     def keeping(self, holder: str, root: str) -> Iterator[None]:
-        """Keep what stands in a directory for as long as this lasts, and remove afterwards what nobody needs."""
+        """Keep the placeholders in a directory for as long as this lasts; remove those afterwards that no sandbox needs."""
         self.keep(holder, (root,))
         try:
             yield
@@ -69,10 +69,10 @@ class Placeholders:
                 log.error("a mount point stays for now", reason=problem.message)  # noqa: TRY400
 
     def make(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """Make stand-ins, and return those that are there; what somebody has made meanwhile is mounted over itself.
+        """Create placeholders, and return the paths that exist now; a file made meanwhile is mounted over itself.
 
         Raises:
-            StorageFailed: they can't be noted; none was made.
+            StorageFailed: they can't be noted; none was created.
             WorkspaceUnusable: one can't be made.
         """
         if not paths:
@@ -85,7 +85,7 @@ class Placeholders:
         return made
 
     def remove_unneeded(self) -> None:
-        """Remove the stand-ins that are in no directory that a holder has named.
+        """Remove the placeholders that lie in no directory that a holder keeps.
 
         Raises:
             StorageFailed: they are removed, but are noted still.
@@ -103,13 +103,13 @@ class Placeholders:
 
 
 def make_all(paths: Sequence[str]) -> tuple[str, ...]:
-    """Make what stands where something protected is missing; each directory is opened once for its paths in a row.
+    """Create placeholders; each directory is opened once for its paths in a row.
 
     Args:
         paths: absolute paths.
 
     Returns:
-        Those where there is something now; where nobody may make anything, the agent can't either.
+        The paths that exist now. A path is left out where the user may create nothing: the agent can't either.
 
     Raises:
         WorkspaceUnusable: one can't be made.
@@ -160,7 +160,7 @@ def _head(path: str) -> str:
 
 
 def remove_all(paths: Sequence[str]) -> None:
-    """Remove what `make_all` made, unless somebody has put something there since."""
+    """Remove the placeholders that `make_all` created, unless something else has replaced them since."""
     for head, group in groupby(paths, _head):
         together = list(group)
         try:
@@ -169,7 +169,7 @@ def remove_all(paths: Sequence[str]) -> None:
                     _remove(path, directory)
         except OSError as problem:
             for path in together:
-                _tell_left(path, problem)
+                _log_left(path, problem)
 
 
 def _remove(path: str, directory: int) -> None:
@@ -182,10 +182,10 @@ def _remove(path: str, directory: int) -> None:
             if found is not None and protect.is_placeholder(path, found):
                 os.unlink(name, dir_fd=directory)
     except OSError as problem:
-        _tell_left(path, problem)
+        _log_left(path, problem)
 
 
-def _tell_left(path: str, problem: OSError) -> None:
+def _log_left(path: str, problem: OSError) -> None:
     if problem.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP}:
         # An agent may have taken the right away; its workspace is no reason to stop.
         log.warning("a mount point stays", path=path, reason=problem.strerror)

@@ -27,7 +27,7 @@ from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.sandboxes.machine import Machine
 from substrat.daemon.sandboxes.protector import WorkspaceProtector
 from substrat.daemon.sandboxes.sessions import shared_chat
-from substrat.daemon.sandboxes.unreadable_paths import SystemCovers
+from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
 from substrat.errors import SandboxFailed, StateUnusable, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import AgentDir, Layout
 
-log = structlog.get_logger("substrat.furnisher")
+log = structlog.get_logger("substrat.prepare")
 
 
 class Explanation(NamedTuple):
@@ -62,33 +62,33 @@ class PreparedSandbox(NamedTuple):
 
     Args:
         agent: whose it is.
-        place: the agent's directories.
+        agent_dir: the agent's directories.
         bubblewrap: what makes it.
-        guard: what is protected in the workspace.
+        protected: what is protected in the workspace.
         notes: what there is to tell, each with its event's kind.
         found: what a person has to look at.
-        kept: the copies of what is protected, by path.
-        form: how it comes by its `filtered` network, if it has one.
+        copies: the copies of what is protected, by path.
+        network_mode: how it comes by its `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
-        covered: what of the operating system is hidden.
+        unreadable: what of the operating system is hidden.
         workspace: which directory the agent's workspace was when it was checked.
     """
 
     agent: Agent
-    place: AgentDir
+    agent_dir: AgentDir
     bubblewrap: host.Bubblewrap
-    guard: ProtectedPaths
+    protected: ProtectedPaths
     notes: tuple[tuple[str, str], ...]
     found: tuple[Found, ...]
-    kept: dict[str, Copy]
-    form: NetworkMode | None = None
+    copies: dict[str, Copy]
+    network_mode: NetworkMode | None = None
     chat: str | None = None
-    covered: tuple[str, ...] = ()
-    workspace: workspace.Identity | None = None
+    unreadable: tuple[str, ...] = ()
+    workspace: workspace.DirectoryId | None = None
 
 
-def _note_of_covers(environ: dict[str, str]) -> str:
-    """Return where daemons of the user's note what is covered, `-` where somebody else has taken that place."""
+def _unreadable_note(environ: dict[str, str]) -> str:
+    """Return where daemons of the user's note what is unreadable, `-` where somebody else has taken that place."""
     try:
         own = paths.runtime_dir({name: value for name, value in environ.items() if name != "SUBSTRAT_RUNTIME_DIR"})
     except StateUnusable as problem:
@@ -102,22 +102,22 @@ class SandboxPreparer:
 
     Args:
         registry: the agents.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         user: who agents are.
         environ: the daemon's own environment.
         cgroups: what limits whole sandboxes.
     """
 
-    def __init__(self, registry: Registry, places: Layout, user: User, environ: dict[str, str], cgroups: Cgroups) -> None:
+    def __init__(self, registry: Registry, layout: Layout, user: User, environ: dict[str, str], cgroups: Cgroups) -> None:
         self._registry = registry
-        self._places = places
+        self._layout = layout
         self._user = user
         self._environ = environ
         self._cgroups = cgroups
         self.machine = Machine(registry)
-        self.protector = WorkspaceProtector(registry, places, user, environ)
+        self.protector = WorkspaceProtector(registry, layout, user, environ)
         # The user's own runtime directory, whatever this daemon's is: what is remembered is the machine's.
-        self.covers = SystemCovers(_note_of_covers(environ))
+        self.unreadable = UnreadablePaths(_unreadable_note(environ))
         self._git = Git(environ)
         self._bundles: tuple[str, ...] = ()
         self._writing = trio.Lock()
@@ -166,7 +166,7 @@ class SandboxPreparer:
 
     async def _write_authorities(self) -> None:
         if self._config.sandbox.ca:
-            write = partial(authorities.write, self._config.sandbox.ca, self._places.authorities)
+            write = partial(authorities.write, self._config.sandbox.ca, self._layout.authorities)
             async with self._writing:
                 self._bundles = await trio.to_thread.run_sync(write)
 
@@ -182,27 +182,27 @@ class SandboxPreparer:
         """Return the variables that decide what this daemon finds, as `doctor` needs them; no secret is among them."""
         names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
         given = {name: self._environ[name] for name in names if name in self._environ}
-        given |= {"SUBSTRAT_STATE_DIR": self._places.state, "SUBSTRAT_RUNTIME_DIR": self._places.runtime}
+        given |= {"SUBSTRAT_STATE_DIR": self._layout.state, "SUBSTRAT_RUNTIME_DIR": self._layout.runtime}
         return given | {"SUBSTRAT_AGENT_BINARY": self._config.agent.binary}
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
-        return workspace.check_workspace(path, self._user, (self._places.state, self._places.runtime))
+        return workspace.check_workspace(path, self._user, (self._layout.state, self._layout.runtime))
 
     def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
         """Check what an agent is to be shown besides its workspace; raises what `binds.check` raises."""
         own = (
-            self._places.state,
-            self._places.runtime,
+            self._layout.state,
+            self._layout.runtime,
             os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
         )
         return binds.check(writable, read_only, directory, self._user, own)
 
-    def check_ssh_agent(self, path: str, directory: str, shown: tuple[SharedPath, ...]) -> str:
+    def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
         """Check an ssh-agent's socket for a new agent; raises what `binds.check_ssh_agent` raises."""
         others = (root for claim in self._registry.claims() for root in claim.writable)
-        writable = (directory, *(one.path for one in shown if one.writable), *others)
-        return binds.check_ssh_agent(path, writable, (self._places.state, self._places.runtime))
+        writable = (directory, *(one.path for one in shared if one.writable), *others)
+        return binds.check_ssh_agent(path, writable, (self._layout.state, self._layout.runtime))
 
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started, by a command that runs while the agent is idle.
@@ -213,12 +213,12 @@ class SandboxPreparer:
         shared, own, _ = await self.protector.shared_with(agent)
         found = await self.protector.scan(agent, shared, own)
         found, missing = self._without_placeholders(found)
-        form = await self.machine.network_mode(agent)
-        place = self._places.agent(agent.id)
-        chat = await trio.to_thread.run_sync(shared_chat, self._user, place, agent)
-        await self._generate(agent, place, found, chat)
-        covered = await self.covers.paths()
-        spec = self._spec(PreparedSandbox(agent, place, bubblewrap, found, (), (), {}, form, chat, covered))
+        mode = await self.machine.network_mode(agent)
+        agent_dir = self._layout.agent(agent.id)
+        chat = await trio.to_thread.run_sync(shared_chat, self._user, agent_dir, agent)
+        await self._generate(agent, agent_dir, found, chat)
+        unreadable = await self.unreadable.paths()
+        spec = self._spec(PreparedSandbox(agent, agent_dir, bubblewrap, found, (), (), {}, mode, chat, unreadable))
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         given = {*self._config.agent.env, *dict(agent.environment)}
@@ -239,10 +239,10 @@ class SandboxPreparer:
         def without(paths: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(path for path in paths if path not in missing)
 
-        kept, closed = without(found.kept), without(found.closed)
-        return msgspec.structs.replace(found, kept=kept, closed=closed, missing=without(found.missing)), missing
+        pinned, read_only = without(found.pinned), without(found.read_only)
+        return msgspec.structs.replace(found, pinned=pinned, read_only=read_only, missing=without(found.missing)), missing
 
-    async def _generate(self, agent: Agent, place: AgentDir, found: ProtectedPaths, chat: str | None) -> None:
+    async def _generate(self, agent: Agent, agent_dir: AgentDir, found: ProtectedPaths, chat: str | None) -> None:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
         identity = await self._git.identity(agent.name)
         # Its first turn may have begun meanwhile, or the agent may have been removed.
@@ -250,17 +250,17 @@ class SandboxPreparer:
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
             await trio.to_thread.run_sync(
                 generate,
-                place,
+                agent_dir,
                 agent, self._registry.name_of(agent.parent), self._user, program.find_python()[0],
-                identity, found.own or found.shared, os.path.basename(chat) if chat is not None else None,
+                identity, found.own_git_dirs or found.git_dirs, os.path.basename(chat) if chat is not None else None,
             )  # fmt: skip
 
-    async def prepare(self, agent: Agent, place: AgentDir, holder: str) -> PreparedSandbox:
+    async def prepare(self, agent: Agent, agent_dir: AgentDir, holder: str) -> PreparedSandbox:
         """Make everything an agent's sandbox shows.
 
         Args:
             agent: the agent.
-            place: its directories.
+            agent_dir: its directories.
             holder: the turn, or whatever else the sandbox is for; what stands in the workspace is kept for it until it is
                 released from `protector.placeholders`.
 
@@ -268,21 +268,21 @@ class SandboxPreparer:
             SubstratError: a part of it can't be made; nothing is running.
         """
         bubblewrap = await self.machine.find_bubblewrap()
-        form = await self.machine.network_mode(agent)
+        mode = await self.machine.network_mode(agent)
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         await self._write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify, agent.workspace)
         found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
-        covered = await self.covers.paths()
+        unreadable = await self.unreadable.paths()
         identity = await self._git.identity(agent.name)
-        chat = await trio.to_thread.run_sync(shared_chat, self._user, self._places.agent(agent.id), agent)
+        chat = await trio.to_thread.run_sync(shared_chat, self._user, self._layout.agent(agent.id), agent)
         self._registry.points.before("files made")
         left_out = await trio.to_thread.run_sync(
             generate,
-            place,
-            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own or found.shared,
+            agent_dir,
+            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own_git_dirs or found.git_dirs,
             os.path.basename(chat) if chat is not None else None, identity_of,
         )  # fmt: skip
         self._registry.points.after("files made")
@@ -291,12 +291,12 @@ class SandboxPreparer:
             notes.append(("workspace:left-out", left_out))
         matters = tuple(Found(path, text) for path, text in unprotected)
         return PreparedSandbox(
-            agent, place, bubblewrap, found, tuple(notes), matters, kept, form, chat, covered, identity_of
+            agent, agent_dir, bubblewrap, found, tuple(notes), matters, kept, mode, chat, unreadable, identity_of
         )
 
     async def launch(
         self,
-        furnished: PreparedSandbox,
+        prepared: PreparedSandbox,
         network: TurnNetwork | None,
         group: Group | None,
         command: tuple[str, ...] = (),
@@ -306,7 +306,7 @@ class SandboxPreparer:
         """Say what starts a sandbox, with everything opened that is bound by descriptor.
 
         Args:
-            furnished: what was made for it.
+            prepared: what was made for it.
             network: its `filtered` network, if it has one.
             group: its cgroup, if there can be one.
             command: what is run instead of the agent program.
@@ -316,58 +316,58 @@ class SandboxPreparer:
             SubstratError: something of it has gone, or has become a link; nothing is running.
         """
         is_bounded = group is not None and "memory" in self._cgroups.controllers
-        spec = self._spec(furnished, command, is_bounded=is_bounded)
-        by_descriptor = furnished.bubblewrap.takes_descriptors
-        started = launch.start(furnished.bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
+        spec = self._spec(prepared, command, is_bounded=is_bounded)
+        by_descriptor = prepared.bubblewrap.takes_descriptors
+        started = launch.start(prepared.bubblewrap.path, spec, by_descriptor=by_descriptor, tied=tied)
         line = started.command
         if group is not None:
             given = self._config.sandbox
             group.make(Limits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
         version = PROGRAM.version_of(spec.command[0])
-        held = await trio.to_thread.run_sync(self._open_sources, furnished, started.held)
+        held = await trio.to_thread.run_sync(self._open_sources, prepared, started.held)
         if not by_descriptor:
             sources.close_all(held)
             held = ()
         try:
-            channel = network.open(furnished.form or NetworkMode.TRANSPARENT) if network is not None else None
+            channel = network.open(prepared.network_mode or NetworkMode.TRANSPARENT) if network is not None else None
         except OSError as problem:
             sources.close_all(held)
             raise SandboxFailed(
-                f"its network can't be served: {problem.strerror}; look at {furnished.place.socket_dir}"
+                f"its network can't be served: {problem.strerror}; look at {prepared.agent_dir.socket_dir}"
             ) from None
         return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held)
 
-    def _identify(self, directory: str) -> workspace.Identity | None:
+    def _identify(self, directory: str) -> workspace.DirectoryId | None:
         """Return which directory a workspace is, and make its folder of chats; one hop to a thread does both."""
         found = workspace.identify(directory)
         workspace.make_chats_folder(self._user, directory)
         return found
 
-    def _spec(self, furnished: PreparedSandbox, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
+    def _spec(self, prepared: PreparedSandbox, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
         """Return the sandbox.
 
         Args:
-            furnished: what was made for it.
+            prepared: what was made for it.
             instead: the command to run instead of the agent program.
             is_bounded: whether a cgroup limits the memory of the whole sandbox.
         """
-        agent = furnished.agent
+        agent = prepared.agent
         agent_program = program.find(self._config.agent.binary)
         python, python_needs = program.find_python()
-        around = build_spec.HostFacts(
+        facts = build_spec.HostFacts(
             user=self._user,
             program=agent_program,
             companion=os.path.realpath(mcp_server.relay.__file__),
             companion_needs=python_needs,
-            system=(*host.system_mounts(furnished.covered), *self.covers.proc),
+            system=(*host.system_mounts(prepared.unreadable), *self.unreadable.proc_mounts),
             bind_ro=self._config.agent.bind_ro,
             path=self._config.agent.path,
             variables=environment.checked(self._config.agent.env),
-            authorities=self._places.authorities if self._config.sandbox.ca else "",
+            authorities=self._layout.authorities if self._config.sandbox.ca else "",
             bundles=self._bundles,
             has_ssh_agent=agent.ssh_agent is not None and binds.is_socket(agent.ssh_agent),
-            hidden=(self._places.state, self._places.runtime),
+            hidden=(self._layout.state, self._layout.runtime),
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
@@ -378,16 +378,16 @@ class SandboxPreparer:
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
         command = instead or PROGRAM.command(agent_program.path, agent.workspace, agent.model, session, without)
-        form = furnished.form or NetworkMode.TRANSPARENT
-        return build_spec.spec(agent, furnished.place, around, command, furnished.guard, form, furnished.chat)
+        mode = prepared.network_mode or NetworkMode.TRANSPARENT
+        return build_spec.spec(agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat)
 
-    def _open_sources(self, furnished: PreparedSandbox, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
+    def _open_sources(self, prepared: PreparedSandbox, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
         """Open what is bound by descriptor, and check that the workspace is the directory that everything was made for."""
         held = sources.open_all(mounts)
         try:
             for mount, descriptor in zip(mounts, held, strict=True):
-                if mount.target == furnished.agent.workspace:
-                    workspace.check_same(descriptor, furnished.workspace, mount.source)
+                if mount.target == prepared.agent.workspace:
+                    workspace.check_same(descriptor, prepared.workspace, mount.source)
         except WorkspaceUnusable:
             sources.close_all(held)
             raise
@@ -409,6 +409,6 @@ class SandboxPreparer:
         if bubblewrap is not None:
             mcp = os.path.join(PROGRAM.places.workspace, PROGRAM.places.mcp)
             try:
-                await self._git.forget_size(bubblewrap, agent.workspace, mcp, left, await self.covers.paths())
+                await self._git.forget_size(bubblewrap, agent.workspace, mcp, left, await self.unreadable.paths())
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))

@@ -93,20 +93,22 @@ def _interpreter(path: str | None) -> list[str]:
     visible = []
     environment = os.path.dirname(os.path.dirname(path))
     if os.path.exists(os.path.join(environment, "pyvenv.cfg")):
-        visible += [place for place in (environment, *_import_places(environment)) if not _shows_too_much(place)]
+        visible += [
+            directory for directory in (environment, *_import_directories(environment)) if not _shows_too_much(directory)
+        ]
     if not system_covers(path):
         real = os.path.realpath(path)
         # Its prefix (`bin/python3` beside `lib`), else its directory, else only itself.
-        places = (os.path.dirname(os.path.dirname(real)), os.path.dirname(real), real)
-        visible.append(next(place for place in places if place == real or not _shows_too_much(place)))
+        candidates = (os.path.dirname(os.path.dirname(real)), os.path.dirname(real), real)
+        visible.append(next(directory for directory in candidates if directory == real or not _shows_too_much(directory)))
     return visible
 
 
-def _import_places(environment: str) -> list[str]:
+def _import_directories(environment: str) -> list[str]:
     """List the directories that a virtual environment's `.pth` files add: what was installed as editable."""
-    places = []
+    directories = []
     for path in glob.glob(os.path.join(environment, "lib", "python3*", "site-packages", "*.pth")):
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = [line.strip() for line in file]
-        places += [line for line in lines if os.path.isabs(line) and os.path.isdir(line)]
-    return places
+        directories += [line for line in lines if os.path.isabs(line) and os.path.isdir(line)]
+    return directories

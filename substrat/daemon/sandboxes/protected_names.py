@@ -39,7 +39,7 @@ class ProtectedNames:
         """
         showing: dict[str, set[str]] = {}
         for sandbox in sandboxes:
-            for path in sandbox.guard.mounts:
+            for path in sandbox.protected.mounts:
                 showing.setdefault(path, set()).add(sandbox.name)
         found: dict[str, int] = {}
         for directory in {os.path.dirname(path) for path in showing}:

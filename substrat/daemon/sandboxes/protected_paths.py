@@ -17,31 +17,31 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     """What of a workspace is protected in a turn.
 
     Args:
-        kept: directories that are mounted over themselves, writable, so that they can't be renamed with what is in them.
-        closed: files and directories that are read-only.
+        pinned: directories that are mounted over themselves, writable, so that they can't be renamed with what is in them.
+        read_only: files and directories that are read-only.
         missing: what is refused to be made; something has to stand there to be mounted over.
-        shared: git directories elsewhere that the workspace's repository is in.
-        own: what of those the workspace may write though it lies in something closed.
-        seen: which files all these are: their inodes; of a link, the time of its last change.
+        git_dirs: git directories elsewhere that the workspace's repository is in.
+        own_git_dirs: what of those the workspace may write though it lies in something closed.
+        inodes: which files all these are: their inodes; of a link, the time of its last change.
         notes: what can't be protected, and why.
-        unsettled: what git's configuration makes it run that can't be protected: a setting and a sentence for each.
-        underway: what git would run if a person went on with a rebase left under way: lines by their file's path.
+        unprotectable: what git's configuration makes it run that can't be protected: a setting and a sentence for each.
+        sequencer: what git would run if a person went on with a rebase left under way: lines by their file's path.
     """
 
-    kept: tuple[str, ...] = ()
-    closed: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
+    read_only: tuple[str, ...] = msgspec.field(name="closed", default=())
     missing: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    seen: dict[str, int] = {}
+    git_dirs: tuple[str, ...] = msgspec.field(name="shared", default=())
+    own_git_dirs: tuple[str, ...] = msgspec.field(name="own", default=())
+    inodes: dict[str, int] = msgspec.field(name="seen", default_factory=dict)
     notes: tuple[str, ...] = ()
-    unsettled: tuple[tuple[str, str], ...] = ()
-    underway: dict[str, tuple[str, ...]] = {}
+    unprotectable: tuple[tuple[str, str], ...] = msgspec.field(name="unsettled", default=())
+    sequencer: dict[str, tuple[str, ...]] = msgspec.field(name="underway", default_factory=dict)
 
     @property
     def mounts(self) -> tuple[str, ...]:
         """All that is mounted over itself, read-only or not."""
-        return tuple(dict.fromkeys((*self.kept, *self.own, *self.closed, *self.missing)))
+        return tuple(dict.fromkeys((*self.pinned, *self.own_git_dirs, *self.read_only, *self.missing)))
 
 
 def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
@@ -63,7 +63,7 @@ def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...
     return (link.common,), (link.own,) if link.own != link.common else (), None
 
 
-def news(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
+def changes(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
     """Return what has appeared, or was replaced, during a turn, and so wasn't protected in it: the outermost paths.
 
     Args:
@@ -71,7 +71,7 @@ def news(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
         after: what is there at its end.
     """
     had = set(before.missing)
-    changed = sorted(path for path, inode in after.seen.items() if before.seen.get(path) != inode and path not in had)
+    changed = sorted(path for path, inode in after.inodes.items() if before.inodes.get(path) != inode and path not in had)
     outer: list[str] = []
     outside: set[str] = set()
     for path in sorted(changed, key=len):
@@ -81,18 +81,18 @@ def news(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
     return sorted(outer)
 
 
-def renewed(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPaths:
+def with_inodes(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPaths:
     """Return what was found at a turn's start with what the daemon itself has put there since.
 
     Args:
         before: what was found.
         inodes: of the new files, by path.
     """
-    return msgspec.structs.replace(before, seen={**before.seen, **inodes})
+    return msgspec.structs.replace(before, inodes={**before.inodes, **inodes})
 
 
-def told(paths: list[str]) -> str:
-    """Say what `news` returned, for people."""
+def describe_changes(paths: list[str]) -> str:
+    """Say what `changes` returned, for people."""
     return (
         f"made or replaced during the turn, so not protected in it: {listed(paths)}; "
         f"look at what is there before git, an editor or a shell of yours does"
@@ -110,9 +110,9 @@ def printable(path: str) -> str:
     return path.encode("utf-8", "replace").decode()
 
 
-def encode(guard: ProtectedPaths) -> bytes:
-    """Return a guard as JSON, for a daemon that takes the turn over; names in no encoding lose what can't be written."""
-    return msgspec.json.encode({name: _clean(value) for name, value in msgspec.structs.asdict(guard).items()})
+def encode(protected: ProtectedPaths) -> bytes:
+    """Return a value as JSON, for a daemon that takes the turn over; names in no encoding lose what can't be written."""
+    return msgspec.json.encode({name: _clean(value) for name, value in msgspec.to_builtins(protected).items()})
 
 
 def decode(data: bytes | None) -> ProtectedPaths | None:

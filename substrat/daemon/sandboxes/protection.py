@@ -68,7 +68,7 @@ _UNJUDGED = 0
 """Stands for the inode of something that must be judged again; no file has it."""
 
 
-class _Look(NamedTuple):
+class _Check(NamedTuple):
     """What one look has found.
 
     Args:
@@ -90,14 +90,14 @@ class Protection:
     Args:
         registry: the agents.
         findings: where a person finds what an agent has reached.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         python: the interpreter that runs `sandbox/remount.py`.
     """
 
-    def __init__(self, registry: Registry, findings: Findings, places: Layout, python: str = sys.executable) -> None:
+    def __init__(self, registry: Registry, findings: Findings, layout: Layout, python: str = sys.executable) -> None:
         self._registry = registry
         self._findings = findings
-        self._places = places
+        self._layout = layout
         self._command = (python, "-I", "-S", os.path.realpath(remount.__file__))
         self._names = ProtectedNames()
         self._sandboxes: dict[str, ProtectedSandbox] = {}
@@ -128,10 +128,10 @@ class Protection:
             if finding.turn == turn_id and finding.aside is not None
         }
         if moves:
-            await trio.to_thread.run_sync(replace_rest, moves, kept, self._places.aside)
+            await trio.to_thread.run_sync(replace_rest, moves, kept, self._layout.aside)
 
     @contextmanager
-    def guarding(self, sandbox: ProtectedSandbox, *, adopted: bool = False) -> Iterator[None]:
+    def protecting(self, sandbox: ProtectedSandbox, *, adopted: bool = False) -> Iterator[None]:
         """Watch a sandbox's protected paths for as long as this lasts.
 
         Args:
@@ -164,7 +164,7 @@ class Protection:
             while True:
                 await self._asked.wait()
                 self._asked = trio.Event()
-                await self._look()
+                await self._check()
 
     async def _notice(self) -> None:
         while True:
@@ -181,78 +181,78 @@ class Protection:
         if self._dirty:
             self._asked.set()
 
-    # One look
+    # One check
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         """Look at the sandboxes in which something changed; those that can't be looked at are ended."""
-        look = _Look({}, {}, {}, {})
+        check = _Check({}, {}, {}, {})
         names, self._dirty = self._dirty, set()
         try:
-            await self._look_at(look, names)
+            await self._check_sandboxes(check, names)
         except Exception:
             # One workspace's oddity must not end the protection of the others, nor leave its own agent without.
             log.exception("protection broke")
-            left = [self._sandboxes[name] for name in names | look.concerned.keys() if name in self._sandboxes]
+            left = [self._sandboxes[name] for name in names | check.concerned.keys() if name in self._sandboxes]
             await self._stop(left, "its protection broke: substratd's log says how", [])
         finally:
-            for held in look.held.values():
+            for held in check.held.values():
                 held.close()
 
-    async def _look_at(self, look: _Look, names: set[str]) -> None:
+    async def _check_sandboxes(self, check: _Check, names: set[str]) -> None:
         """Do what has to be done about sandboxes in which something changed, or changes meanwhile."""
         pause = _FIRST_PAUSE
-        await self._concern(look, names)
-        while look.concerned:
-            unfinished = await self._mend(look)
-            overdue = {name for name in unfinished if trio.current_time() > look.deadlines[name]}
+        await self._concern(check, names)
+        while check.concerned:
+            unfinished = await self._restore(check)
+            overdue = {name for name in unfinished if trio.current_time() > check.deadlines[name]}
             if overdue:
                 reason = "protected files can't be protected again, or are replaced on the host again and again"
-                await self._stop([look.concerned[name] for name in overdue], reason, [])
+                await self._stop([check.concerned[name] for name in overdue], reason, [])
                 unfinished -= overdue
-            for name in look.concerned.keys() - unfinished:
-                await self._let_go(look, name)
+            for name in check.concerned.keys() - unfinished:
+                await self._let_go(check, name)
             if unfinished:
                 await trio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             self._take()
             names, self._dirty = self._dirty, set()
-            await self._concern(look, names)
+            await self._concern(check, names)
 
-    async def _concern(self, look: _Look, names: set[str]) -> None:
+    async def _concern(self, check: _Check, names: set[str]) -> None:
         """Find out which sandboxes show something that has lost its protection, and stop those in memory."""
         gone: set[str] = set()
         changed = [self._sandboxes[name] for name in names if name in self._sandboxes]
         for sandbox in changed:
             gone.update(self._gone_in(sandbox))
         for sandbox in list(self._sandboxes.values()):
-            if sandbox.name in look.concerned or gone.isdisjoint(sandbox.guard.mounts):
+            if sandbox.name in check.concerned or gone.isdisjoint(sandbox.protected.mounts):
                 continue
             if self._is_set_up(sandbox):
-                look.concerned[sandbox.name] = sandbox
-                look.deadlines[sandbox.name] = trio.current_time() + _REPLACED_SECONDS
-                look.held[sandbox.name] = ExitStack()
-                await self._hold(sandbox, look.held[sandbox.name])
+                check.concerned[sandbox.name] = sandbox
+                check.deadlines[sandbox.name] = trio.current_time() + _REPLACED_SECONDS
+                check.held[sandbox.name] = ExitStack()
+                await self._hold(sandbox, check.held[sandbox.name])
         for sandbox in changed:
-            if sandbox.mark is not None and sandbox.name not in look.held and os.path.exists(sandbox.mark):
+            if sandbox.held_mark is not None and sandbox.name not in check.held and os.path.exists(sandbox.held_mark):
                 # A daemon that was killed has held it, and it has lost nothing.
-                _unlink(sandbox.mark)
-                sandbox.holder.release()
+                _unlink(sandbox.held_mark)
+                sandbox.control.release()
 
-    async def _let_go(self, look: _Look, name: str) -> None:
+    async def _let_go(self, check: _Check, name: str) -> None:
         """Let a sandbox go on in which all is protected, and tell which paths were without."""
-        sandbox = look.concerned.pop(name)
-        look.held.pop(name).close()
-        await self._tell_mounted(look, sandbox)
+        sandbox = check.concerned.pop(name)
+        check.held.pop(name).close()
+        await self._tell_mounted(check, sandbox)
 
-    async def _tell_mounted(self, look: _Look, sandbox: ProtectedSandbox) -> None:
-        mounted = look.mounted.pop(sandbox.name, {})
+    async def _tell_mounted(self, check: _Check, sandbox: ProtectedSandbox) -> None:
+        mounted = check.mounted.pop(sandbox.name, {})
         if mounted and sandbox.name not in self._ended:
             text = f"changed on the host, and protected again: {listed(list(mounted))}"
             await until_stored(partial(self._tell, sandbox, "workspace:protected-again", text))
 
     def _gone_in(self, sandbox: ProtectedSandbox) -> list[str]:
         """Return the protected paths that aren't mounted in a sandbox; one that isn't set up yet is looked at later."""
-        first = sandbox.holder.first_process()
+        first = sandbox.control.first_process()
         if first is None or not self._is_set_up(sandbox):
             return []
         began = time.thread_time()
@@ -266,7 +266,7 @@ class Protection:
 
         Such a one mustn't be waited for, nor held: stopped in memory it is never ready, and a person may have frozen it.
         """
-        first = sandbox.holder.first_process()
+        first = sandbox.control.first_process()
         if first is None or sandbox.name in self._ended:
             return False
         if not procfs.children(first):
@@ -300,26 +300,26 @@ class Protection:
             return True  # the look ends it, and goes on with the others
 
     async def _hold(self, sandbox: ProtectedSandbox, held: ExitStack) -> None:
-        if sandbox.mark is not None:
-            with open(sandbox.mark, "wb"):
-                held.callback(_unlink, sandbox.mark)
+        if sandbox.held_mark is not None:
+            with open(sandbox.held_mark, "wb"):
+                held.callback(_unlink, sandbox.held_mark)
         self._registry.points.before("sandbox held")
-        held.callback(sandbox.holder.release)
+        held.callback(sandbox.control.release)
         with trio.move_on_after(_STOP_SECONDS):
-            if await sandbox.holder.hold():
+            if await sandbox.control.hold():
                 self._registry.points.after("sandbox held")
                 return
-        if sandbox.name in self._sandboxes and sandbox.holder.first_process() is not None:
+        if sandbox.name in self._sandboxes and sandbox.control.first_process() is not None:
             reason = "protected files lost their protection, and its processes couldn't be stopped for a look at them"
             await self._stop([sandbox], reason, [])
 
-    async def _mend(self, look: _Look) -> set[str]:
+    async def _restore(self, check: _Check) -> set[str]:
         """Judge the paths that aren't mounted and do what was decided; returns the sandboxes to look at again."""
-        concerned = look.concerned
+        concerned = check.concerned
         gone = {name: self._gone_in(sandbox) for name, sandbox in concerned.items()}
         for name, sandbox in concerned.items():
-            if gone[name] and (place := moved(sandbox, gone[name])) is not None:
-                reason = f"{place} was moved or replaced on the host, and protected files changed where it is now"
+            if gone[name] and (directory := moved(sandbox, gone[name])) is not None:
+                reason = f"{directory} was moved or replaced on the host, and protected files changed where it is now"
                 await self._stop([sandbox], reason, [])
                 gone[name] = []
         paths = sorted({path for lost in gone.values() for path in lost}, key=_depth)
@@ -333,14 +333,16 @@ class Protection:
             return {name for name, lost in gone.items() if lost and name not in guilty}
         self._registry.points.before("protected again")
         try:
-            await self._renew(judged)
+            await self._replace(judged)
         except OSError as problem:
             where = problem.filename or "the workspace"
             await self._stop(list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", [])
             return set()
         # The directories may be new ones; a change before they are watched shows in the look at the mounts below.
         self._names.watch(self._sandboxes.values(), strict=False)
-        unfinished = {name for name, lost in gone.items() if lost and not await self._cover(look, concerned[name], lost)}
+        unfinished = {
+            name for name, lost in gone.items() if lost and not await self._mount_again(check, concerned[name], lost)
+        }
         self._registry.points.after("protected again")
         return unfinished
 
@@ -354,7 +356,7 @@ class Protection:
 
     # Protecting again
 
-    async def _renew(self, judged: list[Judgement]) -> None:
+    async def _replace(self, judged: list[Judgement]) -> None:
         """Put new files in the place of those that are there: descriptors that an agent has opened reach the old ones."""
         absent = tuple(one.path for one in judged if one.verdict is Verdict.PLACEHOLDER)
         if absent:
@@ -366,33 +368,33 @@ class Protection:
             await trio.to_thread.run_sync(copies.put, one.path, fresh)
             inode = os.lstat(one.path).st_ino
             for sandbox in self._sandboxes.values():
-                if one.path in sandbox.guard.mounts:
-                    sandbox.renewed[one.path] = inode
-                    self._at_start.setdefault((sandbox.name, one.path), sandbox.kept.get(one.path, ABSENT))
-                    sandbox.kept[one.path] = ABSENT if one.verdict is Verdict.PLACEHOLDER else one.now
+                if one.path in sandbox.protected.mounts:
+                    sandbox.replaced[one.path] = inode
+                    self._at_start.setdefault((sandbox.name, one.path), sandbox.copies.get(one.path, ABSENT))
+                    sandbox.copies[one.path] = ABSENT if one.verdict is Verdict.PLACEHOLDER else one.now
 
-    async def _cover(self, look: _Look, sandbox: ProtectedSandbox, lost: list[str]) -> bool:
+    async def _mount_again(self, check: _Check, sandbox: ProtectedSandbox, lost: list[str]) -> bool:
         """Mount a sandbox's paths again; says whether all of them are mounted then."""
-        first = sandbox.holder.first_process()
+        first = sandbox.control.first_process()
         if first is None:
             return True
         wanted = [path for path in sorted(lost, key=_depth) if os.path.lexists(path)]
-        writable = {*sandbox.guard.kept, *sandbox.guard.own}
+        writable = {*sandbox.protected.pinned, *sandbox.protected.own_git_dirs}
         problem = await mount_again(
             self._command, first, "".join("w" if path in writable else "r" for path in wanted), wanted
         )
-        look.mounted.setdefault(sandbox.name, {}).update(dict.fromkeys(wanted))
+        check.mounted.setdefault(sandbox.name, {}).update(dict.fromkeys(wanted))
         still_lost = unprotected(sandbox, first)
         if not still_lost:
             # A process that the kernel woke meanwhile, say by a timer, may have written to it or hold it open for that.
             still_lost = await trio.to_thread.run_sync(unsettled, sandbox, wanted)
-            sandbox.renewed.update(dict.fromkeys(still_lost, _UNJUDGED))
-        if sandbox.keep is not None:
-            await trio.to_thread.run_sync(sandbox.keep, dict(sandbox.kept), dict(sandbox.renewed))
+            sandbox.replaced.update(dict.fromkeys(still_lost, _UNJUDGED))
+        if sandbox.save is not None:
+            await trio.to_thread.run_sync(sandbox.save, dict(sandbox.copies), dict(sandbox.replaced))
         if still_lost:
             log.info("not protected yet", path=still_lost[0], reason=problem or "replaced again on the host")
             return False
-        await self._tell_mounted(look, sandbox)
+        await self._tell_mounted(check, sandbox)
         return True
 
     # Where the agent may have been faster
@@ -404,7 +406,7 @@ class Protection:
         targets: list[tuple[Judgement, str]] = []
         for one in reached:
             name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(one.path))
-            aside = os.path.join(self._places.aside, f"{stamp}-{name.lstrip('.') or 'file'}-{secrets.token_hex(3)}")
+            aside = os.path.join(self._layout.aside, f"{stamp}-{name.lstrip('.') or 'file'}-{secrets.token_hex(3)}")
             may_move = one.before.kind != "unknown"
             if may_move:
                 targets.append((one, aside))
@@ -415,7 +417,7 @@ class Protection:
         reason = f"{listed([one.path for one in reached])} changed while the protection was off"
         await self._stop(guilty, reason, found)
         self._registry.points.before("moved aside")
-        await trio.to_thread.run_sync(replace_all, targets, self._places.aside)
+        await trio.to_thread.run_sync(replace_all, targets, self._layout.aside)
         self._registry.points.after("moved aside")
 
     async def _stop(self, sandboxes: list[ProtectedSandbox], reason: str, found: list[Found]) -> None:
@@ -424,7 +426,7 @@ class Protection:
             await until_stored(partial(self._note, sandbox, reason, found))
         for sandbox in sandboxes:
             self._ended.add(sandbox.name)
-            sandbox.holder.end(f"{PROTECTION}{reason}")
+            sandbox.control.end(f"{PROTECTION}{reason}")
 
     def _note(self, sandbox: ProtectedSandbox, reason: str, found: list[Found]) -> None:
         wanted = found or [Found(sandbox.workspace, f"its protection was off: {reason}")]

@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces import git_underway, overlap
+from substrat.core.workspaces import git_sequencer, overlap
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import copies, protected_paths, workspace, workspace_scan
 from substrat.daemon.sandboxes.placeholders import Placeholders
@@ -33,17 +33,17 @@ class WorkspaceProtector:
 
     Args:
         registry: the agents.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         user: who agents are.
         environ: the daemon's own environment.
     """
 
-    def __init__(self, registry: Registry, places: Layout, user: User, environ: dict[str, str]) -> None:
+    def __init__(self, registry: Registry, layout: Layout, user: User, environ: dict[str, str]) -> None:
         self._registry = registry
-        self._places = places
+        self._layout = layout
         self._user = user
         self._environ = environ
-        self._closed = workspace.closed_places(user, (places.state, places.runtime))
+        self._closed = workspace.closed_places(user, (layout.state, layout.runtime))
         self.placeholders = Placeholders(registry)
 
     async def find_git(self, directory: str) -> None:
@@ -59,13 +59,13 @@ class WorkspaceProtector:
         directories = {claim.workspace for claim in self._registry.claims()}
         found: dict[str, tuple[str, ...]] = {}
 
-        def look() -> None:
+        def find() -> None:
             for directory in directories:
                 with suppress(SubstratError):
                     found[directory] = protected_paths.shared_with(directory, self._closed)[0]
 
         with trio.move_on_after(_GIT_SECONDS):
-            await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(find, abandon_on_cancel=True)
         for directory, shared in found.copy().items():
             self._registry.note_git(directory, shared)
 
@@ -83,7 +83,7 @@ class WorkspaceProtector:
         found, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
         unprotected = [(agent.workspace, note) for note in (*found.notes, *([refused] if refused is not None else []))]
         made = self.placeholders.make(found.missing)
-        return msgspec.structs.replace(found, missing=made), (*unprotected, *found.unsettled), kept
+        return msgspec.structs.replace(found, missing=made), (*unprotected, *found.unprotectable), kept
 
     async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return what is protected in an agent's workspace now; raises `WorkspaceUnusable`."""
@@ -93,7 +93,7 @@ class WorkspaceProtector:
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
     ) -> tuple[ProtectedPaths, dict[str, Copy]]:
         found = self._scan(agent, shared, own, further)
-        return found, copies.take_all(found.closed)
+        return found, copies.take_all(found.read_only)
 
     def _scan(
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
@@ -102,7 +102,7 @@ class WorkspaceProtector:
         config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
         configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
         # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
-        private = (os.path.realpath(self._places.state), os.path.realpath(os.path.join(home, PROGRAM.places.chats)))
+        private = (os.path.realpath(self._layout.state), os.path.realpath(os.path.join(home, PROGRAM.places.chats)))
         return workspace_scan.scan(agent.workspace, shared, own, further, user_configs=configs, private=private)
 
     def _further(self, agent: Agent) -> tuple[str, ...]:
@@ -117,22 +117,22 @@ class WorkspaceProtector:
         """Return the git directories elsewhere of an agent's workspace (`protected_paths.shared_with`)."""
         return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self._closed)
 
-    async def news(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
+    async def find_changes(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
         """Return what a sandbox has made that would have been protected, had it been there."""
-        return await trio.to_thread.run_sync(self._news, agent, before, self._further(agent))
+        return await trio.to_thread.run_sync(self._find_changes, agent, before, self._further(agent))
 
-    def _news(self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]) -> list[Found]:
+    def _find_changes(self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]) -> list[Found]:
         try:
-            after = self._scan(agent, before.shared, before.own, further)
+            after = self._scan(agent, before.git_dirs, before.own_git_dirs, further)
         except WorkspaceUnusable as problem:
             return [Found(agent.workspace, problem.message)]
-        changed = git_underway.news(before.underway, after.underway)
+        changed = git_sequencer.changes(before.sequencer, after.sequencer)
         return [
-            *(Found(path, protected_paths.told([path])) for path in protected_paths.news(before, after)),
+            *(Found(path, protected_paths.describe_changes([path])) for path in protected_paths.changes(before, after)),
             *(Found(path, text) for path, text in changed),
         ]
 
 
 def writable(agent: Agent) -> tuple[str, ...]:
     """Return where an agent may write besides its workspace."""
-    return tuple(shown.path for shown in agent.policy.binds if shown.writable)
+    return tuple(bind.path for bind in agent.policy.binds if bind.writable)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.daemon.kernel import descriptors, nofollow
-from substrat.daemon.sandboxes import underway
+from substrat.daemon.sandboxes import sequencer
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths, listed, printable
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
@@ -53,53 +53,53 @@ class ScanRecord:
         self.bounds = bounds
         self.roots = roots
         self.repositories: dict[str, None] = {}
-        self.unsettled: list[tuple[str, str]] = []
-        self.own: set[str] = set()
+        self.unprotectable: list[tuple[str, str]] = []
+        self.own_git_dirs: set[str] = set()
         self.entries = bounds.entries
-        self.until = time.monotonic() + bounds.seconds
+        self.deadline = time.monotonic() + bounds.seconds
         self.mounts = bounds.mounts
-        self.kept: dict[str, None] = {}
-        self.closed: dict[str, None] = {}
+        self.pinned: dict[str, None] = {}
+        self.read_only: dict[str, None] = {}
         self.missing: dict[str, None] = {}
-        self.seen: dict[str, int] = {}
+        self.inodes: dict[str, int] = {}
         self.links: list[str] = []
-        self.named_twice: list[str] = []
-        self.beyond: list[str] = []
+        self.hard_linked: list[str] = []
+        self.skipped: list[str] = []
         self.unread: list[str] = []
-        self.unlooked: list[str] = []
-        self.led_out: dict[str, None] = {}
+        self.inaccessible: list[str] = []
+        self.led_outside: dict[str, None] = {}
         self.strict = True
 
     def result(self, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return what was found."""
         # What stands in for something missing is noted in the state, which takes text only.
         missing = tuple(path for path in self.missing if path == printable(path))
-        self.unlooked += [path for path in self.missing if path != printable(path)]
+        self.inaccessible += [path for path in self.missing if path != printable(path)]
         return ProtectedPaths(
-            tuple(self.kept), tuple(self.closed), missing, shared, own, self.seen, tuple(self._notes()),
-            tuple(self.unsettled), underway.look((*self.repositories, *self.kept)),
+            tuple(self.pinned), tuple(self.read_only), missing, shared, own, self.inodes, tuple(self._notes()),
+            tuple(self.unprotectable), sequencer.read((*self.repositories, *self.pinned)),
         )  # fmt: skip
 
     def _notes(self) -> Iterable[str]:
         if self.links:
             yield f"links can't be protected: {listed(self.links)}"
-        if self.named_twice:
-            yield f"what has another name (a hard link) can be changed by that: {listed(self.named_twice)}"
-        if self.beyond:
-            yield f"too much to look through or to protect: nothing is protected in {listed(self.beyond)}"
+        if self.hard_linked:
+            yield f"what has another name (a hard link) can be changed by that: {listed(self.hard_linked)}"
+        if self.skipped:
+            yield f"too much to look through or to protect: nothing is protected in {listed(self.skipped)}"
         if self.unread:
             where = listed(self.unread)
             yield f"not all of this can be read, so nested repositories that it names may be unprotected: {where}"
-        if self.unlooked:
-            yield f"can't be looked at, so not all of it is protected: {listed(self.unlooked)}"
-        if self.led_out:
-            where = listed([*self.led_out])
+        if self.inaccessible:
+            yield f"can't be looked at, so not all of it is protected: {listed(self.inaccessible)}"
+        if self.led_outside:
+            where = listed([*self.led_outside])
             yield f"git is led to where the agent can change everything, its configuration included: {where}"
 
     def is_full(self, path: str) -> bool:
         """Say whether nothing more is protected below the workspace's top, and note where."""
         if self.mounts < 0:
-            self.beyond.append(path)
+            self.skipped.append(path)
         return self.mounts < 0
 
     @contextmanager
@@ -111,50 +111,50 @@ class ScanRecord:
             descriptors.refuse_shortage(problem)
             if self.strict:
                 raise
-            self.unlooked.append(path)
+            self.inaccessible.append(path)
 
-    def keep_ancestors(self, path: str) -> None:
+    def pin_ancestors(self, path: str) -> None:
         """Keep what a nested repository, or another protected name, lies in from being renamed away and made anew."""
-        while path not in self.roots and path not in self.kept and "/" in path[1:]:
+        while path not in self.roots and path not in self.pinned and "/" in path[1:]:
             self.mounts -= 1
-            self.kept[path] = None
+            self.pinned[path] = None
             path = path.rpartition("/")[0]
 
     @property
     def is_used_up(self) -> bool:
         """Whether the scan may enter no further directory."""
-        return self.entries < 0 or self.mounts < 0 or time.monotonic() > self.until
+        return self.entries < 0 or self.mounts < 0 or time.monotonic() > self.deadline
 
-    def keep(self, path: str, inode: int | None) -> None:
+    def pin(self, path: str, inode: int | None) -> None:
         """Record a directory that is mounted over itself, writable; its inode is None where it may be replaced."""
         self.mounts -= 1
-        self.kept[path] = None
+        self.pinned[path] = None
         if inode is not None:
-            self.seen[path] = inode
+            self.inodes[path] = inode
 
-    def close(self, path: str, found: os.stat_result) -> None:
+    def protect(self, path: str, found: os.stat_result) -> None:
         """Record a file or directory that is read-only, and the hard links in it."""
         self.mounts -= 1
-        self.closed[path] = None
-        self.seen[path] = found.st_ino
+        self.read_only[path] = None
+        self.inodes[path] = found.st_ino
         if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-            self.named_twice.append(path)
+            self.hard_linked.append(path)
         elif stat.S_ISDIR(found.st_mode):
-            self._look_for_links(path)
+            self._note_hard_links(path)
 
-    def _look_for_links(self, path: str) -> None:
+    def _note_hard_links(self, path: str) -> None:
         """Look for files in a read-only directory that have another name, which may be writable."""
         with suppress(OSError), nofollow.opened(path) as closed:  # gone since: then nothing of it is mounted either
             for top, directories, names, directory in os.fwalk(".", dir_fd=closed):
                 self.entries -= len(directories) + len(names)
-                if self.entries < 0 or time.monotonic() > self.until or top.count("/") >= self.bounds.depth:
+                if self.entries < 0 or time.monotonic() > self.deadline or top.count("/") >= self.bounds.depth:
                     directories.clear()
                 if "objects" in directories and path.endswith("/worktrees"):
                     directories.remove("objects")  # those of submodules; `git clone` links them, and git runs none of them
                 for name in names:
                     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-                        self.named_twice.append(os.path.normpath(f"{path}/{top}/{name}"))
+                        self.hard_linked.append(os.path.normpath(f"{path}/{top}/{name}"))
 
     def note_link(self, path: str) -> None:
         """Note a link, which can't be protected; raises `WorkspaceUnusable` at the workspace's top."""
@@ -165,7 +165,7 @@ class ScanRecord:
         self.links.append(path)
         with suppress(OSError):
             # A link that is made anew often gets the same inode; the time of its last change an agent can't set.
-            self.seen[path] = os.lstat(path).st_ctime_ns
+            self.inodes[path] = os.lstat(path).st_ctime_ns
 
     def is_inside(self, path: str) -> bool:
         """Say whether a physical path lies where the agent may write."""

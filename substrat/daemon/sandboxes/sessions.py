@@ -72,12 +72,12 @@ class NotMoved(Exception):
     """A chat stays in its agent's own directory; the message says why, in one line."""
 
 
-def shared_chat(user: User, place: AgentDir, agent: Agent) -> str | None:
+def shared_chat(user: User, agent_dir: AgentDir, agent: Agent) -> str | None:
     """Return the directory of an agent's session among the user's chats, None if there is none that is the agent's.
 
     Args:
         user: whose chats they are.
-        place: the agent's directories.
+        agent_dir: the agent's directories.
         agent: the agent.
     """
     if agent.session is None:
@@ -86,54 +86,54 @@ def shared_chat(user: User, place: AgentDir, agent: Agent) -> str | None:
     found = workspace.identify(path)
     if found is None:
         return None
-    record = _read_record(place)
+    record = _read_record(agent_dir)
     is_recorded = record == Record(agent.session.id, found.device, found.inode)
-    return path if agent.session.stored or is_recorded or _showed_all_chats(place, agent) else None
+    return path if agent.session.stored or is_recorded or _showed_all_chats(agent_dir, agent) else None
 
 
-def is_anothers(user: User, place: AgentDir, agent: Agent) -> bool:
+def is_anothers(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
     """Say whether an agent's session is among the user's chats without being the agent's."""
-    if agent.session is None or shared_chat(user, place, agent) is not None:
+    if agent.session is None or shared_chat(user, agent_dir, agent) is not None:
         return False
     return os.path.lexists(os.path.join(workspace.chats_of(user, agent.workspace), agent.session.id))
 
 
-def check_there(user: User, place: AgentDir, agent: Agent) -> bool:
+def check_there(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
     """Say whether the chat that an agent's next turn continues is where it was seen last; true if none was seen yet."""
     if agent.session is None:
         return True
-    shared = shared_chat(user, place, agent)
-    own = place.chat(agent.workspace, agent.session.id)
+    shared = shared_chat(user, agent_dir, agent)
+    own = agent_dir.chat(agent.workspace, agent.session.id)
     if (shared is not None and workspace.is_chat(shared)) or workspace.is_chat(own):
         return True
-    record = _read_record(place)
+    record = _read_record(agent_dir)
     was_kept = record is not None and record.session == agent.session.id and not record.inode
     return not agent.session.stored and not was_kept
 
 
-def _showed_all_chats(place: AgentDir, agent: Agent) -> bool:
+def _showed_all_chats(agent_dir: AgentDir, agent: Agent) -> bool:
     """Say whether the agent's newest turn that has files was started by a version that showed it all chats."""
     number = agent.turn.number if agent.turn is not None else 0
-    turns = (place.turn(number), place.turn(number - 1))
+    turns = (agent_dir.turn(number), agent_dir.turn(number - 1))
     newest = next((turn for turn in turns if os.path.lexists(turn.prompt)), None)
     return newest is not None and newest.showed_all_chats()
 
 
-def _read_record(place: AgentDir) -> Record | None:
-    data = nofollow.read_small(place.session, _RECORD_BYTES)
+def _read_record(agent_dir: AgentDir) -> Record | None:
+    data = nofollow.read_small(agent_dir.session, _RECORD_BYTES)
     with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(data, type=Record) if data else None
     return None
 
 
-def _write_record(place: AgentDir, record: Record) -> None:
+def _write_record(agent_dir: AgentDir, record: Record) -> None:
     """Replace an agent's record in one step."""
-    staging = f"{place.session}.new"
+    staging = f"{agent_dir.session}.new"
     with open(staging, "wb") as file:
         file.write(msgspec.json.encode(record))
         file.flush()
         os.fsync(file.fileno())
-    os.replace(staging, place.session)
+    os.replace(staging, agent_dir.session)
 
 
 class Sessions:
@@ -141,28 +141,28 @@ class Sessions:
 
     Args:
         registry: the agents.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         user: whose chats they become.
         trash: deletes directories.
         find_bubblewrap: returns bubblewrap.
-        covered: returns what of the operating system no sandbox sees.
+        unreadable: returns what of the operating system no sandbox sees.
     """
 
     def __init__(
         self,
         registry: Registry,
-        places: Layout,
+        layout: Layout,
         user: User,
         trash: Trash,
         find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
-        covered: Callable[[], Awaitable[tuple[str, ...]]],
+        unreadable: Callable[[], Awaitable[tuple[str, ...]]],
     ) -> None:
         self._registry = registry
-        self._places = places
+        self._layout = layout
         self._user = user
         self._trash = trash
         self._find_bubblewrap = find_bubblewrap
-        self._covered = covered
+        self._unreadable = unreadable
 
     def own_chats(self, directory: str) -> dict[str, str]:
         """Return the chats of a workspace that are in their agents' own directories, by session.
@@ -173,14 +173,14 @@ class Sessions:
         found = {}
         for agent in self._registry.agents:
             if agent.workspace == directory and agent.session is not None and not agent.session.stored:
-                own = self._places.agent(agent.id).chat(directory, agent.session.id)
+                own = self._layout.agent(agent.id).chat(directory, agent.session.id)
                 if workspace.is_chat(own):
                     found[agent.session.id] = own
         return found
 
     def is_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is among the user's chats, and the agent's."""
-        chat = shared_chat(self._user, self._places.agent(agent.id), agent)
+        chat = shared_chat(self._user, self._layout.agent(agent.id), agent)
         return chat is not None and workspace.is_chat(chat)
 
     def check_resumable(self, agent: Agent) -> None:
@@ -192,7 +192,7 @@ class Sessions:
         """
         if agent.session is None:
             return
-        place, session = self._places.agent(agent.id), agent.session.id
+        place, session = self._layout.agent(agent.id), agent.session.id
         if is_anothers(self._user, place, agent):
             raise Refused(
                 f"the session {session} is among your chats and isn't {agent.name}'s: remove the agent, and let "
@@ -213,9 +213,9 @@ class Sessions:
         """
         if agent.session is None:
             return None
-        place, session = self._places.agent(agent.id), agent.session.id
+        agent_dir, session = self._layout.agent(agent.id), agent.session.id
         try:
-            await self._settle(agent, place, session)
+            await self._settle(agent, agent_dir, session)
         except NotMoved as problem:
             reason = str(problem)
         except SubstratError as problem:
@@ -225,33 +225,33 @@ class Sessions:
         else:
             return None
         with suppress(OSError):  # on a full disk: then the chat is looked for where it is, without this note
-            await trio.to_thread.run_sync(_write_record, place, Record(session))
+            await trio.to_thread.run_sync(_write_record, agent_dir, Record(session))
         return f"the session {session} stays in the agent's own directory and isn't among your chats: {reason}"
 
-    async def _settle(self, agent: Agent, place: AgentDir, session: str) -> None:
-        own = place.chat(agent.workspace, session)
-        has_own, is_shared = await trio.to_thread.run_sync(self._look, place, agent, own)
+    async def _settle(self, agent: Agent, agent_dir: AgentDir, session: str) -> None:
+        own = agent_dir.chat(agent.workspace, session)
+        has_own, is_shared = await trio.to_thread.run_sync(self._find_chats, agent_dir, agent, own)
         if has_own and is_shared:
             self._trash.discard(own)  # the move was cut short before its last step
         elif has_own:
-            await self._move(agent.id, place, own, agent.workspace, session)
+            await self._move(agent.id, agent_dir, own, agent.workspace, session)
 
-    def _look(self, place: AgentDir, agent: Agent, own: str) -> tuple[bool, bool]:
+    def _find_chats(self, agent_dir: AgentDir, agent: Agent, own: str) -> tuple[bool, bool]:
         """Say whether there is a chat in the agent's own directory, and whether its chat is among the user's.
 
         A chat that an older version's turn has made among the user's is noted, and one that cursor-agent has emptied is
         removed: it deletes a chat without a whole turn, and can't delete the directory because that is a mount.
         """
-        shared = shared_chat(self._user, place, agent)
+        shared = shared_chat(self._user, agent_dir, agent)
         if shared is not None and agent.session is not None and not agent.session.stored:
             with suppress(OSError):
                 os.rmdir(shared)  # an empty one only
             found = workspace.identify(shared)
-            if found is not None and _read_record(place) != (record := Record(agent.session.id, *found)):
-                _write_record(place, record)
+            if found is not None and _read_record(agent_dir) != (record := Record(agent.session.id, *found)):
+                _write_record(agent_dir, record)
         return workspace.is_chat(own), shared is not None
 
-    async def _move(self, owner: str, place: AgentDir, own: str, directory: str, session: str) -> None:
+    async def _move(self, owner: str, agent_dir: AgentDir, own: str, directory: str, session: str) -> None:
         """Move a chat.
 
         Raises:
@@ -271,7 +271,7 @@ class Sessions:
             found = await trio.to_thread.run_sync(workspace.identify, copied)
             if found is None:
                 raise NotMoved(f"its copy in {folder} was taken away")
-            await trio.to_thread.run_sync(_write_record, place, Record(session, *found))
+            await trio.to_thread.run_sync(_write_record, agent_dir, Record(session, *found))
             points.before("chat moved")
             await trio.to_thread.run_sync(workspace.publish_chat, copied, session)
             points.after("chat moved")
@@ -282,7 +282,7 @@ class Sessions:
 
     async def _copy(self, source: str, target: str) -> None:
         python, needs = program.find_python()
-        shows: tuple[Mount, ...] = (
+        mounts: tuple[Mount, ...] = (
             Tmpfs("/run", 1 << 20),
             *(Bind(path, path) for path in needs),
             Bind(os.path.realpath(substrat.chatcopier.__file__), _PROGRAM),
@@ -291,8 +291,8 @@ class Sessions:
         )
         start = f"import sys; sys.path.insert(0, '/run'); import chatcopier; sys.exit(chatcopier.main({[_FROM, _TO]!r}))"
         try:
-            bubblewrap, covered = await self._find_bubblewrap(), await self._covered()
-            done = await oneshot.run(bubblewrap, (python, "-I", "-S", "-c", start), shows, "/", covered)
+            bubblewrap, unreadable = await self._find_bubblewrap(), await self._unreadable()
+            done = await oneshot.run(bubblewrap, (python, "-I", "-S", "-c", start), mounts, "/", unreadable)
         except WorkspaceUnusable as problem:
             raise NotMoved(problem.message) from None
         if done.status:
@@ -315,31 +315,31 @@ class Sessions:
         found = await trio.to_thread.run_sync(self._find_without_records, directory, session)
         if found is None:
             return
-        place = self._places.agent(found)
+        agent_dir = self._layout.agent(found)
         try:
-            await self._move(found, place, place.chat(directory, session), directory, session)
+            await self._move(found, agent_dir, agent_dir.chat(directory, session), directory, session)
         except (NotMoved, OSError) as problem:
             raise SandboxFailed(f"the session {session} can't be moved to your chats: {problem}") from None
 
     def _find_without_records(self, directory: str, session: str) -> str | None:
         """Return which directory of an agent without records has a chat."""
-        names = os.listdir(self._places.agents) if os.path.isdir(self._places.agents) else []
+        names = os.listdir(self._layout.agents) if os.path.isdir(self._layout.agents) else []
         for name in names:
-            if self._registry.get(name) is None and workspace.is_chat(self._places.agent(name).chat(directory, session)):
+            if self._registry.get(name) is None and workspace.is_chat(self._layout.agent(name).chat(directory, session)):
                 return name
         return None
 
     async def keep(self, agent: Agent) -> None:
         """Move an agent's chat before its files are deleted, or set it aside where that can't be done."""
         reason = await self.settle(agent)
-        own = self._places.agent(agent.id).chat(agent.workspace, agent.session.id) if agent.session is not None else None
+        own = self._layout.agent(agent.id).chat(agent.workspace, agent.session.id) if agent.session is not None else None
         if reason is None or own is None or not workspace.is_chat(own):
             return
-        kept = damaged_files.set_aside(own, self._places, self._registry.now())
+        kept = damaged_files.set_aside(own, self._layout, self._registry.now())
         log.warning("a removed agent's chat is set aside", agent=agent.name, reason=reason, kept=kept)
 
     def is_unsettled(self, agent: Agent) -> bool:
         """Say whether an agent's chat is in its own directory only."""
         return agent.session is not None and workspace.is_chat(
-            self._places.agent(agent.id).chat(agent.workspace, agent.session.id)
+            self._layout.agent(agent.id).chat(agent.workspace, agent.session.id)
         )

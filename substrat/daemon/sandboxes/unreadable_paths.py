@@ -2,7 +2,7 @@
 
 The list is made by a program beside the daemon and noted. It is made anew, and sandboxes wait for it, when packages have
 come or gone or the daemon was started, unless another daemon of the user's has made it within the last seconds; when a
-sandbox is started and the list is older than `FRESH`, it is made anew meanwhile, for the next one. Where it can't be made
+sandbox is started and the list is older than `FRESH_SECONDS`, it is made anew for the next one. Where it can't be made
 no sandbox starts.
 """
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from sandbox.spec import Mount
 
-log = structlog.get_logger("substrat.covers")
+log = structlog.get_logger("substrat.unreadable")
 
-FRESH = 30.0
+FRESH_SECONDS = 30.0
 """For how long a list is believed without another look, in seconds: a look takes a tenth of a second of processor time."""
 MOST = 256
 """How many paths are covered: each costs a sandbox's start some 0.1 ms, and a usual system has fewer than 20."""
-BELIEVED = 86_400.0
+BELIEVED_SECONDS = 86_400.0
 """For how long a sandbox that waits believes what is remembered of directories that haven't changed, in seconds."""
-LOOKED_THROUGH = 600.0
+RESCAN_SECONDS = 600.0
 """For how long that is believed where nothing waits, in seconds: then each file is looked at again."""
-_YOUNG = 5.0
+_SHARED_SECONDS = 5.0
 """For how long a new daemon takes over what another of the user's daemons has found, in seconds."""
 _PATIENCE = 2 * unreadable.MOST_SECONDS
 
 
-class SystemCovers:
+class UnreadablePaths:
     """Knows what is covered in one daemon's sandboxes.
 
     Args:
@@ -53,7 +53,7 @@ class SystemCovers:
         self._signature: tuple[tuple[str, int, int], ...] = ()
         self._looked_at = 0.0
         self._looking = trio.Lock()
-        self.proc: tuple[Mount, ...] = ()
+        self.proc_mounts: tuple[Mount, ...] = ()
         """What hides the machine's own facts in `/proc`; there is as much of it as at the last look."""
         self._wanted = trio.Event()
 
@@ -67,32 +67,32 @@ class SystemCovers:
         if self._paths is None or signature != self._signature:
             async with self._looking:
                 if self._paths is None or signature != self._signature:
-                    await self._look(BELIEVED)
-        elif trio.current_time() - self._looked_at > FRESH:
+                    await self._find(BELIEVED_SECONDS)
+        elif trio.current_time() - self._looked_at > FRESH_SECONDS:
             self._wanted.set()
         assert self._paths is not None
         return self._paths
 
     async def keep(self) -> None:
         """Find out what is covered, now and whenever that is asked for, until cancelled."""
-        look: Callable[[], Awaitable[object]] = self.paths
+        find: Callable[[], Awaitable[object]] = self.paths
         while True:
             try:
-                await look()
+                await find()
             except SandboxFailed as problem:
                 self._paths = None  # the next sandbox tries again, and is refused
                 log.warning("what sandboxes cover isn't known", reason=problem.message)
             await self._wanted.wait()
             self._wanted = trio.Event()
-            look = partial(self._look, LOOKED_THROUGH)
+            find = partial(self._find, RESCAN_SECONDS)
 
-    async def _look(self, believed: float) -> None:
+    async def _find(self, believed: float) -> None:
         signature = host.system_signature()
-        roots, self.proc = await trio.to_thread.run_sync(lambda: (host.system_roots(), host.proc_covers()))
+        roots, self.proc_mounts = await trio.to_thread.run_sync(lambda: (host.system_roots(), host.proc_covers()))
         key = hashlib.sha256(repr(signature).encode()).hexdigest()[:32]
         found: Sequence[str] | None = None
         if self._paths is None:
-            found = await trio.to_thread.run_sync(unreadable.young_answer, self._note, key, roots, _YOUNG)
+            found = await trio.to_thread.run_sync(unreadable.young_answer, self._note, key, roots, _SHARED_SECONDS)
         if found is None:
             found = await self._walk(believed, key, roots)
         if len(found) > MOST:

@@ -170,17 +170,17 @@ def is_chat(path: str) -> bool:
         return False
 
 
-def identify(path: str) -> Identity | None:
+def identify(path: str) -> DirectoryId | None:
     """Return which directory is at a path; None: there is none, or a link is on the way to it."""
     try:
         with nofollow.opened(path) as directory:
             found = os.fstat(directory)
     except OSError:
         return None
-    return Identity(found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
+    return DirectoryId(found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
 
-class Identity(NamedTuple):
+class DirectoryId(NamedTuple):
     """Which directory one is, whatever its name: its file system and inode."""
 
     device: int
@@ -255,7 +255,7 @@ def publish_chat(copied: str, session: str) -> None:
         os.close(directory)
 
 
-def copy_cursor_directory(source: str, target: str, expected: Identity | None = None) -> str | None:
+def copy_cursor_directory(source: str, target: str, expected: DirectoryId | None = None) -> str | None:
     """Copy a workspace's own `.cursor` without following any link in it, or on the way to it.
 
     Args:
@@ -270,7 +270,7 @@ def copy_cursor_directory(source: str, target: str, expected: Identity | None = 
         WorkspaceUnusable: there is another directory by now where the workspace was.
         OSError: the source is a link, or lies behind one.
     """
-    budget = _Budget()
+    budget = _OverlayBudget()
     head, name = os.path.split(source)
     is_absolute = os.path.isabs(head)
     workspace = nofollow.open_path(head) if is_absolute else os.open(head, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -289,7 +289,7 @@ def copy_cursor_directory(source: str, target: str, expected: Identity | None = 
     return f"left out of the workspace's {PROGRAM.places.workspace}: {names}" if budget.skipped else None
 
 
-def check_same(descriptor: int, expected: Identity | None, path: str) -> None:
+def check_same(descriptor: int, expected: DirectoryId | None, path: str) -> None:
     """Check that an opened directory is still the one that was checked before.
 
     Raises:
@@ -300,7 +300,7 @@ def check_same(descriptor: int, expected: Identity | None, path: str) -> None:
         raise WorkspaceUnusable(f"the workspace {path} was replaced by another directory meanwhile: start the turn again")
 
 
-class _Budget:
+class _OverlayBudget:
     """How much of a `.cursor` is still copied, and what was not."""
 
     def __init__(self) -> None:
@@ -317,7 +317,7 @@ class _Budget:
         return True
 
 
-def _copy_directory(directory: int, target: str, budget: _Budget, depth: int) -> None:
+def _copy_directory(directory: int, target: str, budget: _OverlayBudget, depth: int) -> None:
     os.makedirs(target, mode=0o755, exist_ok=True)
     for name in sorted(os.listdir(directory)):
         to = os.path.join(target, name)

@@ -90,7 +90,7 @@ class _WorkspaceScan:
         outer = max((root for root in self._record.roots if path != root and is_within(path, root)), key=len, default=path)
         inner = path
         while len(inner) > len(outer):
-            self._record.kept[inner] = None
+            self._record.pinned[inner] = None
             inner = inner.rpartition("/")[0]
         with nofollow.opened(path) as root:
             if stat.S_ISDIR(os.fstat(root).st_mode):
@@ -116,12 +116,12 @@ class _WorkspaceScan:
                     self._git.repository(name, kinds[name].stat(follow_symlinks=False), reading, path)
             if any(kinds.keys() >= names for names in (protect.IS_GIT_DIRECTORY, protect.IS_JOINED_GIT_DIRECTORY)):
                 # An agent can make three such names anywhere, so what else is here is looked at all the same.
-                self._record.keep_ancestors(path)
+                self._record.pin_ancestors(path)
                 with self._record.forgiving(path):
                     self._git.git_directory(reading, path)
             for name, kind in kinds.items():
                 inner = f"{path}/{name}"
-                is_left = name.lower() in _NOT_ENTERED or protect.is_protected(name) or inner in self._record.closed
+                is_left = name.lower() in _NOT_ENTERED or protect.is_protected(name) or inner in self._record.read_only
                 if not is_left and kind.is_dir(follow_symlinks=False):
                     self._enter(name, reading, path, depth + 1)
         finally:
@@ -133,15 +133,15 @@ class _WorkspaceScan:
             depth > self._record.bounds.depth
             or self._record.entries < 0
             or self._record.mounts < 0
-            or time.monotonic() > self._record.until
+            or time.monotonic() > self._record.deadline
         ):
-            self._record.beyond.append(inner)
+            self._record.skipped.append(inner)
             return
         try:
             directory = nofollow.open_directory(name, reading)
         except PermissionError:
             if os.stat(name, dir_fd=reading, follow_symlinks=False).st_uid == os.geteuid():
-                self._record.unlooked.append(inner)  # whose owner, and so the agent, can open it again at any time
+                self._record.inaccessible.append(inner)  # whose owner, and so the agent, can open it again at any time
             return
         except OSError:  # gone since
             return
@@ -159,8 +159,8 @@ class _WorkspaceScan:
                 continue
             with self._record.forgiving(f"{path}/{name}"):
                 found = kinds[name].stat(follow_symlinks=False)
-                self._record.keep_ancestors(path)
-                self._record.close(f"{path}/{name}", found)
+                self._record.pin_ancestors(path)
+                self._record.protect(f"{path}/{name}", found)
         if top:
             is_home = _is_home(path)
             for entry in protect.WORKSPACE:

@@ -16,37 +16,37 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import Layout
 
 
-def set_aside(path: str, places: Layout, now: float) -> str | None:
+def set_aside(path: str, layout: Layout, now: float) -> str | None:
     """Move a file or directory into `<state>/damaged`.
 
     Args:
         path: what is moved.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         now: seconds since the epoch.
 
     Returns:
         Where it is now, or None when it can't be moved.
     """
-    return move_aside(path, target_of(path, places, now), places)
+    return move_aside(path, target_of(path, layout, now), layout)
 
 
-def target_of(path: str, places: Layout, now: float) -> str:
+def target_of(path: str, layout: Layout, now: float) -> str:
     """Return a name in `<state>/damaged` that nothing has yet; arguments as for `set_aside`."""
-    what = os.path.relpath(path, places.state).replace(os.sep, "-")
-    return os.path.join(places.damaged, f"{_stamp(now)}-{what}-{secrets.token_hex(4)}")
+    what = os.path.relpath(path, layout.state).replace(os.sep, "-")
+    return os.path.join(layout.damaged, f"{_stamp(now)}-{what}-{secrets.token_hex(4)}")
 
 
-def move_aside(path: str, target: str, places: Layout) -> str | None:
+def move_aside(path: str, target: str, layout: Layout) -> str | None:
     """Move a file or directory to what `target_of` returned; returns that, or None when it can't be moved."""
     try:
-        os.makedirs(places.damaged, mode=0o700, exist_ok=True)
+        os.makedirs(layout.damaged, mode=0o700, exist_ok=True)
         os.rename(path, target)
     except OSError:
         return None
     return target
 
 
-def set_aside_database(path: str, places: Layout, now: float) -> str:
+def set_aside_database(path: str, layout: Layout, now: float) -> str:
     """Move a database and the files that SQLite has made beside it into a directory in `<state>/damaged`.
 
     Returns:
@@ -55,7 +55,7 @@ def set_aside_database(path: str, places: Layout, now: float) -> str:
     Raises:
         OSError: they can't be moved.
     """
-    directory = os.path.join(places.damaged, f"{_stamp(now)}-{secrets.token_hex(2)}")
+    directory = os.path.join(layout.damaged, f"{_stamp(now)}-{secrets.token_hex(2)}")
     os.makedirs(directory, mode=0o700)
     # The logs first: a log without its database is only left over, a database without its log has lost commits.
     for name in (path + "-shm", path + "-wal", path):
@@ -64,23 +64,23 @@ def set_aside_database(path: str, places: Layout, now: float) -> str:
     return directory
 
 
-def keep_log(path: str, places: Layout, now: float) -> str | None:
+def keep_log(path: str, layout: Layout, now: float) -> str | None:
     """Copy a write-ahead log, part of which can't be read, before SQLite writes over it.
 
     Args:
         path: the database.
-        places: the daemon's directories.
+        layout: the daemon's directories.
         now: seconds since the epoch.
 
     Returns:
         Where the copy is, or None when there is no log, or no room.
     """
     log = os.path.realpath(path) + "-wal"
-    target = os.path.join(places.damaged, f"{_stamp(now)}-{os.path.basename(log)}-{secrets.token_hex(2)}")
+    target = os.path.join(layout.damaged, f"{_stamp(now)}-{os.path.basename(log)}-{secrets.token_hex(2)}")
     try:
         if not os.path.getsize(log):
             return None
-        os.makedirs(places.damaged, mode=0o700, exist_ok=True)
+        os.makedirs(layout.damaged, mode=0o700, exist_ok=True)
         shutil.copyfile(log, target)
         os.chmod(target, 0o600)
     except OSError:

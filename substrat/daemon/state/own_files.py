@@ -21,29 +21,29 @@ _KINDS = (
 )  # fmt: skip
 
 
-def check(places: Layout) -> None:
+def check(layout: Layout) -> None:
     """Refuse to start where one of the daemon's own names is something else, such as a FIFO in the place of the lock.
 
     Opening or listing it later would wait for ever, or fail halfway. A link to the right kind of thing is good, except
     where the daemon deletes the contents: `trash` and `visits`. The database itself has a remedy of its own.
 
     Args:
-        places: the daemon's directories.
+        layout: the daemon's directories.
 
     Raises:
         StateUnusable: one is of the wrong kind or can't be used.
     """
     for name in _DIRECTORIES:
-        path = os.path.join(places.state, name)
+        path = os.path.join(layout.state, name)
         _check_kind(
             path, stat.S_ISDIR, "a directory", os.R_OK | os.W_OK | os.X_OK, may_be_link=name in {"agents", "damaged"}
         )
     for name in _FILES:
-        path = os.path.join(places.state, name)
+        path = os.path.join(layout.state, name)
         _check_kind(path, stat.S_ISREG, "a file", os.R_OK | os.W_OK)
-    _check_kind(os.path.join(places.runtime, "lock"), stat.S_ISREG, "a file", os.R_OK | os.W_OK)
-    _check_kind(os.path.join(places.runtime, "agents"), stat.S_ISDIR, "a directory", os.R_OK | os.W_OK | os.X_OK)
-    sock = os.path.join(places.runtime, "daemon.sock")
+    _check_kind(os.path.join(layout.runtime, "lock"), stat.S_ISREG, "a file", os.R_OK | os.W_OK)
+    _check_kind(os.path.join(layout.runtime, "agents"), stat.S_ISDIR, "a directory", os.R_OK | os.W_OK | os.X_OK)
+    sock = os.path.join(layout.runtime, "daemon.sock")
     if is_kind(sock, stat.S_ISDIR):
         raise StateUnusable(f"{sock} is a directory, where the operator's socket belongs: move it away")
 

@@ -36,26 +36,26 @@ class Damage(NamedTuple):
     blind: bool = False
 
 
-def examine(turn: Turn, place: AgentDir, places: Layout, now: float, *, was_recorded: bool = True) -> list[Damage]:
+def examine(turn: Turn, agent_dir: AgentDir, layout: Layout, now: float, *, was_recorded: bool = True) -> list[Damage]:
     """Look at a turn's files before they are used, and set aside what can't be.
 
     Afterwards the turn's directory is there if the turn has a process, and what is in it can be opened.
 
     Args:
         turn: the turn; one without a process needn't have files yet.
-        place: its agent's directories.
-        places: the daemon's directories.
+        agent_dir: its agent's directories.
+        layout: the daemon's directories.
         now: seconds since the epoch.
         was_recorded: whether an earlier daemon began the turn; if none did, nobody has made a directory for it yet.
     """
-    files = place.turn(turn.number)
-    if (another := _another_turns(turn, files, places, now, was_recorded=was_recorded)) is not None:
+    files = agent_dir.turn(turn.number)
+    if (another := _another_turns(turn, files, layout, now, was_recorded=was_recorded)) is not None:
         with suppress(OSError):
             os.makedirs(files.root, mode=0o700, exist_ok=True)
         return [another]
-    directories = (place.root, os.path.dirname(files.root), files.root)
+    directories = (agent_dir.root, os.path.dirname(files.root), files.root)
     found = [
-        Damage(_report(path, "isn't a directory", places, now), blind=True)
+        Damage(_report(path, "isn't a directory", layout, now), blind=True)
         for path in directories
         if os.path.lexists(path) and not is_kind(path, stat.S_ISDIR)
     ]
@@ -68,7 +68,7 @@ def examine(turn: Turn, place: AgentDir, places: Layout, now: float, *, was_reco
     for path, complaint in list(_complaints(turn, files)) if os.path.lexists(files.root) else ():
         gone = complaint == _GONE
         if started or not gone:
-            sentence = f"{path} {complaint}" if gone else _report(path, complaint, places, now)
+            sentence = f"{path} {complaint}" if gone else _report(path, complaint, layout, now)
             matters = path in {files.stdout, files.stderr, files.status}
             found.append(Damage(sentence, matters=matters, blind=path == files.stdout))
             if path == files.held:  # it says by being there that the sandbox is to be let go
@@ -77,13 +77,13 @@ def examine(turn: Turn, place: AgentDir, places: Layout, now: float, *, was_reco
     return found
 
 
-def _another_turns(turn: Turn, files: TurnDir, places: Layout, now: float, *, was_recorded: bool) -> Damage | None:
+def _another_turns(turn: Turn, files: TurnDir, layout: Layout, now: float, *, was_recorded: bool) -> Damage | None:
     """Set aside a directory that was made for another turn of the same number, whose records are lost."""
     if not is_kind(files.root, stat.S_ISDIR) or files.is_of(turn.id, unless_told=was_recorded):
         return None
     kill_left(files)
     started = turn.process is not None
-    sentence = _report(files.root, "was made for another turn, which isn't in the records", places, now)
+    sentence = _report(files.root, "was made for another turn, which isn't in the records", layout, now)
     return Damage(sentence, matters=started, blind=started)
 
 
@@ -139,8 +139,8 @@ def _makes_sense(status: bytes, turn: Turn) -> bool:
     )
 
 
-def _report(path: str, complaint: str, places: Layout, now: float) -> str:
-    kept = set_aside(path, places, now)
+def _report(path: str, complaint: str, layout: Layout, now: float) -> str:
+    kept = set_aside(path, layout, now)
     return f"{path} {complaint}; " + (f"it is kept as {kept}" if kept else "it can't be moved out of the way")
 
 

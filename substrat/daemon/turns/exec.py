@@ -147,15 +147,15 @@ class ExecSessions:
             with self._networks.serving(agent.id, network), ExitStack() as protected:
                 parts = await self._prepare(agent, place, own)
                 held, renewed = HeldExec(), dict[str, int]()
-                protected.enter_context(self._protection.guarding(ProtectedSandbox(
-                    own.root, agent.id, None, agent.workspace, parts.guard, parts.kept, held, None, None, renewed,
+                protected.enter_context(self._protection.protecting(ProtectedSandbox(
+                    own.root, agent.id, None, agent.workspace, parts.protected, parts.copies, held, None, None, renewed,
                 )))  # fmt: skip
                 sandbox = held.sandbox = await self._launch(parts, own, request, network, group, caller.descriptors)
                 code = await self._stay(agent, sandbox, caller.stream, network, place)
                 self._findings.record(
                     agent.id,
                     None,
-                    await self._preparer.protector.news(agent, protected_paths.renewed(parts.guard, renewed)),
+                    await self._preparer.protector.find_changes(agent, protected_paths.with_inodes(parts.protected, renewed)),
                 )
                 return held.passed_on(code)
 

@@ -100,12 +100,12 @@ class TurnPreparation:
             self._accounting.turn_note(turn.id, kind, note)
         self._findings.record(agent.id, turn.id, prepared.found)
         self._registry.points.before("prompt written")
-        record, kept = protected_paths.encode(prepared.guard), copies.encode(prepared.kept)
+        record, kept = protected_paths.encode(prepared.protected), copies.encode(prepared.copies)
         prompt = self._accounting.prompt_of(turn)
-        make = partial(place.make, prompt, record, prepared.form, kept, own_chats=True, turn=turn.id)
+        make = partial(place.make, prompt, record, prepared.network_mode, kept, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)
         self._registry.points.after("prompt written")
-        protected.enter_context(self._protect(agent, turn, place, prepared.guard, prepared.kept, running))
+        protected.enter_context(self._protect(agent, turn, place, prepared.protected, prepared.copies, running))
         return await self._preparer.launch(prepared, network, self._groups.group(turn.id))
 
     async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
@@ -131,12 +131,12 @@ class TurnPreparation:
 
         def keep(changed: dict[str, Copy], renewed: dict[str, int]) -> None:
             place.write_kept(copies.encode(changed))
-            place.write_protected(protected_paths.encode(protected_paths.renewed(protected, renewed)))
+            place.write_protected(protected_paths.encode(protected_paths.with_inodes(protected, renewed)))
 
         sandbox = ProtectedSandbox(
             turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {}
         )
-        return self._protection.guarding(sandbox, adopted=adopted)
+        return self._protection.protecting(sandbox, adopted=adopted)
 
     def _check_rules(self, agent: Agent) -> None:
         """Raise `PolicyDenied` if an agent that has less can write the rules this one starts with.

@@ -157,8 +157,8 @@ class TurnRunner:
         left = protected_paths.decode(place.read_protected())
         if left is None:
             return writable(agent)
-        self._registry.note_git(agent.workspace, left.shared)
-        return (*left.shared, *writable(agent))
+        self._registry.note_git(agent.workspace, left.git_dirs)
+        return (*left.git_dirs, *writable(agent))
 
     # Questions about running turns
 
@@ -238,9 +238,11 @@ class TurnRunner:
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Tell which paths the turn has made that would have been protected, had they been there at its start."""
-        found = await self._preparer.protector.news(agent, before)
+        found = await self._preparer.protector.find_changes(agent, before)
         if found:
-            await until_stored(partial(self._note_findings, turn, found, protected_paths.told([one.path for one in found])))
+            await until_stored(
+                partial(self._note_findings, turn, found, protected_paths.describe_changes([one.path for one in found]))
+            )
 
     def _note_findings(self, turn: Turn, found: Sequence[Found], text: str) -> None:
         now = self._registry.find(turn.agent).turn

@@ -144,7 +144,7 @@ class RunningTurn:
         elif self._find_inner() is not None and self._inner is not None:
             sandbox_process.continue_all(self._inner)
 
-    # A look at protected files (`lost_mounts.Holder`)
+    # A look at protected files (`lost_mounts.SandboxControl`)
 
     def first_process(self) -> int | None:
         """Return the pid of the sandbox's first process, None while there is none or when it has ended."""

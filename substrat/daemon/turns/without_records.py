@@ -70,24 +70,24 @@ class LostTurn(NamedTuple):
     files: TurnDir
 
 
-def turns_without_records(place: AgentDir, newest: Turn | None) -> list[LostTurn]:
-    """Find an agent's turns that are newer than its newest recorded one, or are in that one's place.
+def turns_without_records(agent_dir: AgentDir, newest: Turn | None) -> list[LostTurn]:
+    """Find an agent's turns that are newer than its newest recorded one, or are in its place.
 
     A turn is recorded before its directory is made, so these were recorded once. Older ones aren't looked at: this is done
     for every agent at every start.
 
     Args:
-        place: the agent's directories.
+        agent_dir: the agent's directories.
         newest: its newest recorded turn, if it has one.
     """
     last = newest.number if newest is not None else 0
-    found = [LostTurn(number, place.turn(number)) for number in _turn_numbers(place) if number > last]
-    if newest is not None and not (files := place.turn(last)).is_of(newest.id, unless_told=True):
+    found = [LostTurn(number, agent_dir.turn(number)) for number in _turn_numbers(agent_dir) if number > last]
+    if newest is not None and not (files := agent_dir.turn(last)).is_of(newest.id, unless_told=True):
         found.insert(0, LostTurn(last, files))
     return found
 
 
-def tell_lost(lost: LostTurn, target: str, *, was_running: bool) -> str:
+def describe_lost(lost: LostTurn, target: str, *, was_running: bool) -> str:
     """Return what to say about a turn without a record, and what a person can do.
 
     Args:
@@ -124,54 +124,54 @@ def kill_left(files: TurnDir) -> bool:
     return True
 
 
-def kill_all_left(place: AgentDir) -> bool:
+def kill_all_left(agent_dir: AgentDir) -> bool:
     """Kill what still runs of an agent without records; says whether anything did."""
-    killed = [number for number in _turn_numbers(place) if kill_left(place.turn(number))]
+    killed = [number for number in _turn_numbers(agent_dir) if kill_left(agent_dir.turn(number))]
     return bool(killed)
 
 
-def _turn_numbers(place: AgentDir) -> list[int]:
+def _turn_numbers(agent_dir: AgentDir) -> list[int]:
     try:
-        names = os.listdir(os.path.dirname(place.turn(1).root))
+        names = os.listdir(os.path.dirname(agent_dir.turn(1).root))
     except OSError:
         return []
     return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
-def agents_without_records(places: Layout, known: Collection[str] = ()) -> list[FoundAgent]:
+def agents_without_records(layout: Layout, known: Collection[str] = ()) -> list[FoundAgent]:
     """Find out from their files which agents there were whose records are gone.
 
     Args:
-        places: the daemon's directories.
+        layout: the daemon's directories.
         known: the ids of agents that need none, whose directories aren't opened.
     """
     try:
-        names = sorted(set(os.listdir(places.agents)).difference(known))
+        names = sorted(set(os.listdir(layout.agents)).difference(known))
     except OSError:
         return []
-    return [_identify(name, places.agent(name)) for name in names if is_kind(places.agent(name).root, stat.S_ISDIR)]
+    return [_identify(name, layout.agent(name)) for name in names if is_kind(layout.agent(name).root, stat.S_ISDIR)]
 
 
-def has_agents(places: Layout) -> bool:
+def has_agents(layout: Layout) -> bool:
     """Say whether there are directories of agents, with or without records."""
     try:
-        with os.scandir(places.agents) as entries:
+        with os.scandir(layout.agents) as entries:
             return any(entry.is_dir(follow_symlinks=False) for entry in entries)
     except OSError:
         return False
 
 
-def _identify(agent_id: str, place: AgentDir) -> FoundAgent:
-    name = re.match(r"127\.0\.0\.1 localhost (\S+)", _beginning(os.path.join(place.etc, "hosts")))
-    where = re.search(r'\[includeIf "gitdir:(.*)/\.git"\]', _beginning(place.gitconfig))
+def _identify(agent_id: str, agent_dir: AgentDir) -> FoundAgent:
+    name = re.match(r"127\.0\.0\.1 localhost (\S+)", _beginning(os.path.join(agent_dir.etc, "hosts")))
+    where = re.search(r'\[includeIf "gitdir:(.*)/\.git"\]', _beginning(agent_dir.gitconfig))
     workspace = where[1].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\") if where else None
-    return FoundAgent(agent_id, name[1] if name else None, workspace, _session(place))
+    return FoundAgent(agent_id, name[1] if name else None, workspace, _session(agent_dir))
 
 
-def _session(place: AgentDir) -> str | None:
+def _session(agent_dir: AgentDir) -> str | None:
     """Return the chat that the newest turn which tells one was in."""
-    for number in reversed(_turn_numbers(place)):
-        stdout = place.turn(number).stdout
+    for number in reversed(_turn_numbers(agent_dir)):
+        stdout = agent_dir.turn(number).stdout
         data = _beginning(stdout).encode("utf-8", "surrogateescape")
         if not data:
             with suppress(OSError, ArchiveDamaged):

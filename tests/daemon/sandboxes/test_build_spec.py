@@ -76,7 +76,7 @@ def test_it_is_a_pure_function():
 
 def test_the_workspace_is_writable_and_its_cursor_directory_is_ours():
     closed = ("/home/me/work/.git/config", "/home/me/work/.git/hooks", "/home/me/work/.cursor")
-    built = spec(guard=ProtectedPaths(kept=("/home/me/work/.git",), closed=closed, missing=("/home/me/work/.envrc",)))
+    built = spec(guard=ProtectedPaths(pinned=("/home/me/work/.git",), read_only=closed, missing=("/home/me/work/.envrc",)))
     assert built.workdir == "/home/me/work"
     assert source_of(built, "/home/me/work/src") == ("/home/me/work/src", True)
     assert source_of(built, "/home/me/work/.cursor/mcp.json") == (PLACE.mcp_json, False)
@@ -91,7 +91,7 @@ def test_a_worktree_has_its_repositorys_git_directory_but_not_the_other_worktree
     git = "/home/me/main/.git"
     own = f"{git}/worktrees/mine"
     closed = (f"{git}/config", f"{git}/worktrees", f"{own}/commondir")
-    built = spec(guard=ProtectedPaths(kept=(git, own), closed=closed, shared=(git,), own=(own,)))
+    built = spec(guard=ProtectedPaths(pinned=(git, own), read_only=closed, git_dirs=(git,), own_git_dirs=(own,)))
     assert len(set(built.mounts)) == len(built.mounts)
     writable = {f"{git}/objects": True, f"{git}/config": False, f"{git}/worktrees/theirs/HEAD": False, f"{own}/HEAD": True,
                 f"{own}/commondir": False}  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_worktree_has_its_repositorys_git_directory_but_not_the_other_worktree
 
 
 def test_what_an_agent_could_swap_is_bound_by_descriptor():
-    built = spec(guard=ProtectedPaths(kept=("/home/me/work/.git",), closed=("/home/me/work/.git/hooks",)))
+    built = spec(guard=ProtectedPaths(pinned=("/home/me/work/.git",), read_only=("/home/me/work/.git/hooks",)))
     for mount in built.mounts:
         if isinstance(mount, Bind) and mount.source.startswith(("/home/me/work", f"{HOME}/.cursor/chats")):
             assert mount.held

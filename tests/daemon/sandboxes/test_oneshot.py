@@ -27,7 +27,7 @@ def run(bubblewrap, script, *shows):
 
 
 def test_it_says_what_came_of_it(bubblewrap):
-    assert run(bubblewrap, "echo out; echo err >&2; exit 3") == oneshot.Done(3, b"out\n", b"err\n")
+    assert run(bubblewrap, "echo out; echo err >&2; exit 3") == oneshot.OneshotResult(3, b"out\n", b"err\n")
 
 
 def test_it_sees_what_it_is_shown_and_nothing_else(bubblewrap, tmp_path):

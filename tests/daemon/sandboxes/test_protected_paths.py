@@ -49,14 +49,14 @@ def found(work, **how):
     """What was found, with paths from the workspace."""
     seen = scan(str(work), **how)
     return {
-        name: {os.path.relpath(path, work) for path in getattr(seen, name)} for name in ("kept", "closed", "missing")
+        name: {os.path.relpath(path, work) for path in getattr(seen, name)} for name in ("pinned", "read_only", "missing")
     } | {"notes": seen.notes}
 
 
 def test_an_empty_workspace(work):
     seen = found(work)
     assert {".cursor", ".vscode", ".envrc"} <= seen["missing"]
-    assert (seen["kept"], seen["closed"], seen["notes"]) == (set(), set(), ())
+    assert (seen["pinned"], seen["read_only"], seen["notes"]) == (set(), set(), ())
     assert seen["missing"].isdisjoint({".husky", ".bashrc", ".profile"})
 
 
@@ -67,8 +67,8 @@ def test_what_a_shell_runs_is_refused_in_a_home(work, monkeypatch):
 
 def test_a_repository_cannot_be_renamed_and_its_configuration_not_changed(repository):
     seen = found(repository)
-    assert {".git", ".git/info"} <= seen["kept"]
-    assert {".git/config", ".git/hooks"} <= seen["closed"]
+    assert {".git", ".git/info"} <= seen["pinned"]
+    assert {".git/config", ".git/hooks"} <= seen["read_only"]
     assert {".git/commondir", ".git/config.worktree"} <= seen["missing"]
 
 
@@ -79,8 +79,8 @@ def test_nested_repositories_and_files(work):
     (work / "c").mkdir()
     git(work / "c", "init", "-q", "--bare")
     seen = found(work)
-    assert {"a", "a/b", "a/b/.git", "c"} <= seen["kept"]
-    assert {"a/.vscode", "a/b/.git/config", "c/config"} <= seen["closed"]
+    assert {"a", "a/b", "a/b/.git", "c"} <= seen["pinned"]
+    assert {"a/.vscode", "a/b/.git/config", "c/config"} <= seen["read_only"]
     assert "a/b/.git/commondir" in seen["missing"]
     assert "a/.idea" not in seen["missing"]
 
@@ -92,9 +92,9 @@ def test_submodules_and_linked_worktrees(repository, tmp_path):
     git(repository, "worktree", "add", "-q", tmp_path / "linked")
     seen = found(repository)
     module = ".git/modules/deep/mod"
-    assert {".git/modules", ".git/modules/deep", module} <= seen["kept"]
-    assert {f"{module}/config", "mod/.git", ".git/worktrees"} <= seen["closed"]
-    assert ".git/worktrees/linked" not in seen["kept"], "it lies outside of the workspace"
+    assert {".git/modules", ".git/modules/deep", module} <= seen["pinned"]
+    assert {f"{module}/config", "mod/.git", ".git/worktrees"} <= seen["read_only"]
+    assert ".git/worktrees/linked" not in seen["pinned"], "it lies outside of the workspace"
     assert f"{module}/commondir" in seen["missing"]
 
 
@@ -115,7 +115,7 @@ def test_a_link_further_down_is_told_and_not_followed(work, tmp_path):
     (work / "away").symlink_to(tmp_path / "elsewhere")
     seen = found(work)
     assert seen["notes"] == (f"links can't be protected: {work}/a/.git",)
-    assert not any(path.startswith("away") for path in seen["kept"] | seen["closed"])
+    assert not any(path.startswith("away") for path in seen["pinned"] | seen["read_only"])
 
 
 def test_the_walk_is_bounded(work):
@@ -125,7 +125,7 @@ def test_the_walk_is_bounded(work):
         (note,) = scan(str(work), bounds=bounds).notes
         assert "too much" in note
     (work / "node_modules" / "x" / ".git").mkdir(parents=True)
-    assert not any("node_modules" in path for path in found(work)["kept"])
+    assert not any("node_modules" in path for path in found(work)["pinned"])
 
 
 def test_what_stands_in_comes_and_goes(repository):
@@ -165,23 +165,23 @@ def test_nothing_is_made_or_removed_behind_a_link(work, tmp_path, name):
 def test_news_are_what_is_new_or_another(repository):
     before = scan(str(repository))
     placeholders.make_all(before.missing)
-    assert protected_paths.news(before, scan(str(repository))) == []
+    assert protected_paths.changes(before, scan(str(repository))) == []
     git(repository, "init", "-q", repository / "new")
     (repository / "sub").mkdir()
     (repository / "sub" / ".envrc").touch()
     os.replace(repository / ".git" / "config", repository / "kept")
     (repository / ".git" / "config").write_text("[core]\n")
-    found = protected_paths.news(before, scan(str(repository)))
+    found = protected_paths.changes(before, scan(str(repository)))
     assert found == [f"{repository}/{name}" for name in (".git/config", "new/.git", "sub/.envrc")]
-    assert all(path in protected_paths.told(found) for path in found)
+    assert all(path in protected_paths.describe_changes(found) for path in found)
 
 
 def test_a_worktree_in_the_workspace_works_and_is_protected(repository):
     git(repository, "worktree", "add", "-q", repository / "inner")
     seen = found(repository)
-    assert ".git/worktrees" in seen["closed"]
-    assert ".git/worktrees/inner" in seen["kept"]
-    assert {".git/worktrees/inner/commondir", ".git/worktrees/inner/gitdir", "inner/.git"} <= seen["closed"]
+    assert ".git/worktrees" in seen["read_only"]
+    assert ".git/worktrees/inner" in seen["pinned"]
+    assert {".git/worktrees/inner/commondir", ".git/worktrees/inner/gitdir", "inner/.git"} <= seen["read_only"]
     assert ".git/worktrees/inner/config.worktree" in seen["missing"]
 
 
@@ -189,7 +189,7 @@ def test_another_agents_workspace_in_this_one_is_protected_like_its_top(work):
     inner = work / "a" / "b"
     inner.mkdir(parents=True)
     seen = scan(str(work), further=(str(inner),))
-    assert {str(inner), str(work / "a")} <= set(seen.kept)
+    assert {str(inner), str(work / "a")} <= set(seen.pinned)
     assert {f"{inner}/.cursor", f"{inner}/.envrc"} <= set(seen.missing)
 
 
@@ -212,7 +212,7 @@ def test_capitals_count_as_small_letters(work):
     git(work, "init", "-q", work / "x")
     (work / "x" / ".git").rename(work / "x" / ".GIT")
     seen = found(work)
-    assert {".Envrc", "sub.code-workspace", "x/.GIT/config"} <= seen["closed"]
+    assert {".Envrc", "sub.code-workspace", "x/.GIT/config"} <= seen["read_only"]
 
 
 @pytest.mark.parametrize(
@@ -229,14 +229,14 @@ def test_capitals_count_as_small_letters(work):
 def test_what_other_programs_run_unasked_is_protected_where_it_exists(work, path):
     (work / path).parent.mkdir(parents=True, exist_ok=True)
     (work / path).touch()
-    assert path in found(work)["closed"]
+    assert path in found(work)["read_only"]
 
 
 def test_what_holds_a_protected_name_cannot_be_renamed(work):
     (work / "a" / "b" / ".vscode").mkdir(parents=True)
     (work / "c" / "d").mkdir(parents=True)
     (work / "c" / ".envrc").touch()
-    assert found(work)["kept"] == {"a", "a/b", "c"}
+    assert found(work)["pinned"] == {"a", "a/b", "c"}
 
 
 # Where git is led to
@@ -255,9 +255,9 @@ def test_a_nested_repository_that_the_index_names_is_found_where_the_walk_does_n
     named(repository, "node_modules/p", "gone")
     named(repository / "node_modules" / "p", "node_modules/q")
     seen = found(repository)
-    assert {"node_modules", "node_modules/p", "node_modules/p/.git", "node_modules/p/node_modules/q"} <= seen["kept"]
-    assert {"node_modules/p/.git/config", "node_modules/p/node_modules/q/.git/config"} <= seen["closed"]
-    assert not any("other" in path for path in seen["kept"])
+    assert {"node_modules", "node_modules/p", "node_modules/p/.git", "node_modules/p/node_modules/q"} <= seen["pinned"]
+    assert {"node_modules/p/.git/config", "node_modules/p/node_modules/q/.git/config"} <= seen["read_only"]
+    assert not any("other" in path for path in seen["pinned"])
     assert seen["notes"] == ()
 
 
@@ -269,7 +269,7 @@ def test_every_kind_of_index_is_read(work, how):
     git(work, "update-index", "--add", "--cacheinfo", f"160000,{digits},node_modules/p")
     if how != "sha256":
         git(work, "update-index", *(["--split-index"] if how == "split" else ["--index-version", "4"]))
-    assert "node_modules/p/.git/config" in found(work)["closed"]
+    assert "node_modules/p/.git/config" in found(work)["read_only"]
 
 
 def a_link_into_what_is_not_entered(nested, store):
@@ -309,11 +309,11 @@ def test_where_git_is_led_to_is_protected(repository, lead):
     seen = found(repository)
     # A control: git goes there.
     assert (nested / git(nested, "rev-parse", "--git-common-dir").strip()).resolve() == store
-    assert {"sub", "node_modules", "node_modules/store"} <= seen["kept"]
-    assert {"node_modules/store/config"} <= seen["closed"]
-    assert f"{store}" in protected_paths.news(before, scan(str(repository)))
+    assert {"sub", "node_modules", "node_modules/store"} <= seen["pinned"]
+    assert {"node_modules/store/config"} <= seen["read_only"]
+    assert f"{store}" in protected_paths.changes(before, scan(str(repository)))
     if lead is split:
-        assert {"own/commondir"} <= seen["closed"]
+        assert {"own/commondir"} <= seen["read_only"]
     else:
         assert "node_modules/store/commondir" in seen["missing"]
 
@@ -327,7 +327,7 @@ def test_a_directory_that_is_joined_to_another_is_a_repository_too(repository):
     os.rename(repository / "node_modules" / "whole" / "HEAD", repository / "part" / "HEAD")
     (repository / "part" / "commondir").write_text(f"{repository}/node_modules/whole\n")
     seen = found(repository)
-    assert {"part/commondir", "node_modules/whole/config"} <= seen["closed"]
+    assert {"part/commondir", "node_modules/whole/config"} <= seen["read_only"]
 
 
 def test_what_a_link_in_the_index_leads_to_is_protected(repository):
@@ -336,7 +336,7 @@ def test_what_a_link_in_the_index_leads_to_is_protected(repository):
     named(repository, "sub")
     (repository / "sub").symlink_to("node_modules/p")
     seen = found(repository)
-    assert "node_modules/p/.git/config" in seen["closed"]
+    assert "node_modules/p/.git/config" in seen["read_only"]
     assert seen["notes"] == (f"links can't be protected: {repository}/sub",)
 
 
@@ -358,12 +358,12 @@ def test_links_that_appear_or_are_made_anew_are_news(repository):
     for link in links:
         link.symlink_to("../other")
     first = scan(str(repository))
-    assert protected_paths.news(before, first) == sorted(map(str, links))
-    assert protected_paths.news(first, scan(str(repository))) == []
+    assert protected_paths.changes(before, first) == sorted(map(str, links))
+    assert protected_paths.changes(first, scan(str(repository))) == []
     for _ in range(3):
         links[0].unlink()
         links[0].symlink_to("../elsewhere")
-        assert protected_paths.news(first, scan(str(repository))) == [str(links[0])]
+        assert protected_paths.changes(first, scan(str(repository))) == [str(links[0])]
 
 
 def test_how_much_of_indexes_is_looked_at_is_bounded(repository):
@@ -397,7 +397,7 @@ def test_links_without_an_end_and_odd_names_are_no_error(repository):
     (repository / "e" / ".git").symlink_to("../l1499")
     named(repository, "l1499")
     seen = found(repository)
-    assert {f"d{number}/.git" for number in range(6)} <= seen["closed"]
+    assert {f"d{number}/.git" for number in range(6)} <= seen["read_only"]
 
 
 @pytest.mark.parametrize(
@@ -414,9 +414,9 @@ def test_what_is_no_directory_or_no_file_is_no_error(repository, where, name, ki
     (os.mkfifo if kind == "fifo" else Path.touch)(place)
     seen = found(repository)
     if name in {"modules", "worktrees", "info", "hooks", "commondir", "config"}:
-        assert f"{where}/{name}" in seen["closed"]
-    assert "sub/.git" in seen["kept"]
-    assert f"{where}/worktrees" in seen["missing"] | seen["closed"]
+        assert f"{where}/{name}" in seen["read_only"]
+    assert "sub/.git" in seen["pinned"]
+    assert f"{where}/worktrees" in seen["missing"] | seen["read_only"]
 
 
 def test_a_guard_survives_the_daemon(repository):
@@ -424,8 +424,8 @@ def test_a_guard_survives_the_daemon(repository):
     assert protected_paths.decode(protected_paths.encode(seen)) == seen
     assert protected_paths.decode(b"{") is None
     assert protected_paths.decode(None) is None
-    assert protected_paths.decode(protected_paths.encode(ProtectedPaths(closed=("/w/\udcff",)))) == ProtectedPaths(
-        closed=("/w/?",)
+    assert protected_paths.decode(protected_paths.encode(ProtectedPaths(read_only=("/w/\udcff",)))) == ProtectedPaths(
+        read_only=("/w/?",)
     )
 
 
@@ -443,8 +443,8 @@ def test_a_linked_worktrees_repository_is_believed(repository, linked):
     common, own = f"{repository}/.git", f"{repository}/.git/worktrees/linked"
     assert gitlink.link_of(str(linked), ()) == (common, own)
     seen = scan(str(linked), (common,), (own,))
-    assert f"{common}/worktrees" in seen.closed
-    assert {f"{linked}/.git", f"{common}/config", f"{own}/commondir"} <= set(seen.closed)
+    assert f"{common}/worktrees" in seen.read_only
+    assert {f"{linked}/.git", f"{common}/config", f"{own}/commondir"} <= set(seen.read_only)
 
 
 def test_a_submodules_repository_is_believed(repository, tmp_path):
@@ -647,7 +647,7 @@ def test_what_configurations_name_is_looked_up_to_a_bound(repository):
     settings = "[alias]\n" + "".join(f"\ta{number} = !./p{number}\n" for number in range(600))
     (repository / ".git" / "config").write_text(settings)
     seen = scan(str(repository))
-    assert len(seen.unsettled) <= 512
+    assert len(seen.unprotectable) <= 512
     assert any(".git/config" in note for note in seen.notes if note.startswith("too much"))
 
 
@@ -656,13 +656,13 @@ def test_a_program_named_from_the_worktrees_top_is_protected(repository):
     (repository / "tools" / "monitor").write_text("")
     for value in ("$(git rev-parse --show-toplevel)/tools/monitor", "$PWD/tools/monitor"):
         git(repository, "config", "core.fsmonitor", value)
-        assert "tools/monitor" in found(repository)["closed"]
+        assert "tools/monitor" in found(repository)["read_only"]
 
 
 def settings_told(repository, text):
     with open(repository / ".git" / "config", "a") as file:
         file.write(text)
-    return [name for name, _ in scan(str(repository)).unsettled]
+    return [name for name, _ in scan(str(repository)).unprotectable]
 
 
 TOLD = {
@@ -686,7 +686,7 @@ def test_a_program_of_a_setting_that_no_table_names_is_read_only(repository):
     (repository / "tools" / "meld").write_text("#!/bin/sh\n")
     text = '[difftool "meld"]\n\tpath = tools/meld\n[lfs "customtransfer.x"]\n\tpath = tools/meld\n'
     assert settings_told(repository, text) == []
-    assert str(repository / "tools" / "meld") in scan(str(repository)).closed
+    assert str(repository / "tools" / "meld") in scan(str(repository)).read_only
 
 
 ORDINARY = """

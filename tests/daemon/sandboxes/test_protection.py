@@ -35,7 +35,7 @@ async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_p
             for name in ("one", "two"):  # the second: the task that looks is still there
                 broken = Broken()
                 sandbox = ProtectedSandbox(name, anna.id, None, str(tmp_path), guard, {}, broken, None, None, {})
-                with protection.guarding(sandbox):
+                with protection.protecting(sandbox):
                     (tmp_path / ".envrc").write_text("x")
                     (tmp_path / ".envrc").unlink()
                     await broken.ended.wait()

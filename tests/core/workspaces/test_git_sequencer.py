@@ -2,7 +2,7 @@
 
 import pytest
 
-from substrat.core.workspaces import git_underway
+from substrat.core.workspaces import git_sequencer
 
 
 @pytest.mark.parametrize(("name", "data", "lines"), [
@@ -15,12 +15,12 @@ from substrat.core.workspaces import git_underway
     ("opts", b"[options]\n\tstrategy = ../../evil\n", ("strategy ../../evil",)),
 ])  # fmt: skip
 def test_what_runs(name, data, lines):
-    assert git_underway.runs(name, data) == lines
+    assert git_sequencer.runs(name, data) == lines
 
 
 def test_only_what_is_new_is_told():
     before = {"/todo": ("exec make", "exec make")}
-    assert list(git_underway.news(before, {"/todo": ("exec make",)})) == []
-    ((path, text),) = git_underway.news(before, {"/todo": ("exec make", "exec make", "exec make", "exec evil")})
+    assert list(git_sequencer.changes(before, {"/todo": ("exec make",)})) == []
+    ((path, text),) = git_sequencer.changes(before, {"/todo": ("exec make", "exec make", "exec make", "exec evil")})
     assert path == "/todo"
     assert "would run `exec make`, `exec evil`" in text

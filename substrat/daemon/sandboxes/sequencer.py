@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.core.workspaces import git_underway
+from substrat.core.workspaces import git_sequencer
 from substrat.daemon.kernel import nofollow
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ _ALL = 1024 * 1024
 _UNREAD = ("something that can't be looked at: a link, or too much",)
 
 
-def look(git_directories: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def read(git_directories: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the lines by which git would run a program, by the path of the file they are in.
 
     Args:
         git_directories: those of a workspace; others are looked at as well without harm.
     """
     found: dict[str, tuple[str, ...]] = {}
-    room = _ALL
+    left = _ALL
     for git in dict.fromkeys(git_directories):
-        for directory, names in git_underway.DIRECTORIES.items():
+        for directory, names in git_sequencer.DIRECTORIES.items():
             if not _is_there(f"{git}/{directory}"):
                 continue
             for path, name in ((f"{git}/{directory}/{name}", name) for name in names):
-                data = nofollow.read_small(path, min(_LONGEST, room)) if room > 0 else None
-                room -= len(data or b"")
-                lines = git_underway.runs(name, data) if data is not None else _UNREAD if _is_there(path) else ()
+                data = nofollow.read_small(path, min(_LONGEST, left)) if left > 0 else None
+                left -= len(data or b"")
+                lines = git_sequencer.runs(name, data) if data is not None else _UNREAD if _is_there(path) else ()
                 if lines:
                     found[path] = lines
     return found

@@ -72,7 +72,7 @@ def runs(name: str, data: bytes) -> tuple[str, ...]:
     return tuple(line for line in lines if line and not line.startswith("#") and line.split()[0] not in _HARMLESS)
 
 
-def news(before: Mapping[str, tuple[str, ...]], after: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+def changes(before: Mapping[str, tuple[str, ...]], after: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
     """Yield the files by which git runs more than before, each with a sentence.
 
     Args:
