@@ -246,7 +246,7 @@ def is_harmless(setting: Setting) -> bool:
 def adds_nothing_that_runs(before: bytes, after: bytes) -> bool:
     """Say whether a configuration may replace another without git running, or reading, anything new.
 
-    What runs something may disappear, and what is harmless may change: `git remote add`, `git push -u` and
+    A setting that runs a program may disappear, and a harmless one may change: `git remote add`, `git push -u` and
     `git config user.name` are such changes.
 
     Args:
@@ -257,7 +257,7 @@ def adds_nothing_that_runs(before: bytes, after: bytes) -> bool:
     if not parsed.is_whole:
         return False
     known = iter([setting for setting in parse(before).settings if not is_harmless(setting)])
-    # The later of two settings wins, so their order must stay: a subsequence of what was there.
+    # The later of two settings wins, so their order must stay: a subsequence of the earlier ones.
     return all(any(setting == one for one in known) for setting in parsed.settings if not is_harmless(setting))
 
 
@@ -267,7 +267,7 @@ class Reference(NamedTuple):
     Args:
         setting: its name, for example `core.hooksPath`.
         path: as written.
-        base: what a relative path starts from: `worktree` or `file`, the directory of the configuration file.
+        base: the start of a relative path: `worktree` or `file`, the directory of the configuration file.
         kind: `hooks` (a directory), `config` (a configuration file), `file`, `program`, `command` (a program
             even if it isn't there yet), `script` (a file beside which its interpreter looks for modules), `modules` (a
             directory in which an interpreter looks for modules) or `value` (it may be a path or not).
@@ -299,7 +299,7 @@ _READ_ONLY = {
     ("safe", "directory"), ("maintenance", "repo"), ("gui", "recentrepo"), ("lfs", "storage"),
     ("lfs", "fetchinclude"), ("lfs", "fetchexclude"), ("lfs", "url"), ("url", "insteadof"), ("url", "pushinsteadof"),
 }  # fmt: skip
-"""Settings that name what git reads and doesn't run."""
+"""Settings that name files that git reads and doesn't run."""
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*(\.exe)?|node|nodejs|tsx|ts-node|lua[0-9.]*|Rscript")
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 _BOOLEANS = frozenset({"", "true", "false", "yes", "no", "on", "off", "1", "0"})

@@ -1,6 +1,6 @@
 """Finds the nested repositories that a git index names: the entries with mode 160000 (gitformat-index(5)). Pure.
 
-An agent may have written the index, so a name here says nothing of what is there, and nothing is too odd for a file. It is
+An agent may have written the index, so a name need not exist, and the file may hold any bytes. It is
 read as git reads it (read-cache.c, `create_from_disk`), which looks at the mode's kind alone and trusts the lengths.
 """
 
@@ -14,15 +14,15 @@ _EXTENSION = struct.Struct(">4sI")
 _STAT = 40
 """Bytes of times, device, inode, mode, owner and size; the object's name follows."""
 _KIND = 26
-"""Where in an entry the half byte is that says what kind of file it is."""
+"""The offset, in an entry, of the half byte that gives the file's kind."""
 _GITLINK = 0xE0
 _NAME_LENGTH, _EXTENDED = 0xFFF, 0x4000
 _LONGEST_NAME = 4096
-"""Bytes (limits.h, PATH_MAX): git can't open what has a longer name."""
+"""Bytes (limits.h, PATH_MAX): git can't open a file with a longer name."""
 
 
 class Gitlinks(NamedTuple):
-    """What an index says.
+    """The nested repositories that an index names.
 
     Args:
         paths: where the nested repositories are, from the worktree's top, in the index's order.

@@ -1,7 +1,7 @@
-"""Says what git runs when a person goes on with a rebase or a cherry-pick that was left under way. Pure.
+"""Finds the programs that git runs when a person goes on with a rebase or a cherry-pick (`git rebase --continue`). Pure.
 
 An example: a line `exec make test` in `rebase-merge/git-rebase-todo` is run by `git rebase --continue` (git-rebase(1)).
-What isn't known to run nothing counts as running something, so a command of a newer git does.
+An unknown command counts as one that runs a program, so a command of a newer git does.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def runs(name: str, data: bytes) -> tuple[str, ...]:
 
     Args:
         name: one of those in `DIRECTORIES`.
-        data: what the file holds.
+        data: the file's content.
     """
     if name == "opts":
         settings = git_config.parse(data).settings
@@ -76,7 +76,7 @@ def changes(before: Mapping[str, tuple[str, ...]], after: Mapping[str, tuple[str
     """Yield the files by which git runs more than before, each with a sentence.
 
     Args:
-        before: what `runs` returned at a turn's start, by path.
+        before: the lines from `runs` at a turn's start, by path.
         after: the same at its end.
     """
     for path, lines in after.items():

@@ -1,7 +1,7 @@
-"""Agents whose directories overlap: which of them may not run beside each other, and what people are told; pure.
+"""Decides which agents with overlapping directories may run beside each other, and writes the sentences about them. Pure.
 
 Two agents that can both reach a directory, and one of which can write there, share more than files: a socket in it lets one
-pass the other its open connections (unix(7), SCM_RIGHTS), so each reaches what any of them reaches. The git directory that
+pass the other its open connections (unix(7), SCM_RIGHTS), so each reaches the network of both. The git directory that
 the worktrees of a repository share is such a directory: what else follows from sharing one doesn't follow from it.
 
 An agent takes rules and MCP servers from its workspace, also from directories further down. Where another agent can write
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
         workspace: its workspace's physical path.
         policy: its network and binds.
         git: git directories elsewhere that its workspace's repository is in; it may write there too.
-        lent: what it was given besides: variables, and an ssh-agent.
+        lent: its further variables and its ssh-agent.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Claim(NamedTuple):
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """All the directories that it sees of the host, besides what every sandbox sees."""
+        """All the directories of the host that it sees and not every sandbox does."""
         return (self.workspace, *(bind.path for bind in self.policy.binds))
 
 
 def lent(variables: Variables, ssh_agent: str | None) -> frozenset[tuple[str, str]]:
-    """Return what an agent was given, so that two agents' can be compared; empty for nearly all."""
+    """Return an agent's variables and ssh-agent, so that two agents' can be compared; empty for nearly all."""
     if not variables and ssh_agent is None:
         return _NOTHING
     return frozenset((*variables, *((("", ssh_agent),) if ssh_agent is not None else ())))

@@ -53,7 +53,7 @@ _EXECUTABLE = 0o6111
 
 
 class Verdict(Enum):
-    """What to do."""
+    """The treatment of a protected path."""
 
     AGAIN = "protect it again as it is now"
     PLACEHOLDER = "nothing is there any more: protect the name with a placeholder"
@@ -61,19 +61,19 @@ class Verdict(Enum):
 
 
 def decide(before: Copy, now: Copy, *, is_known: bool, is_git_config: bool, placeholder: Copy) -> Verdict:
-    """Decide what to do about one path, by its content alone.
+    """Decide how to treat one path, by its content alone.
 
     That a finished file was renamed there shows nothing: an agent can open or link the file before (git's `config.lock`
-    lies where it may write), and what it writes by a mapping or another name inotify doesn't tell (inotify(7), "Limitations
+    lies where it may write), and inotify doesn't report writes by a mapping or another name (inotify(7), "Limitations
     and caveats").
 
     Args:
         before: the copy that was kept.
-        now: what is there.
+        now: the copy of the present state.
         is_known: whether all of it was there at the turn's start, as after `git stash pop`, or was in the repository before
             any agent worked there, as after `git checkout`.
-        is_git_config: whether it is a file that git reads as configuration, so that it can be judged by what it says.
-        placeholder: what stands for the path where it doesn't exist: an empty directory or a small file.
+        is_git_config: whether it is a file that git reads as configuration, so that it can be judged by its settings.
+        placeholder: the path's placeholder, an empty directory or a small file.
     """
     if now.kind == "absent" or (before.kind == "absent" and now.contents() == placeholder.contents()
                                 and now.kind == placeholder.kind and not now.directories):  # fmt: skip

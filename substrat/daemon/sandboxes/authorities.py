@@ -41,7 +41,7 @@ def write(named: str, path: str) -> tuple[str, ...]:
 
     Args:
         named: the company's file, as the configuration names it.
-        path: the file to write; whoever reads it meanwhile sees the old or the new one, whole.
+        path: the file to write; a reader sees the old or the new one, whole.
 
     Returns:
         The system's files in whose place it is to be shown.
@@ -62,7 +62,7 @@ def write(named: str, path: str) -> tuple[str, ...]:
             os.replace(part, path)
     except OSError as problem:
         raise SandboxFailed(f"sandbox.ca: {path} can't be made from {bundles[0]}: {problem.strerror}") from None
-    # What is mounted over a link lands on what the link leads to, which is another of them or isn't shown.
+    # A mount over a link lands on the link's target, which is another of them or isn't shown.
     return tuple(bundle for bundle in bundles if not os.path.islink(bundle))
 
 

@@ -1,4 +1,4 @@
-"""Decides which further places an agent may be shown (`spawn --bind`, `--bind-ro`); it shows nothing."""
+"""Checks the further paths that a new agent is to share (`spawn --bind`, `--bind-ro`), and its ssh-agent's socket."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SYSTEM = (
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr",
     "/var/lib/docker", "/var/run",
 )  # fmt: skip
-"""What every sandbox has of its own, or what decides about the whole machine; Docker's socket is in it."""
+"""Directories that every sandbox has of its own, or that control the whole machine: Docker's socket is in one."""
 _OF_HOME = (
     ".aws", ".azure", ".cache", ".config", ".cursor", ".docker", ".gnupg", ".kube", ".local/share/keyrings", ".netrc",
     ".password-store", ".ssh",
 )  # fmt: skip
-"""Where logins are, and what an agent has of its own there."""
+"""Directories of the home with logins, and those that an agent has of its own."""
 _COMMON = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written to them
-"""What only parts of can be shared, like the home: every sandbox has its own."""
+"""Directories of which only parts can be shared, like the home: every sandbox has its own."""
 
 
 def check(
@@ -44,7 +44,7 @@ def check(
 
     Raises:
         InvalidParams: a path isn't absolute, or there is nothing.
-        PolicyDenied: no agent may be shown it.
+        PolicyDenied: no agent may have it.
     """
     closed = [*_SYSTEM, *forbidden, *(os.path.join(user.home, name) for name in _OF_HOME)]
     closed += [os.path.realpath(path) for path in closed]
@@ -53,7 +53,7 @@ def check(
     for bind in found:
         _refuse_closed(bind.path, closed, (*_COMMON, user.home))
         _refuse_overlap(bind, workspace)
-    # What is asked for in both ways is writable.
+    # A path that is asked for in both ways is writable.
     return tuple(sorted({bind.path: bind for bind in found}.values()))
 
 

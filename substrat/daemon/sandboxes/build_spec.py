@@ -1,4 +1,4 @@
-"""An agent's sandbox as a `Spec`: what it sees, its environment, its command. A pure function over what was found."""
+"""Builds an agent's sandbox as a `Spec`: its mounts, its environment, its command. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _PASSED_ON = (*PROGRAM.login.variables, "LANG", "LC_ALL", "TZ")
-"""What an agent gets of the daemon's own environment: its login, and how to write times and texts."""
+"""The variables that agents get from the daemon's own environment: the login, and how to write times and texts."""
 
 _PROXY_ADDRESS = f"http://127.0.0.1:{PORT}"
 _LOCAL = "localhost,127.0.0.1,::1"
@@ -49,13 +49,13 @@ _WRITABLE_PARENTS = frozenset({".config", ".local", ".local/bin", ".local/lib", 
 
 
 class HostFacts(NamedTuple):
-    """What is the same for every agent of a daemon.
+    """Facts about the host that are the same for every agent of a daemon.
 
     Args:
         user: who agents are.
         program: the agent program.
         companion: the companion's file on the host.
-        companion_needs: what its interpreter needs to be visible.
+        companion_needs: the paths that its interpreter needs to see.
         python: that interpreter.
         relay: the proxy form's relay, a file on the host.
         system: the operating system's mounts.
@@ -64,9 +64,9 @@ class HostFacts(NamedTuple):
         memory_dir_bytes: the size of each in-memory directory.
         environ: the daemon's own environment.
         resolv_conf: the host's real resolver configuration.
-        limits: what each process may use.
+        limits: each process's resource limits.
         path: directories that stand on PATH before the system's, from the configuration.
-        variables: what every agent's environment has besides, from the configuration.
+        variables: further variables of every agent, from the configuration.
         authorities: the file of all certificate authorities, if there are any besides the system's.
         bundles: the system's files in whose place it is shown.
         has_ssh_agent: whether the agent's ssh-agent is still there.
@@ -93,7 +93,7 @@ class HostFacts(NamedTuple):
 
     @property
     def visible(self) -> tuple[str, ...]:
-        """What every agent sees of the host read-only besides the system."""
+        """The paths of the host that every agent sees read-only besides the system."""
         return (*self.program.visible, *self.companion_needs, *self.bind_ro, *self.path)
 
 
@@ -111,9 +111,9 @@ def spec(
     Args:
         agent: the agent.
         agent_dir: its directories.
-        host: what is the same for every agent.
+        host: the facts that are the same for every agent.
         command: the program and its arguments.
-        protected: what is protected in the workspace.
+        protected: the workspace's protected paths.
         mode: how it comes by a `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
     """
@@ -149,7 +149,7 @@ def _ids(user: User) -> tuple[int, int] | None:
 
 
 def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return what an agent's environment always holds."""
+    """Return the variables that every agent's environment holds."""
     user = host.user
     built = {
         "HOME": user.home,
@@ -169,7 +169,7 @@ def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> t
 
 
 def variables(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> Variables:
-    """Return what people have added to an agent's environment; it goes before what is always there, but for the proxy."""
+    """Return the variables that people have added for an agent; they override `environment`'s, except the proxy's."""
     added = dict(authorities.VARIABLES) if host.authorities else {}
     if host.path:
         added["PATH"] = ":".join((*host.path, _PATH))
@@ -195,11 +195,11 @@ def _machine(host: HostFacts) -> tuple[Mount, ...]:
 
 
 def _parents(mounts: tuple[Mount, ...], host: HostFacts) -> Iterator[Mount]:
-    """Make mounts of the directories that lie between a writable directory in memory and what is mounted deeper in it.
+    """Make mounts of the directories that lie between a writable directory in memory and the mounts deeper in it.
 
-    An agent could rename such a directory, and with it move what is mounted below: for example `~/.config`, or `~/work` of
-    the workspace `~/work/project`. A mount can't be renamed. Most are read-only, so that what a program writes beside a
-    workspace fails instead of being lost with the sandbox.
+    An agent could rename such a directory, and with it move the mounts below: for example `~/.config`, or `~/work` of
+    the workspace `~/work/project`. A mount can't be renamed. Most are read-only, so that a program
+    can't write beside a workspace, where its files would be lost with the sandbox.
     """
     writable = {mount.target for mount in mounts if isinstance(mount, Tmpfs)}
     targets = {mount.target for mount in mounts if not isinstance(mount, Symlink)}
@@ -244,9 +244,9 @@ def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) 
 
 
 def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths) -> Iterator[Mount]:
-    """Show the workspace, the git directory it shares and what the policy names, with what is protected in them.
+    """Show the workspace, the git directories it shares, the policy's binds, and the protected paths in them.
 
-    An agent can rename what it can write to, but not a mount: so what holds something protected is one, over itself.
+    An agent can't rename a mount, so each directory that holds a protected path is mounted over itself.
     """
     cursor = os.path.join(agent.workspace, PROGRAM.places.workspace)
     # Each once, because a descriptor is closed when it is mounted.

@@ -42,7 +42,7 @@ class Chat(msgspec.Struct, frozen=True):
         title: what cursor-agent calls it.
         model: the model last used.
         created_ms: when it began, in milliseconds since the epoch.
-        damage: what is wrong with it, None when nothing is.
+        damage: a sentence about its damage, None if it has none.
     """
 
     session: str
@@ -64,7 +64,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a chat says about itself, or what is wrong with it."""
+    """A chat's title and model, and a sentence about its damage if it has any."""
 
     title: str = ""
     model: str | None = None
@@ -79,7 +79,7 @@ class Chats:
         home: the user's home directory.
         find_bubblewrap: returns bubblewrap.
         own_chats: returns the chats of a workspace that are in their agents' own directories, by session.
-        unreadable: returns what of the operating system the reader doesn't see.
+        unreadable: returns the paths of the operating system that the reader doesn't see.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Chats:
         self._unreadable = unreadable
 
     async def list_all(self, workspace: str) -> list[Chat]:
-        """List a workspace's chats, the newest first; a damaged one is listed with what is wrong.
+        """List a workspace's chats, the newest first; a damaged one is listed with a sentence about the damage.
 
         Chats whose first turn still runs, or couldn't be moved, are among them, at most 100.
 
@@ -173,8 +173,8 @@ class Chats:
         """Run the reader.
 
         Args:
-            folder: what it sees as `_CHATS`.
-            own: what it sees in `_OWN`, by name.
+            folder: the directory that it sees as `_CHATS`.
+            own: the directories that it sees in `_OWN`, by name.
             arguments: its command line.
         """
         python, needs = program.find_python()

@@ -1,4 +1,4 @@
-"""Copies of protected files: read, compared with what a repository holds, and put back as new files; it decides nothing."""
+"""Copies protected files, compares copies with a repository's objects, and puts them back as new files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONE_BYTES = 1024 * 1024
 """The largest file or directory that is copied: hooks and editors' settings have some kilobytes."""
 _ONE_FILES = 256
 _ALL_BYTES = 8 * 1024 * 1024
-"""What all copies of a turn may have, because they are written to the turn's directory at its start."""
+"""Bytes of all copies of a turn, because they are written to the turn's directory at its start."""
 _DEPTH = 8
 _MOST_LOOKUPS = 4096
 """How often a pack's index is searched for one path: half a second."""
@@ -55,7 +55,7 @@ class _CopyBudget:
 
 
 def take_all(paths: Iterable[str]) -> dict[str, Copy]:
-    """Copy protected paths, as many bytes of them as are kept of a turn; what is too large is `UNKNOWN`.
+    """Copy protected paths, as many bytes of them as are kept of a turn; a path that is too large is `UNKNOWN`.
 
     Args:
         paths: absolute paths; no link on the way is followed.
@@ -145,11 +145,11 @@ def _printable(name: str) -> str:
 
 
 def put(path: str, copy: Copy) -> None:
-    """Put a copy in the place of what is at a path, as new files: descriptors opened before don't reach them.
+    """Replace the file or directory at a path by a copy, as new files: descriptors opened before don't reach them.
 
     Args:
         path: an absolute path; no link on the way is followed.
-        copy: a file or a directory; an absent one removes what is there, if it is a file or an empty directory.
+        copy: a file or a directory; an absent one removes a file or an empty directory.
 
     Raises:
         OSError: it can't be written.
@@ -195,7 +195,7 @@ def _discard(name: str, directory: int) -> None:
 
 
 def remove(name: str, beneath: int) -> None:
-    """Delete a file, or a directory with what is in it, following no link; what can't be deleted stays."""
+    """Delete a file, or a directory with its entries, following no link; an entry that can't be deleted stays."""
     with suppress(OSError):
         if not stat.S_ISDIR(os.stat(name, dir_fd=beneath, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=beneath)
@@ -210,7 +210,7 @@ def remove(name: str, beneath: int) -> None:
 
 
 def move_aside(path: str, target: str) -> None:
-    """Move what is at a path out of the workspace, in a copy where that is another file system.
+    """Move a file or directory out of the workspace, as a copy if the target is on another file system.
 
     Args:
         path: an absolute path; no link on the way is followed.
@@ -232,12 +232,12 @@ def move_aside(path: str, target: str) -> None:
 
 
 def difference(path: str, before: Copy, now: Copy) -> str:
-    """Return what changed, as a unified diff; what isn't text is only named.
+    """Return the changes as a unified diff; a change that can't be compared is only named.
 
     Args:
         path: how it is called.
         before: the copy that was kept.
-        now: what was found.
+        now: the copy of the present state.
     """
     lines: list[str] = []
     for name in sorted(before.files.keys() | now.files.keys()):
@@ -265,12 +265,12 @@ def encode(copies: dict[str, Copy]) -> bytes:
 
 
 def is_sound(data: bytes) -> bool:
-    """Say whether some bytes are what `encode` writes."""
+    """Say whether `encode` can have written some bytes."""
     return bool(decode(data)) or data == encode({})
 
 
 def decode(data: bytes | None) -> dict[str, Copy]:
-    """Return what `encode` wrote; nothing when it isn't that."""
+    """Return the copies from `encode`'s bytes; none if the bytes are damaged."""
     with suppress(msgspec.MsgspecError, RecursionError):
         return {
             os.fsdecode(path): copy for path, copy in msgspec.msgpack.decode(data or b"", type=dict[bytes, Copy]).items()
@@ -279,14 +279,14 @@ def decode(data: bytes | None) -> dict[str, Copy]:
 
 
 def is_settled(path: str, copy: Copy) -> bool:
-    """Say whether a path has the contents of a copy and nobody can change them by a descriptor that is open already.
+    """Say whether a path has the contents of a copy and no open descriptor can change them.
 
     The kernel grants no read lease on a file that anybody has open for writing or has mapped so (fcntl(2), "Leases"); where
     a file system has none, the contents count alone.
 
     Args:
         path: an absolute path; no link on the way is followed.
-        copy: what was put there.
+        copy: the copy that was put there.
     """
     now = take(path)
     if (now.kind, now.contents()) != (copy.kind, copy.contents()):

@@ -50,7 +50,7 @@ def generate(
         workspace: which directory the agent's workspace was when it was checked.
 
     Returns:
-        What was left out and why, or None.
+        A sentence about files that were left out, or None.
 
     Raises:
         WorkspaceUnusable: its `.cursor` can't be shown, or another directory has taken the workspace's place.
@@ -96,7 +96,7 @@ def generate(
 
 
 def _write_git(agent_dir: AgentDir, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
-    """Make git in the sandbox take our files in `.cursor` for what the workspace has there.
+    """Make git in the sandbox see the workspace's own files in `.cursor` instead of the generated ones.
 
     Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
     git the original. Both hold for the workspace's repository only.
@@ -139,7 +139,7 @@ def _write_etc(agent_dir: AgentDir, user: User, agent: Agent) -> None:
 
 
 def _make_mount_point(path: str) -> None:
-    """Make a directory, in the place of whatever else an agent has put there."""
+    """Make a directory, replacing any other file that an agent has put there."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -149,7 +149,7 @@ def _make_mount_point(path: str) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    """Write a generated file, in the place of whatever the workspace has there under its name.
+    """Write a generated file, replacing the workspace's file or directory of that name.
 
     One that says the same already stays: most do from turn to turn, and making ten files costs a millisecond.
     """

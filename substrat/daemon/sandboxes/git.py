@@ -24,7 +24,7 @@ log = structlog.get_logger("substrat.git")
 
 _PATIENCE_S = 10
 _INDEX_PATIENCE_S = 4.0
-"""The end of a turn waits for this, and it takes some 50 ms; only what an agent left in `.git` on purpose takes longer."""
+"""The end of a turn waits for this, and it takes some 50 ms; only files that an agent planted in `.git` make it longer."""
 _LARGEST_INDEX = 64 << 20
 """About 600,000 files at some 100 bytes each (gitformat-index(5)): git reads and writes one in half a second."""
 _LARGEST_HEAD = 4096
@@ -84,8 +84,8 @@ class Git:
             bubblewrap: bubblewrap.
             workspace: the workspace.
             path: the file, from there.
-            protected: what is protected there; the mount points are still in their places.
-            unreadable: what of the operating system it doesn't see.
+            protected: the workspace's protected paths; their placeholders still exist.
+            unreadable: the paths of the operating system that it doesn't see.
         """
         git = os.path.join(workspace, ".git")
         if not os.path.lexists(os.path.join(workspace, path)) or git not in protected.pinned:
@@ -106,7 +106,7 @@ class Git:
             log.info("git failed", reason=done.errors.decode("utf-8", "replace").strip()[:200])
 
     async def _ask(self) -> str:
-        """Return what git says of the operator; that it isn't there is an empty answer and a line in the log."""
+        """Return git's answer about the operator; it is empty, and the log says so, if git can't be run."""
         wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
         environ = {name: value for name, value in self._environ.items() if name in wanted}
         command = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")

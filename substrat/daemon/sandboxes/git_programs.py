@@ -1,4 +1,4 @@
-"""Finds the files in a workspace that git's configuration makes it run or read, by the table of `core.gitconfig`.
+"""Finds the files in a workspace that git's configuration makes it run or read, by the tables of `core`'s `git_config`.
 
 An example: `core.hooksPath = tools/hooks` in `.git/config` makes git run `tools/hooks/pre-commit`, which the agent could
 write.
@@ -30,7 +30,7 @@ _MOST_FILES = 32
 
 
 class Programs(NamedTuple):
-    """What was found.
+    """The programs and files that git's settings name in a workspace.
 
     Args:
         present: files and directories in the workspace that are to be read-only.
@@ -71,7 +71,7 @@ def programs_of(
     roots: tuple[str, ...],
     budget: ConfigBudget | None = None,
 ) -> Programs:
-    """Find what one repository's configuration, and the user's own, make git run or read where an agent may write.
+    """Find the files that a repository's configuration and the user's own make git run or read where an agent may write.
 
     Args:
         repository: the git directory.
@@ -87,7 +87,7 @@ def programs_of(
 
 
 class _Search:
-    """Reads configuration files and what they include."""
+    """Reads configuration files and the files that they include."""
 
     def __init__(self, worktree: str, roots: tuple[str, ...], budget: ConfigBudget) -> None:
         self._budget = budget
@@ -155,13 +155,13 @@ class _Search:
             return True
         return reference.kind == "value" and not word.endswith("/") and _kind(os.path.dirname(path)) == "directory"
 
-    def _unsettled(self, reference: Reference, what: str) -> Programs:
-        text = f"git's setting {reference.setting} runs {what}: the agent may change that, and git on the host runs it"
+    def _unsettled(self, reference: Reference, program: str) -> Programs:
+        text = f"git's setting {reference.setting} runs {program}: the agent may change that, and git on the host runs it"
         return Programs(unsettled=((reference.setting, text),))
 
 
 def _kind(path: str) -> str:
-    """Say what is at a path: `file`, `directory`, `link` (itself, or on the way), `missing` or `other`."""
+    """Return a path's kind: `file`, `directory`, `link` (itself, or on the way), `missing` or `other`."""
     try:
         with nofollow.opened(path) as found:
             mode = os.fstat(found).st_mode

@@ -35,7 +35,7 @@ class GitScan:
         self._seen_worktrees: set[str] = set()
 
     def git_directory(self, directory: int, path: str, own: tuple[str, ...] = ()) -> None:
-        """Protect what git obeys in a git directory, those of submodules and linked worktrees in it included."""
+        """Protect the files that git obeys in a git directory, and in those of its submodules and linked worktrees."""
         if path in self._record.repositories and not self._record.strict:
             return
         self._record.repositories[path] = None
@@ -64,7 +64,7 @@ class GitScan:
             self._record.missing[f"{path}/{name}"] = None
 
     def _is_kept(self, directory: int, path: str, name: str) -> bool:
-        """Keep a directory that holds something protected; what stands there instead of one is made read-only."""
+        """Pin a directory that holds a protected path; another kind of file in its place is made read-only."""
         found = self._record.stat(directory, path, name)
         if found is None:
             return False
@@ -137,7 +137,7 @@ class GitScan:
                 self.git_directory(directory, path)
 
     def repository(self, name: str, found: os.stat_result, reading: int, path: str) -> None:
-        """Protect what a directory's `.git` is: the repository, a file that leads to it, or a link."""
+        """Protect a directory's `.git`: the repository, a file that leads to it, or a link."""
         git = f"{path}/{name}"
         is_nested = path not in self._record.roots
         if (path in self._seen_worktrees and not self._record.strict) or (is_nested and self._record.is_full(git)):
@@ -154,7 +154,7 @@ class GitScan:
             self._record.protect(git, found)
 
     def programs(self, workspace: str, shared: tuple[str, ...], user_configs: tuple[str, ...]) -> None:
-        """Protect the files that git's configuration makes it run or read, and note what can't be protected."""
+        """Protect the files that git's configuration makes it run or read, and note those that can't be protected."""
         found, budget = Programs(), ConfigBudget()
         for repository in [*self._record.repositories][: self._record.bounds.repositories]:
             worktree = workspace if repository in shared else repository.rpartition("/")[0]

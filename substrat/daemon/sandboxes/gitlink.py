@@ -70,10 +70,10 @@ def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
 
 
 def led_to(git: str) -> str | None:
-    """Return the git directory that a `.git` leads git to, whatever it is, every link followed; it may not be there.
+    """Return the path that a `.git` leads git to, every link followed; it may be missing or no git directory.
 
     Args:
-        git: the path of the `.git`; what its file says counts from the directory it lies in.
+        git: the path of the `.git`; a relative path in its file starts from its own directory.
     """
     own = real(git)
     said = None if own is None else nofollow.read_small(own, _GITFILE)
@@ -95,7 +95,7 @@ def joined_by(directory: str) -> str | None:
 
 
 def is_repository(own: str, common: str) -> bool:
-    """Say whether git would take a git directory for one (setup.c, `is_git_directory`); what is there isn't opened."""
+    """Say whether git would take a git directory for one (setup.c, `is_git_directory`); no file is opened."""
     return os.path.lexists(f"{own}/HEAD") and all(os.path.lexists(f"{common}/{name}") for name in ("objects", "refs"))
 
 

@@ -23,7 +23,7 @@ _CONFIGURATIONS = frozenset({"config", "config.worktree"})
 
 
 class Judgement(NamedTuple):
-    """What was decided about a path."""
+    """A path's copies before and now, and the verdict about it."""
 
     path: str
     before: Copy
@@ -79,7 +79,7 @@ def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float
 
 
 def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:
-    """Move what is there aside and put the copies back; what can't be moved is left where it is, and told in the log."""
+    """Move changed files aside and put the copies back; a file that can't be moved stays, and the log says so."""
     os.makedirs(aside, mode=0o700, exist_ok=True)
     for one, target in targets:
         try:
@@ -91,7 +91,7 @@ def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:
 
 
 def replace_rest(moves: Mapping[str, str], kept: Mapping[str, Copy], aside: str) -> None:
-    """Do those of some moves that aren't done; what is as the copy has it stays."""
+    """Do the moves that an earlier daemon noted and didn't do; a path that equals its copy stays."""
     judged = [
         (Judgement(path, before, now, Verdict.REACHED), target)
         for path, target in moves.items()

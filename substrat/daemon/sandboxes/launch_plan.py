@@ -1,4 +1,4 @@
-"""What starts a sandbox, and the descriptors it is started with; it starts none itself."""
+"""Says how a sandbox is started: its command line, its environment and the descriptors it inherits."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ on a full disk would have no exit code, and one that is to be stopped no first p
 
 
 class LaunchPlan(NamedTuple):
-    """What starts a sandbox.
+    """The command line, environment and descriptors that start a sandbox.
 
     Args:
-        command: what is executed.
+        command: the program and its arguments, for example `("/usr/bin/bwrap", "--args", "4", …)`.
         environment: its environment.
         options: bubblewrap's, which it reads from a descriptor.
         version: the agent program's, None when its path doesn't tell.
-        channel: what it finds at `bwrap.NETWORK_FD`, if anything.
-        sources: what it finds from `bwrap.FIRST_SOURCE_FD` on.
+        channel: the socket at `bwrap.NETWORK_FD`, if it has one.
+        sources: the descriptors from `bwrap.FIRST_SOURCE_FD` on.
     """
 
     command: tuple[str, ...]
@@ -41,7 +41,7 @@ class LaunchPlan(NamedTuple):
     sources: tuple[int, ...] = ()
 
     def close(self) -> None:
-        """Close what only the sandbox needs; to be called once, when it is started or won't be."""
+        """Close the descriptors that only the sandbox needs; to be called once, after the start or instead of it."""
         for descriptor in self.sources:
             os.close(descriptor)
         if self.channel is not None:
@@ -50,12 +50,12 @@ class LaunchPlan(NamedTuple):
 
 @contextmanager
 def descriptors(plan: LaunchPlan, standard: Sequence[int], turn_dir: TurnDir) -> Iterator[Sequence[int | None]]:
-    """Open what a sandbox finds open, in the order of `bwrap`'s numbers, and close what was opened here afterwards.
+    """Open the descriptors that a sandbox inherits, in the order of `bwrap`'s numbers, and close them afterwards.
 
     Args:
-        plan: what starts it.
+        plan: the sandbox's command and descriptors.
         standard: its standard input, output and error.
-        turn_dir: where bubblewrap reports to and the sandbox's lock is.
+        turn_dir: has the file that bubblewrap reports to and the sandbox's lock.
 
     Raises:
         OSError: something can't be opened, or there is a sandbox already.

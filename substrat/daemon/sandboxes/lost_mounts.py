@@ -23,7 +23,7 @@ _MOUNT_SECONDS = 10.0
 
 
 class SandboxControl(Protocol):
-    """A running sandbox as this needs it: a turn's or that of a person's command."""
+    """Controls a running sandbox, a turn's or that of a person's command."""
 
     def first_process(self) -> int | None:
         """Return the pid of its first process, None while there is none or when it has ended."""
@@ -46,12 +46,12 @@ class ProtectedSandbox(NamedTuple):
         agent: the agent's id.
         turn: the turn's id, None for a person's command.
         workspace: the agent's workspace.
-        protected: what is protected.
-        copies: the copies of what is protected, by path; changed when a path is protected again.
+        protected: the workspace's protected paths.
+        copies: copies of the read-only paths, by path; changed when a path is protected again.
         control: the running sandbox.
         held_mark: a file that is there while the sandbox is held, so that the next daemon lets it go.
         save: writes the copies and `replaced` down for the next daemon.
-        replaced: the inodes of what was put there when a path was protected again, by path.
+        replaced: the inodes of the files that the daemon put there when it protected a path again, by path.
     """
 
     name: str
@@ -67,9 +67,9 @@ class ProtectedSandbox(NamedTuple):
 
 
 def unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
-    """Return the protected paths that aren't mounted, and those where something is that nobody has judged.
+    """Return the protected paths that aren't mounted, and those with a file that hasn't been judged.
 
-    A person's second command may put another file there just before the first one's is mounted: then that is what is
+    A person's second command may put another file there just before the first one's is mounted: then that one is
     mounted, and the agent may hold it open.
     """
     lost = _lost(sandbox.protected, frozenset(mount.point for mount in procfs.mounts(first)), first)
@@ -140,7 +140,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def placeholder(path: str) -> Copy:
-    """Return what stands for a path that doesn't exist."""
+    """Return a path's placeholder as a copy."""
     content = protect.placeholder(path)
     return Copy("directory") if content is None else Copy("file", {"": CopiedFile(0o644, content)})
 

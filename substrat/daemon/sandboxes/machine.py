@@ -45,7 +45,7 @@ class Machine:
 
         Raises:
             BubblewrapMissing: there is none, or it is too old.
-            NamespacesForbidden: the machine doesn't allow what a sandbox needs.
+            NamespacesForbidden: the machine doesn't allow the namespaces that a sandbox needs.
         """
         if self._bubblewrap is None:
             named = self._registry.config.sandbox.bwrap or None

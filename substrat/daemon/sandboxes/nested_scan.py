@@ -95,7 +95,7 @@ class NestedScan:
         return names
 
     def _index(self, path: str) -> bytes:
-        """Return what an index holds, nothing if it isn't there; another one than a bearable regular file is noted."""
+        """Return an index's bytes, none if it is missing; one that is no regular file of bearable size is noted."""
         data = nofollow.read_small(path, self._index_bytes)
         if data is None:
             if os.path.lexists(path):

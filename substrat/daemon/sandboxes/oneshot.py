@@ -1,8 +1,8 @@
-"""A small program run in a sandbox of its own, for what agents left behind and the daemon has to read; never a turn.
+"""Runs a small program in a sandbox of its own, for example to read a chat's database that an agent wrote.
 
-Whatever an agent wrote may be made to attack its reader, so it is read where a reader that was taken over can do nothing:
-no network, nothing writable but what is named, no system calls for attacks, an end after some seconds, and no more output
-than asked for.
+A file that an agent wrote may be made to attack its reader. In this sandbox a reader that was taken over can do nothing:
+it has no network, only the named mounts are writable, dangerous system calls are refused, and its time and its output are
+limited.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 10.0
 _MAX_OUTPUT = 16 * 1024 * 1024
 _TMP_BYTES = 64 << 20
-"""SQLite and git put at most a few MiB into `/tmp` for what these programs do."""
+"""SQLite and git put at most a few MiB into `/tmp` for these programs."""
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/nonexistent",
@@ -39,7 +39,7 @@ _ENVIRONMENT = {
 
 
 class OneshotResult(NamedTuple):
-    """What came of an errand: its exit status and what it printed."""
+    """A program's exit status and output."""
 
     status: int
     output: bytes
@@ -54,19 +54,19 @@ async def run(
     unreadable: tuple[str, ...] = (),
     seconds: float | None = None,
 ) -> OneshotResult:
-    """Run a program that sees the operating system, read-only, and what it is shown, within `host.helper_limits`.
+    """Run a program that sees the operating system, read-only, and some mounts, within `host.helper_limits`.
 
     Args:
         bubblewrap: bubblewrap.
         command: the program and its arguments, as seen from inside.
-        shared: what is mounted for it.
+        shared: its further mounts.
         workdir: where it starts.
-        unreadable: what of the operating system it doesn't see, as `UnreadablePaths.paths` returns it.
+        unreadable: the paths of the operating system that are hidden from it (`UnreadablePaths.paths`).
         seconds: how long it may take; None: 10 s.
 
     Raises:
         SandboxFailed: it couldn't be started, took too long or printed more than 16 MiB.
-        WorkspaceUnusable: something it is shown has become a link.
+        WorkspaceUnusable: a mount's source has become a link.
     """
     patience = _PATIENCE_S if seconds is None else seconds
     if not os.access(bwrap.PRLIMIT, os.X_OK):

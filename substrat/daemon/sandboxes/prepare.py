@@ -1,4 +1,4 @@
-"""Prepares agents' sandboxes: checks that there can be any, makes what each shows, says what starts it; it starts none."""
+"""Prepares a sandbox: checks the machine, generates its files, protects its workspace, builds the launch command."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ class Explanation(NamedTuple):
 
 
 class PreparedSandbox(NamedTuple):
-    """What was made for a sandbox.
+    """A sandbox that can be launched.
 
     Args:
         agent: whose it is.
         agent_dir: the agent's directories.
-        bubblewrap: what makes it.
-        protected: what is protected in the workspace.
-        notes: what there is to tell, each with its event's kind.
-        found: what a person has to look at.
-        copies: the copies of what is protected, by path.
+        bubblewrap: the program that makes it.
+        protected: the workspace's protected paths.
+        notes: sentences to report, each with its event's kind.
+        found: findings that a person must look at.
+        copies: copies of the read-only paths, by path.
         network_mode: how it comes by its `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
-        unreadable: what of the operating system is hidden.
+        unreadable: the paths of the operating system that are hidden.
         workspace: which directory the agent's workspace was when it was checked.
     """
 
@@ -88,11 +88,11 @@ class PreparedSandbox(NamedTuple):
 
 
 def _unreadable_note(environ: dict[str, str]) -> str:
-    """Return where daemons of the user's note what is unreadable, `-` where somebody else has taken that place."""
+    """Return the file in which the user's daemons list the unreadable paths, `-` if another user owns its directory."""
     try:
         own = paths.runtime_dir({name: value for name, value in environ.items() if name != "SUBSTRAT_RUNTIME_DIR"})
     except StateUnusable as problem:
-        log.warning("what sandboxes cover is looked for at each start", reason=problem.message)
+        log.warning("unreadable paths are searched for at each start", reason=problem.message)
         return "-"
     return os.path.join(own, "unreadable.json")
 
@@ -105,7 +105,7 @@ class SandboxPreparer:
         layout: the daemon's directories.
         user: who agents are.
         environ: the daemon's own environment.
-        cgroups: what limits whole sandboxes.
+        cgroups: the cgroups of whole sandboxes.
     """
 
     def __init__(self, registry: Registry, layout: Layout, user: User, environ: dict[str, str], cgroups: Cgroups) -> None:
@@ -116,7 +116,7 @@ class SandboxPreparer:
         self._cgroups = cgroups
         self.machine = Machine(registry)
         self.protector = WorkspaceProtector(registry, layout, user, environ)
-        # The user's own runtime directory, whatever this daemon's is: what is remembered is the machine's.
+        # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
         self._git = Git(environ)
         self._bundles: tuple[str, ...] = ()
@@ -128,13 +128,13 @@ class SandboxPreparer:
         return self._registry.config
 
     def reconfigured(self) -> None:
-        """Forget what was found out under the old configuration."""
+        """Forget the answers that the old configuration gave."""
         self.machine.forget()
         self._git.forget()
         self.set_limits()
 
     def set_limits(self) -> None:
-        """Set what all sandboxes may have together."""
+        """Set the limits of all sandboxes together."""
         given = self._config.limits
         memory = given.memory or host.machine_memory() // 8 * 7
         self._cgroups.prepare(Limits(memory, given.cpus, given.processes))
@@ -146,14 +146,14 @@ class SandboxPreparer:
         self._left_out = {agent_program: known | {option}}
         return option not in known
 
-    # What can be found out beforehand
+    # Before a spawn
 
     async def check(self) -> None:
         """Find out whether agents can run here at all.
 
         Raises:
             BubblewrapMissing: there is none, or it is too old.
-            NamespacesForbidden: the machine doesn't allow what a sandbox needs.
+            NamespacesForbidden: the machine doesn't allow the namespaces that a sandbox needs.
             AgentProgramMissing: there is no agent program.
         """
         if not self._user.has_home:
@@ -179,7 +179,7 @@ class SandboxPreparer:
         return None
 
     def surroundings(self) -> dict[str, str]:
-        """Return the variables that decide what this daemon finds, as `doctor` needs them; no secret is among them."""
+        """Return the variables by which this daemon finds its files and programs, for `doctor`; no secret is among them."""
         names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
         given = {name: self._environ[name] for name in names if name in self._environ}
         given |= {"SUBSTRAT_STATE_DIR": self._layout.state, "SUBSTRAT_RUNTIME_DIR": self._layout.runtime}
@@ -190,7 +190,7 @@ class SandboxPreparer:
         return workspace.check_workspace(path, self._user, (self._layout.state, self._layout.runtime))
 
     def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
-        """Check what an agent is to be shown besides its workspace; raises what `binds.check` raises."""
+        """Check a new agent's binds; raises the errors of `binds.check`."""
         own = (
             self._layout.state,
             self._layout.runtime,
@@ -199,7 +199,7 @@ class SandboxPreparer:
         return binds.check(writable, read_only, directory, self._user, own)
 
     def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
-        """Check an ssh-agent's socket for a new agent; raises what `binds.check_ssh_agent` raises."""
+        """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""
         others = (root for claim in self._registry.claims() for root in claim.writable)
         writable = (directory, *(one.path for one in shared if one.writable), *others)
         return binds.check_ssh_agent(path, writable, (self._layout.state, self._layout.runtime))
@@ -256,7 +256,7 @@ class SandboxPreparer:
             )  # fmt: skip
 
     async def prepare(self, agent: Agent, agent_dir: AgentDir, holder: str) -> PreparedSandbox:
-        """Make everything an agent's sandbox shows.
+        """Make everything that an agent's sandbox shows.
 
         Args:
             agent: the agent.
@@ -303,14 +303,14 @@ class SandboxPreparer:
         *,
         tied: bool = False,
     ) -> LaunchPlan:
-        """Say what starts a sandbox, with everything opened that is bound by descriptor.
+        """Build a sandbox's launch plan and open the sources that are bound by descriptor.
 
         Args:
-            prepared: what was made for it.
+            prepared: the sandbox.
             network: its `filtered` network, if it has one.
             group: its cgroup, if there can be one.
-            command: what is run instead of the agent program.
-            tied: whether it ends with whoever started it.
+            command: the program that runs instead of the agent program, and its arguments.
+            tied: whether it ends with the daemon.
 
         Raises:
             SubstratError: something of it has gone, or has become a link; nothing is running.
@@ -348,7 +348,7 @@ class SandboxPreparer:
         """Return the sandbox.
 
         Args:
-            prepared: what was made for it.
+            prepared: the sandbox.
             instead: the command to run instead of the agent program.
             is_bounded: whether a cgroup limits the memory of the whole sandbox.
         """
@@ -382,7 +382,7 @@ class SandboxPreparer:
         return build_spec.spec(agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat)
 
     def _open_sources(self, prepared: PreparedSandbox, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
-        """Open what is bound by descriptor, and check that the workspace is the directory that everything was made for."""
+        """Open the sources that are bound by descriptor, and check that the workspace is the prepared directory."""
         held = sources.open_all(mounts)
         try:
             for mount, descriptor in zip(mounts, held, strict=True):
@@ -401,9 +401,9 @@ class SandboxPreparer:
         return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
 
     async def freshen_index(self, agent: Agent, left: ProtectedPaths) -> None:
-        """Let the workspace's git forget what it took a file that was mounted over for (`Git.forget_size`).
+        """Let the workspace's git forget the size of the file that was mounted over `.cursor/mcp.json` (`Git.forget_size`).
 
-        That it can't is no reason for a turn not to end: `git status` then shows a file as changed that isn't.
+        A failure is only logged, so that the turn ends: `git status` then shows an unchanged file as changed.
         """
         bubblewrap = self.machine.known_bubblewrap
         if bubblewrap is not None:

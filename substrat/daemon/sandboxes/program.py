@@ -1,4 +1,4 @@
-"""Which agent program runs, and which host paths it needs to see in order to run; it doesn't run it.
+"""Finds the agent program and the host paths that it must see in order to run.
 
 The directory of the program's real file is always visible. A script also needs its interpreter: when that isn't the
 system's, its installation is visible too, and for a Python virtual environment the places it imports from.
@@ -49,7 +49,7 @@ def find(name: str, path: str | None = None) -> Program:
 
 
 def find_python() -> tuple[str, tuple[str, ...]]:
-    """Find a Python for the companion that can be seen in every sandbox, and what must be visible for it.
+    """Find a Python for the companion that can be seen in every sandbox, and the paths that must be visible for it.
 
     Raises:
         AgentProgramMissing: there is none.
@@ -87,7 +87,7 @@ def _shebang(path: str) -> str | None:
 
 
 def _interpreter(path: str | None) -> list[str]:
-    """List what an interpreter outside the system's directories needs: its prefix and a virtual environment's parts."""
+    """List the paths that an interpreter outside the system needs: its prefix and a virtual environment's parts."""
     if path is None or not os.path.exists(path):
         return []
     visible = []
@@ -105,7 +105,7 @@ def _interpreter(path: str | None) -> list[str]:
 
 
 def _import_directories(environment: str) -> list[str]:
-    """List the directories that a virtual environment's `.pth` files add: what was installed as editable."""
+    """List the directories that a virtual environment's `.pth` files add: those of editable installations."""
     directories = []
     for path in glob.glob(os.path.join(environment, "lib", "python3*", "site-packages", "*.pth")):
         with open(path, encoding="utf-8", errors="replace") as file:

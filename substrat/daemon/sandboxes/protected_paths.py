@@ -14,18 +14,18 @@ _TOLD = 5
 
 
 class ProtectedPaths(msgspec.Struct, frozen=True):
-    """What of a workspace is protected in a turn.
+    """The protected paths of a workspace in one turn, for example `/w/.git` pinned and `/w/.git/config` read-only.
 
     Args:
-        pinned: directories that are mounted over themselves, writable, so that they can't be renamed with what is in them.
+        pinned: directories that are mounted over themselves, writable, so that they can't be renamed.
         read_only: files and directories that are read-only.
-        missing: what is refused to be made; something has to stand there to be mounted over.
+        missing: paths that must not be created; each needs a placeholder to be mounted over.
         git_dirs: git directories elsewhere that the workspace's repository is in.
-        own_git_dirs: what of those the workspace may write though it lies in something closed.
+        own_git_dirs: those of them that the workspace may write although they lie in a read-only directory.
         inodes: which files all these are: their inodes; of a link, the time of its last change.
-        notes: what can't be protected, and why.
-        unprotectable: what git's configuration makes it run that can't be protected: a setting and a sentence for each.
-        sequencer: what git would run if a person went on with a rebase left under way: lines by their file's path.
+        notes: sentences about paths that can't be protected.
+        unprotectable: settings by which git runs a program that can't be protected, each with a sentence.
+        sequencer: the lines that `git rebase --continue` would run, by their file's path.
     """
 
     pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
@@ -52,7 +52,7 @@ def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...
         closed: places that no agent may see.
 
     Returns:
-        The directories, what of them is the workspace's own, and why there are none, if that has to be told.
+        The directories, the workspace's own among them, and a sentence why there are none if that must be reported.
     """
     try:
         link = gitlink.link_of(workspace, closed)
@@ -64,11 +64,11 @@ def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...
 
 
 def changes(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
-    """Return what has appeared, or was replaced, during a turn, and so wasn't protected in it: the outermost paths.
+    """Return the paths that were made or replaced during a turn, so weren't protected in it; of nested ones the outermost.
 
     Args:
-        before: what was found at the turn's start.
-        after: what is there at its end.
+        before: the scan at the turn's start.
+        after: the scan at its end.
     """
     had = set(before.missing)
     changed = sorted(path for path, inode in after.inodes.items() if before.inodes.get(path) != inode and path not in had)
@@ -82,17 +82,17 @@ def changes(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
 
 
 def with_inodes(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPaths:
-    """Return what was found at a turn's start with what the daemon itself has put there since.
+    """Return a scan that has the inodes of files that the daemon itself has put there since.
 
     Args:
-        before: what was found.
+        before: the scan.
         inodes: of the new files, by path.
     """
     return msgspec.structs.replace(before, inodes={**before.inodes, **inodes})
 
 
 def describe_changes(paths: list[str]) -> str:
-    """Say what `changes` returned, for people."""
+    """Return a sentence about paths that `changes` returned."""
     return (
         f"made or replaced during the turn, so not protected in it: {listed(paths)}; "
         f"look at what is there before git, an editor or a shell of yours does"
@@ -111,12 +111,12 @@ def printable(path: str) -> str:
 
 
 def encode(protected: ProtectedPaths) -> bytes:
-    """Return a value as JSON, for a daemon that takes the turn over; names in no encoding lose what can't be written."""
+    """Return a value as JSON, for a daemon that takes the turn over; names in no encoding have `?` for each such byte."""
     return msgspec.json.encode({name: _clean(value) for name, value in msgspec.to_builtins(protected).items()})
 
 
 def decode(data: bytes | None) -> ProtectedPaths | None:
-    """Return what `encode` wrote, or None when it isn't that."""
+    """Return a value from `encode`'s bytes, None if the bytes are damaged."""
     with suppress(msgspec.MsgspecError, RecursionError):
         return msgspec.json.decode(data or b"", type=ProtectedPaths)
     return None

@@ -3,12 +3,12 @@
 A person's ordinary work on the host takes such mounts away in every sandbox at once: `git config` renames a new file over
 `.git/config`, `git checkout` replaces the placeholder of `.envrc` (a mount goes with the directory entry under it).
 
-inotify tells when a protected name changes. The sandboxes that show it are then stopped in memory, and `core.protection`
+inotify tells when a protected name changes. The sandboxes that show it are then stopped in memory, and `core.workspaces`
 decides from the kept copy whether the agent may have written there. Either the path is mounted again, over a new file that
 no open descriptor reaches, or the file is moved aside, the copy is put back and the turn ends. The agent has the time from
 the change to the stop, some milliseconds; docs/security.md says so.
 
-One task does all of it, one change after the other, because agents that share a workspace lose the same mounts.
+One task checks one change after the other, because agents that share a workspace lose the same mounts.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ a loop; the sandboxes that show them are stopped in memory meanwhile."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Between two tries, each pause twice the one before: the person's program gets the processor."""
 _SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
-"""The kernel tells nobody when bubblewrap has mounted everything. It takes some 10 ms; a sandbox that isn't ready after the
-seconds, for example because a person has frozen it, is looked at with `_LONGEST_PAUSE` in between."""
+"""The kernel doesn't report when bubblewrap has mounted everything (some 10 ms). A sandbox that isn't ready after
+the seconds, for example because a person has frozen it, is checked with `_LONGEST_PAUSE` between checks."""
 _UNJUDGED = 0
 """Stands for the inode of something that must be judged again; no file has it."""
 
 
 class _Check(NamedTuple):
-    """What one look has found.
+    """The state of one check.
 
     Args:
         concerned: the sandboxes that show something which has lost its protection, by name.
-        held: what lets each of them go on, for they are stopped in memory.
-        mounted: the paths that were mounted again, by the sandbox's name; the values say nothing.
+        held: releases each of them by its `close`; they are stopped in memory.
+        mounted: the paths that were mounted again, by the sandbox's name (a dict as an ordered set).
         deadlines: when each of them is ended instead, in Trio's time.
     """
 
@@ -89,7 +89,7 @@ class Protection:
 
     Args:
         registry: the agents.
-        findings: where a person finds what an agent has reached.
+        findings: where changed files are recorded for a person.
         layout: the daemon's directories.
         python: the interpreter that runs `sandbox/remount.py`.
     """
@@ -114,7 +114,7 @@ class Protection:
         self._names.close()
 
     async def finish_putting_back(self, agent_id: str, turn_id: str, kept: Mapping[str, Copy]) -> None:
-        """Do what an earlier daemon noted and was killed before it did: move changed files aside and put the copies back.
+        """Finish an earlier daemon's work: move the changed files aside that it noted, and put the copies back.
 
         Args:
             agent_id: whose turn is taken over.
@@ -184,7 +184,7 @@ class Protection:
     # One check
 
     async def _check(self) -> None:
-        """Look at the sandboxes in which something changed; those that can't be looked at are ended."""
+        """Check the sandboxes in which something changed; those that can't be checked are ended."""
         check = _Check({}, {}, {}, {})
         names, self._dirty = self._dirty, set()
         try:
@@ -199,7 +199,7 @@ class Protection:
                 held.close()
 
     async def _check_sandboxes(self, check: _Check, names: set[str]) -> None:
-        """Do what has to be done about sandboxes in which something changed, or changes meanwhile."""
+        """Restore the protection of sandboxes in which something changed, or changes meanwhile."""
         pause = _FIRST_PAUSE
         await self._concern(check, names)
         while check.concerned:
@@ -276,7 +276,7 @@ class Protection:
         return True
 
     async def _wait_for_set_up(self) -> None:
-        """Ask for a look at sandboxes that were being set up when something changed, as soon as they are ready."""
+        """Ask for a check of sandboxes that were being set up when something changed, as soon as they are ready."""
         while True:
             await self._is_waited_for.wait()
             self._is_waited_for = trio.Event()
@@ -297,7 +297,7 @@ class Protection:
             return self._is_set_up(sandbox)
         except Exception:
             log.exception("can't tell whether a sandbox is set up")
-            return True  # the look ends it, and goes on with the others
+            return True  # the check ends it, and goes on with the others
 
     async def _hold(self, sandbox: ProtectedSandbox, held: ExitStack) -> None:
         if sandbox.held_mark is not None:
@@ -314,7 +314,7 @@ class Protection:
             await self._stop([sandbox], reason, [])
 
     async def _restore(self, check: _Check) -> set[str]:
-        """Judge the paths that aren't mounted and do what was decided; returns the sandboxes to look at again."""
+        """Judge the paths that aren't mounted and obey the verdicts; return the sandboxes to check again."""
         concerned = check.concerned
         gone = {name: self._gone_in(sandbox) for name, sandbox in concerned.items()}
         for name, sandbox in concerned.items():
@@ -338,7 +338,7 @@ class Protection:
             where = problem.filename or "the workspace"
             await self._stop(list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", [])
             return set()
-        # The directories may be new ones; a change before they are watched shows in the look at the mounts below.
+        # The directories may be new ones; a change before they are watched shows in the check of the mounts below.
         self._names.watch(self._sandboxes.values(), strict=False)
         unfinished = {
             name for name, lost in gone.items() if lost and not await self._mount_again(check, concerned[name], lost)
@@ -357,7 +357,7 @@ class Protection:
     # Protecting again
 
     async def _replace(self, judged: list[Judgement]) -> None:
-        """Put new files in the place of those that are there: descriptors that an agent has opened reach the old ones."""
+        """Replace the files by new ones: descriptors that an agent has opened reach the old ones."""
         absent = tuple(one.path for one in judged if one.verdict is Verdict.PLACEHOLDER)
         if absent:
             with self._registry.change("mount point noted"):
@@ -400,7 +400,7 @@ class Protection:
     # Where the agent may have been faster
 
     async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
-        """End the sandboxes, keep what is there aside, and put the kept copies back."""
+        """End the sandboxes, move the changed files aside, and put the copies back."""
         stamp = datetime.fromtimestamp(self._registry.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
         found = []
         targets: list[tuple[Judgement, str]] = []
@@ -421,7 +421,7 @@ class Protection:
         self._registry.points.after("moved aside")
 
     async def _stop(self, sandboxes: list[ProtectedSandbox], reason: str, found: list[Found]) -> None:
-        """Note why sandboxes end, then end them; what was found stays in their agents' attention."""
+        """Note why sandboxes end, then end them; the findings stay in their agents' attention."""
         for sandbox in sandboxes:
             await until_stored(partial(self._note, sandbox, reason, found))
         for sandbox in sandboxes:

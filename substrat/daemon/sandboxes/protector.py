@@ -1,4 +1,4 @@
-"""Protects one agent's workspace for a sandbox: scans it, creates placeholders, and finds afterwards what has appeared."""
+"""Protects agents' workspaces: scans them, creates placeholders, and finds unprotected paths after a turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import Layout
 
 _GIT_SECONDS = 5.0
-"""How long a daemon's start or a spawn waits for what a workspace's `.git` says; each turn's start looks again."""
+"""How long a daemon's start or a spawn waits for the scan of a workspace's `.git`; each turn's start looks again."""
 
 
 class WorkspaceProtector:
@@ -72,10 +72,10 @@ class WorkspaceProtector:
     async def protect(
         self, agent: Agent, holder: str
     ) -> tuple[ProtectedPaths, tuple[tuple[str, str], ...], dict[str, Copy]]:
-        """Find what has to be protected in a workspace, and make what is mounted over where something is missing.
+        """Scan a workspace, copy its read-only paths, and create placeholders for the missing ones.
 
         Returns:
-            What was found, what can't be protected, each with where it is, and copies of what is there.
+            The protected paths, the unprotected ones each with a sentence, and the copies.
         """
         shared, own, refused = await self.shared_with(agent)
         self._registry.note_git(agent.workspace, shared, agent.id)
@@ -86,7 +86,7 @@ class WorkspaceProtector:
         return msgspec.structs.replace(found, missing=made), (*unprotected, *found.unprotectable), kept
 
     async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
-        """Return what is protected in an agent's workspace now; raises `WorkspaceUnusable`."""
+        """Return the protected paths of an agent's workspace; raises `WorkspaceUnusable`."""
         return await trio.to_thread.run_sync(self._scan, agent, shared, own, self._further(agent))
 
     def _scan_and_copy(
@@ -106,7 +106,7 @@ class WorkspaceProtector:
         return workspace_scan.scan(agent.workspace, shared, own, further, user_configs=configs, private=private)
 
     def _further(self, agent: Agent) -> tuple[str, ...]:
-        """Return where else protected names count: what the agent may write to, and other agents' workspaces in it.
+        """Return further directories to scan: the agent's writable binds, and other agents' workspaces in its reach.
 
         Those agents take the files at the top of their workspaces for their own rules.
         """
@@ -118,7 +118,7 @@ class WorkspaceProtector:
         return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self._closed)
 
     async def find_changes(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
-        """Return what a sandbox has made that would have been protected, had it been there."""
+        """Return findings about paths that appeared in a sandbox and would have been protected."""
         return await trio.to_thread.run_sync(self._find_changes, agent, before, self._further(agent))
 
     def _find_changes(self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]) -> list[Found]:

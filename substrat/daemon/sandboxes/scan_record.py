@@ -71,8 +71,8 @@ class ScanRecord:
         self.strict = True
 
     def result(self, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
-        """Return what was found."""
-        # What stands in for something missing is noted in the state, which takes text only.
+        """Return the paths that were found."""
+        # Placeholders are noted in the database, which takes text only.
         missing = tuple(path for path in self.missing if path == printable(path))
         self.inaccessible += [path for path in self.missing if path != printable(path)]
         return ProtectedPaths(
@@ -104,7 +104,7 @@ class ScanRecord:
 
     @contextmanager
     def forgiving(self, path: str) -> Iterator[None]:
-        """Note what can't be looked at below the workspace's top instead of raising: it may be an agent's own work."""
+        """Note a path that can't be read below the workspace's top instead of raising: it may be an agent's own work."""
         try:
             yield
         except OSError as problem:
@@ -114,7 +114,7 @@ class ScanRecord:
             self.inaccessible.append(path)
 
     def pin_ancestors(self, path: str) -> None:
-        """Keep what a nested repository, or another protected name, lies in from being renamed away and made anew."""
+        """Pin the directories above a nested repository or another protected name, so that they can't be renamed."""
         while path not in self.roots and path not in self.pinned and "/" in path[1:]:
             self.mounts -= 1
             self.pinned[path] = None
@@ -172,7 +172,7 @@ class ScanRecord:
         return any(is_within(path, root) for root in self.roots)
 
     def stat(self, directory: int, path: str, name: str) -> os.stat_result | None:
-        """Say what something is, None when there is nothing, or a link, which is noted or refused."""
+        """Return a file's status, None if it is missing or a link, which is noted or refused."""
         try:
             with nofollow.opened(name, directory) as found:
                 return os.fstat(found)

@@ -1,4 +1,4 @@
-"""Reads what git would run if a person went on with a rebase that was left under way, by the table of `core.gitunderway`.
+"""Reads the programs that `git rebase --continue` would run in a workspace, by the table of `core`'s `git_sequencer`.
 
 An agent may go on with such a rebase itself, so the files stay writable; a turn's end compares them with its start.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LONGEST = 256 * 1024
 """Bytes of one file: some thousand commits."""
 _ALL = 1024 * 1024
-"""Bytes of all that a workspace has: what runs is written down for a daemon that takes the turn over."""
+"""Bytes of all such files in a workspace: the lines are written down for a daemon that takes the turn over."""
 _UNREAD = ("something that can't be looked at: a link, or too much",)
 
 

@@ -7,13 +7,13 @@ that one directory of the user's is shown to the agent. So no agent sees or chan
 The chat is an agent's work, so `substrat.chatcopier` copies it in a sandbox that sees the two directories. The daemon only
 gives the finished copy its name. Each step can be cut short by a kill and is done again at the turn's next end:
 
-1. the chat is copied into `.substrat-<agent>-…` in the user's folder (what an earlier attempt left there is removed);
+1. the chat is copied into `.substrat-<agent>-…` in the user's folder (the copy of an earlier attempt is removed);
 2. the agent's `session` file notes which directory that is (`Record`);
 3. it is renamed to the session's id, never over something that is there;
 4. the agent's own copy goes to the trash.
 
 A chat of the user's is an agent's when it was adopted or moved: when the session is `stored`, or the record names exactly
-that directory. What an agent says its session is gives it nothing: a session that is another's stays another's.
+that directory. An agent's own word about its session counts for nothing: another agent's session stays that agent's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = structlog.get_logger("substrat.sessions")
 
 _FROM, _TO, _PROGRAM = "/run/from", "/run/to", "/run/chatcopier.py"
 _RECORD_BYTES = 4096
-"""A record has some 100 bytes; what is longer isn't one."""
+"""A record has some 100 bytes; a longer file isn't one."""
 _CLEANING_SECONDS = 20
 """How long the end of a move waits until its copy is removed."""
 
@@ -145,7 +145,7 @@ class Sessions:
         user: whose chats they become.
         trash: deletes directories.
         find_bubblewrap: returns bubblewrap.
-        unreadable: returns what of the operating system no sandbox sees.
+        unreadable: returns the paths of the operating system that no sandbox sees.
     """
 
     def __init__(

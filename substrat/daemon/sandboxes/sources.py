@@ -1,4 +1,4 @@
-"""Opens what a sandbox shows of places an agent could have changed, so that what was checked is what is mounted."""
+"""Opens bind mounts' sources by descriptor, so that the directory that was checked is the one that is mounted."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def open_all(mounts: Iterable[Bind]) -> tuple[int, ...]:
     """Open each mount's source, following no link; the caller closes the descriptors.
 
-    What lies in a source that was opened before is opened from there: so all of a workspace is of one directory, also when
+    A source inside one that was opened before is opened from there, so all of a workspace is of one directory, also when
     another one takes its name meanwhile.
 
     Args:
-        mounts: what is bound by descriptor.
+        mounts: the mounts that are bound by descriptor.
 
     Raises:
         WorkspaceUnusable: one has become a link or is gone.
@@ -43,10 +43,10 @@ def open_all(mounts: Iterable[Bind]) -> tuple[int, ...]:
         raise
     except OSError as problem:
         close_all(opened)
-        what, remedy = os.fspath(problem.filename or "a part of the workspace"), "put back what was there"
+        path, remedy = os.fspath(problem.filename or "a part of the workspace"), "put back what was there"
         if problem.errno == errno.ELOOP:
-            raise WorkspaceUnusable(f"{what} has become a link, or lies behind one: {remedy}") from None
-        raise WorkspaceUnusable(f"{what} can't be opened any more ({problem.strerror}): {remedy}") from None
+            raise WorkspaceUnusable(f"{path} has become a link, or lies behind one: {remedy}") from None
+        raise WorkspaceUnusable(f"{path} can't be opened any more ({problem.strerror}): {remedy}") from None
     return tuple(opened)
 
 

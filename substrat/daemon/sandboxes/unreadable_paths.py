@@ -1,6 +1,6 @@
-"""Which parts of the operating system each sandbox covers: what not everybody may read (`sandbox.unreadable`).
+"""Lists the paths of the operating system that not every user may read (`sandbox.unreadable`); sandboxes hide them.
 
-The list is made by a program beside the daemon and noted. It is made anew, and sandboxes wait for it, when packages have
+A program beside the daemon makes the list and notes it. It is made anew, and sandboxes wait for it, when packages have
 come or gone or the daemon was started, unless another daemon of the user's has made it within the last seconds; when a
 sandbox is started and the list is older than `FRESH_SECONDS`, it is made anew for the next one. Where it can't be made
 no sandbox starts.
@@ -32,19 +32,19 @@ FRESH_SECONDS = 30.0
 MOST = 256
 """How many paths are covered: each costs a sandbox's start some 0.1 ms, and a usual system has fewer than 20."""
 BELIEVED_SECONDS = 86_400.0
-"""For how long a sandbox that waits believes what is remembered of directories that haven't changed, in seconds."""
+"""For how long sandboxes believe the noted answers about unchanged directories, in seconds: it skips their files."""
 RESCAN_SECONDS = 600.0
 """For how long that is believed where nothing waits, in seconds: then each file is looked at again."""
 _SHARED_SECONDS = 5.0
-"""For how long a new daemon takes over what another of the user's daemons has found, in seconds."""
+"""For how long a new daemon takes over the list of another of the user's daemons, in seconds."""
 _PATIENCE = 2 * unreadable.MOST_SECONDS
 
 
 class UnreadablePaths:
-    """Knows what is covered in one daemon's sandboxes.
+    """The unreadable paths of the operating system, for one daemon's sandboxes.
 
     Args:
-        note: the file in which the walks note what they have found.
+        note: the file in which the program notes the list.
     """
 
     def __init__(self, note: str) -> None:
@@ -54,14 +54,14 @@ class UnreadablePaths:
         self._looked_at = 0.0
         self._looking = trio.Lock()
         self.proc_mounts: tuple[Mount, ...] = ()
-        """What hides the machine's own facts in `/proc`; there is as much of it as at the last look."""
+        """The mounts that hide the machine's own facts in `/proc`, as of the last walk."""
         self._wanted = trio.Event()
 
     async def paths(self) -> tuple[str, ...]:
-        """Return what is covered; waits while that isn't known.
+        """Return the paths; waits while they aren't known.
 
         Raises:
-            SandboxFailed: it can't be found out, or is too much.
+            SandboxFailed: they can't be listed, or are too many.
         """
         signature = host.system_signature()
         if self._paths is None or signature != self._signature:
@@ -74,14 +74,14 @@ class UnreadablePaths:
         return self._paths
 
     async def keep(self) -> None:
-        """Find out what is covered, now and whenever that is asked for, until cancelled."""
+        """List the paths, now and whenever that is asked for, until cancelled."""
         find: Callable[[], Awaitable[object]] = self.paths
         while True:
             try:
                 await find()
             except SandboxFailed as problem:
                 self._paths = None  # the next sandbox tries again, and is refused
-                log.warning("what sandboxes cover isn't known", reason=problem.message)
+                log.warning("unreadable paths aren't known", reason=problem.message)
             await self._wanted.wait()
             self._wanted = trio.Event()
             find = partial(self._find, RESCAN_SECONDS)

@@ -1,4 +1,4 @@
-"""What the daemon does in the user's own directories, workspaces and chats: it follows no link and leaves no trace."""
+"""Checks workspaces, and makes, copies and publishes directories among the user's chats; it follows no link."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def closed_places(user: User, forbidden: tuple[str, ...]) -> tuple[str, ...]:
     return (*forbidden, *(os.path.join(user.home, name) for name in (*own, ".ssh", ".gnupg")))
 
 
-_SYSTEM_PLACES = frozenset(  # none of them is written to here: they are what must not become a workspace
+_SYSTEM_PLACES = frozenset(  # none of them is written to here: they must not become a workspace
     {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
      "/srv", "/sys", "/tmp", "/usr", "/var", "/var/tmp"}  # noqa: S108
 )  # fmt: skip
@@ -181,7 +181,7 @@ def identify(path: str) -> DirectoryId | None:
 
 
 class DirectoryId(NamedTuple):
-    """Which directory one is, whatever its name: its file system and inode."""
+    """A directory's identity, independent of its name: its file system and inode."""
 
     device: int
     inode: int
@@ -199,7 +199,7 @@ def make_chats_folder(user: User, workspace: str) -> str:
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
-            # The user may have made it a link; no agent can, because none sees what lies above its own chats.
+            # The user may have made it a link; no agent can, because none sees a directory above its own chats.
             if not os.path.isdir(path):
                 raise WorkspaceUnusable(f"{path} isn't a directory: {PROGRAM.name} keeps its chats there") from None
         except OSError as problem:
@@ -210,7 +210,7 @@ def make_chats_folder(user: User, workspace: str) -> str:
 def make_copy_directory(folder: str, owner: str) -> str:
     """Make an empty directory in a folder of chats that a chat is copied into; returns its path.
 
-    What an earlier copy of the same owner has left is removed first.
+    Copies that an earlier attempt of the same owner has left are removed first.
 
     Args:
         folder: the user's folder of chats; no agent can write to it.
@@ -236,7 +236,7 @@ def publish_chat(copied: str, session: str) -> None:
     """Give a copied chat its name in the user's folder, in one step.
 
     Args:
-        copied: what `make_copy_directory` returned.
+        copied: a directory from `make_copy_directory`.
         session: the name.
 
     Raises:
@@ -259,12 +259,12 @@ def copy_cursor_directory(source: str, target: str, expected: DirectoryId | None
     """Copy a workspace's own `.cursor` without following any link in it, or on the way to it.
 
     Args:
-        source: the directory; what holds it is the workspace.
+        source: the directory; its parent is the workspace.
         target: where it is copied to.
         expected: which directory the workspace is; None: whichever is there.
 
     Returns:
-        What was left out, None when nothing was.
+        A sentence about files that were left out, or None.
 
     Raises:
         WorkspaceUnusable: there is another directory by now where the workspace was.
@@ -301,7 +301,7 @@ def check_same(descriptor: int, expected: DirectoryId | None, path: str) -> None
 
 
 class _OverlayBudget:
-    """How much of a `.cursor` is still copied, and what was not."""
+    """How much of a `.cursor` may still be copied, and the names that were skipped."""
 
     def __init__(self) -> None:
         self.files = _MAX_OVERLAY_FILES

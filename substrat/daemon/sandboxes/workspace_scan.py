@@ -37,14 +37,14 @@ def scan(
     user_configs: tuple[str, ...] = (),
     private: tuple[str, ...] = (),
 ) -> ProtectedPaths:
-    """Look a workspace through for what has to be protected.
+    """Scan a workspace for the paths that must be protected.
 
     Args:
         workspace: its physical path.
         shared: git directories elsewhere, as `shared_with` returns them.
-        own: what of those is the workspace's own.
-        further: what else the agent may write to.
-        bounds: how far to look.
+        own: those of them that are the workspace's own.
+        further: the other directories that the agent may write to.
+        bounds: how far to scan.
         user_configs: git's configuration files that hold for all repositories of the user, by their paths.
         private: directories of the host in which the agent writes and nothing can be protected, such as its `~/.cache`.
 
@@ -115,7 +115,7 @@ class _WorkspaceScan:
                 with self._record.forgiving(f"{path}/{name}"):
                     self._git.repository(name, kinds[name].stat(follow_symlinks=False), reading, path)
             if any(kinds.keys() >= names for names in (protect.IS_GIT_DIRECTORY, protect.IS_JOINED_GIT_DIRECTORY)):
-                # An agent can make three such names anywhere, so what else is here is looked at all the same.
+                # An agent can make three such names anywhere, so the other entries are scanned all the same.
                 self._record.pin_ancestors(path)
                 with self._record.forgiving(path):
                     self._git.git_directory(reading, path)

@@ -20,7 +20,7 @@ def set_aside(path: str, layout: Layout, now: float) -> str | None:
     """Move a file or directory into `<state>/damaged`.
 
     Args:
-        path: what is moved.
+        path: the file or directory.
         layout: the daemon's directories.
         now: seconds since the epoch.
 
@@ -32,12 +32,12 @@ def set_aside(path: str, layout: Layout, now: float) -> str | None:
 
 def target_of(path: str, layout: Layout, now: float) -> str:
     """Return a name in `<state>/damaged` that nothing has yet; arguments as for `set_aside`."""
-    what = os.path.relpath(path, layout.state).replace(os.sep, "-")
-    return os.path.join(layout.damaged, f"{_stamp(now)}-{what}-{secrets.token_hex(4)}")
+    name = os.path.relpath(path, layout.state).replace(os.sep, "-")
+    return os.path.join(layout.damaged, f"{_stamp(now)}-{name}-{secrets.token_hex(4)}")
 
 
 def move_aside(path: str, target: str, layout: Layout) -> str | None:
-    """Move a file or directory to what `target_of` returned; returns that, or None when it can't be moved."""
+    """Move a file or directory to a name from `target_of`; return the name, or None when it can't be moved."""
     try:
         os.makedirs(layout.damaged, mode=0o700, exist_ok=True)
         os.rename(path, target)

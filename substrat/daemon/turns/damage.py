@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Damage(NamedTuple):
-    """What is wrong with one of a turn's files.
+    """The damage of one of a turn's files.
 
     Args:
-        sentence: what it is.
-        matters: whether it keeps people from knowing what became of the turn.
+        sentence: says which.
+        matters: whether it keeps people from knowing how the turn ended.
         blind: whether the turn's output can't be followed any more.
     """
 
@@ -37,16 +37,16 @@ class Damage(NamedTuple):
 
 
 def examine(turn: Turn, agent_dir: AgentDir, layout: Layout, now: float, *, was_recorded: bool = True) -> list[Damage]:
-    """Look at a turn's files before they are used, and set aside what can't be.
+    """Examine a turn's files before they are used, and set aside those that can't be.
 
-    Afterwards the turn's directory is there if the turn has a process, and what is in it can be opened.
+    Afterwards the turn's directory is there if the turn has a process, and its files can be opened.
 
     Args:
         turn: the turn; one without a process needn't have files yet.
         agent_dir: its agent's directories.
         layout: the daemon's directories.
         now: seconds since the epoch.
-        was_recorded: whether an earlier daemon began the turn; if none did, nobody has made a directory for it yet.
+        was_recorded: whether an earlier daemon began the turn; if none did, it has no directory yet.
     """
     files = agent_dir.turn(turn.number)
     if (another := _another_turns(turn, files, layout, now, was_recorded=was_recorded)) is not None:

@@ -1,7 +1,7 @@
 """Finds turns and agents that have files and no records, and kills their processes.
 
-Records are lost with commits that SQLite's log has lost. An example of what is told:
-`substratctl spawn anna -w /home/u/p --adopt 0f…` goes on with the chat of such an agent.
+Records are lost with commits that SQLite's log has lost. An example of the
+advice: `substratctl spawn anna -w /home/u/p --adopt 0f…` goes on with the chat of such an agent.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def turns_without_records(agent_dir: AgentDir, newest: Turn | None) -> list[Lost
 
 
 def describe_lost(lost: LostTurn, target: str, *, was_running: bool) -> str:
-    """Return what to say about a turn without a record, and what a person can do.
+    """Return a sentence about a turn without a record, with a remedy.
 
     Args:
         lost: the turn.
@@ -104,7 +104,7 @@ def describe_lost(lost: LostTurn, target: str, *, was_running: bool) -> str:
 
 
 def kill_left(files: TurnDir) -> bool:
-    """Kill what still runs in a turn's directory, and wait until it is gone, for a moment at most.
+    """Kill the processes of a turn's sandbox, and wait for their end, for a moment at most.
 
     Returns:
         Whether anything ran.
@@ -125,7 +125,7 @@ def kill_left(files: TurnDir) -> bool:
 
 
 def kill_all_left(agent_dir: AgentDir) -> bool:
-    """Kill what still runs of an agent without records; says whether anything did."""
+    """Kill the processes of an agent without records; return whether it had any."""
     killed = [number for number in _turn_numbers(agent_dir) if kill_left(agent_dir.turn(number))]
     return bool(killed)
 
