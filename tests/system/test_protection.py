@@ -1,4 +1,4 @@
-"""A person's ordinary git beside a running agent: what is protected stays so, and where the agent was faster it is told."""
+"""A person's ordinary git beside a running agent: files stay protected, and a change by a faster agent is reported."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.waiting import wait_until
 
-# Does what files called go-1, go-2 … say: tries to append to each path, and tells what came of it.
+# Obeys files called go-1, go-2 …: tries to append to each path, and reports the result.
 OBEDIENT = """
 begin()
 mark("ready")
@@ -35,7 +35,7 @@ while True:
 finish()
 """
 
-# Tries without a pause to put a program into git's configuration, and keeps what it could open.
+# Tries without a pause to put a program into git's configuration, and keeps each descriptor that it got.
 GREEDY = """
 begin()
 evil = "\\n[core]\\n\\tfsmonitor = touch " + os.path.join(os.getcwd(), "stolen") + "; false\\n"
@@ -72,7 +72,7 @@ class Agent:
         return self.house.git(self.work, *arguments)
 
     def tries(self, *orders):
-        """Let the agent append to paths, and return what came of each."""
+        """Let the agent append to paths, and return each result."""
         self._number += 1
         done = self.work / f"result-{self._number}"
         order = self.work / f"go-{self._number}"
@@ -395,7 +395,7 @@ def test_a_repository_that_is_removed_is_not_replaced_by_a_file_that_leads_elsew
     work = prepare(house)
     house.start(agent=house.program(LEADING))
     agent = Agent(house).start()
-    # In one instant, as nobody's `rm -rf` is while placeholders are put back.
+    # In one instant; a person's `rm -rf` takes longer, while placeholders are put back.
     os.rename(work / ".git", house.directory / "old")
     house.wait("agent", "failed")
     wait_until(lambda: not (work / ".git").exists(), "the agent's file to be moved aside")
@@ -503,7 +503,7 @@ def test_agents_that_share_a_workspace_are_protected_again_together(agent):
     agent.wait_told("workspace:protected-again")
     second.wait_told("workspace:protected-again")
     assert agent.tries((".git/config", "x")) == ["OSError Read-only file system"]
-    # Both read the same orders; what counts is that neither wrote.
+    # Both read the same orders; neither may have written.
     assert (agent.work / ".git/config").read_bytes()[-1:] != b"x"
 
 

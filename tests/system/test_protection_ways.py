@@ -1,4 +1,4 @@
-"""Ways around the protection that don't touch a protected file: what hides it, moves it, or leads git elsewhere."""
+"""Ways around the protection that don't touch a protected file: by hiding it, moving it, or leading git elsewhere."""
 
 import json
 import os

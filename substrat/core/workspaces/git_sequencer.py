@@ -52,6 +52,7 @@ _HARMLESS = frozenset(
 _STRATEGIES = frozenset({"", "ort", "recursive", "recur", "resolve", "octopus", "ours", "subtree"})
 """git runs `git-merge-NAME` for any other, also one in the worktree if there is a slash in the name."""
 _TOLD, _LONGEST = 3, 120
+"""Lines that a sentence names, and characters of each: a person reads it in a terminal."""
 
 
 def runs(name: str, data: bytes) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ VARIABLES = tuple(
 )
 
 _LARGEST = 4 << 20
+"""Bytes of one file of authorities: Debian's has some 200 KiB."""
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s+([A-Za-z0-9+/=\s]+?)-----END CERTIFICATE-----")
 
 

@@ -59,16 +59,16 @@ def check(
 
 def _physical(path: str) -> str:
     if not os.path.isabs(path) or "\0" in path:
-        raise InvalidParams(f"{path!r} can't be shown: give an absolute path")
+        raise InvalidParams(f"{path!r} can't be bound: give an absolute path")
     try:
         real = nofollow.physical(path)
     except OSError as problem:
         raise PolicyDenied(
-            f"no agent may be shown {path}: what /proc, /sys and /dev lead to is the system's ({problem.strerror}); "
-            f"give the directory itself"
+            f"{path} can't be bound: a link in /proc, /sys or /dev leads into the system ({problem.strerror}); "
+            f"name the directory itself"
         ) from None
     if not os.path.exists(real):
-        raise InvalidParams(f"{path} can't be shown: there is nothing; make it first")
+        raise InvalidParams(f"{path} can't be bound: there is no such file or directory; make it first")
     return real
 
 
@@ -76,18 +76,21 @@ def _refuse_closed(path: str, closed: Iterable[str], own: Iterable[str]) -> None
     for other in closed:
         if is_within(path, other) or is_within(other, path):
             raise PolicyDenied(
-                f"no agent may be shown {path}, because of {other}: choose a place that has nothing to do with it"
+                f"{path} overlaps {other}, which belongs to the system or the daemon, or holds your logins: "
+                f"bind a directory outside it"
             )
     for other in own:
         if is_within(other, path):
             raise PolicyDenied(
-                f"no agent may be shown {path}, because every sandbox has a {other} of its own: choose a part"
+                f"{path} can't be bound, because every sandbox has a {other} of its own: bind a directory in it"
             )
 
 
 def _refuse_overlap(bind: SharedPath, workspace: str) -> None:
     if is_within(workspace, bind.path):
-        raise PolicyDenied(f"{bind.path} can't be bind, because the workspace lies in it: choose a part beside that")
+        raise PolicyDenied(
+            f"{bind.path} can't be bound, because the workspace lies in it: bind a directory beside the workspace"
+        )
     if bind.writable and is_within(bind.path, workspace):
         raise PolicyDenied(f"{bind.path} lies in the workspace, which is writable already: leave --bind out")
 

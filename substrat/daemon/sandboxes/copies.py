@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 _ONE_BYTES = 1024 * 1024
 """The largest file or directory that is copied: hooks and editors' settings have some kilobytes."""
 _ONE_FILES = 256
+"""Files of one directory: the hooks that `git init` makes are some 14."""
 _ALL_BYTES = 8 * 1024 * 1024
 """Bytes of all copies of a turn, because they are written to the turn's directory at its start."""
 _DEPTH = 8
+"""Directories within one another: each is a descriptor that is open meanwhile."""
 _MOST_LOOKUPS = 4096
 """How often a pack's index is searched for one path: half a second."""
 _COMPARED_LINES = 1000

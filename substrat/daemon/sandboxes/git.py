@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.git")
 
 _PATIENCE_S = 10
+"""`git config` takes some milliseconds; only a home on a slow network takes longer."""
 _INDEX_PATIENCE_S = 4.0
 """The end of a turn waits for this, and it takes some 50 ms; only files that an agent planted in `.git` make it longer."""
 _LARGEST_INDEX = 64 << 20

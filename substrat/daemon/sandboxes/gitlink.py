@@ -18,7 +18,9 @@ from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
 _SMALL = 4096
+"""Bytes of a file that holds one path (limits.h, PATH_MAX)."""
 _CONFIG = 256 * 1024
+"""Bytes; a longer configuration isn't a person's."""
 _GITFILE = 1 << 20
 """Bytes: git reads no longer one (setup.c, `read_gitfile_gently`)."""
 _WORKTREE = re.compile(rb'^[ \t]*worktree[ \t]*=[ \t]*"?([^"\r\n]+?)"?[ \t]*$', re.MULTILINE)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Verdict, decide
+from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import copies
 from substrat.daemon.sandboxes.lost_mounts import placeholder
 
@@ -76,6 +79,21 @@ def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float
 
 
 # Where the agent may have been faster
+
+
+def finding_of(judged: Judgement, directory: str, stamp: str) -> Found:
+    """Return the finding about a path that the agent may have changed.
+
+    Args:
+        judged: the path.
+        directory: where its file is moved to.
+        stamp: begins the file's new name, for example `20260102T030405Z-config-9f86d0`.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(judged.path)).lstrip(".") or "file"
+    aside = os.path.join(directory, f"{stamp}-{name}-{secrets.token_hex(3)}") if judged.before.kind != "unknown" else None
+    kept = f"; what was there is kept as {aside}" if aside is not None else ""
+    text = f"{judged.path} was changed while its protection was off, perhaps by the agent{kept}"
+    return Found(judged.path, text, aside, copies.difference(judged.path, judged.before, judged.now))
 
 
 def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:

@@ -14,7 +14,7 @@ from substrat.daemon.kernel import procfs
 from substrat.daemon.sandboxes import copies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 
@@ -113,6 +113,11 @@ def _lost(protected: ProtectedPaths, mounted: frozenset[str], first: int) -> lis
         for base in [_mount_base(protected, path)]
         if os.path.lexists(base) or os.path.lexists(inside + base)
     ]
+
+
+def outer_first(paths: Iterable[str]) -> list[str]:
+    """Sort paths so that each comes before those in it, in the order in which they can be mounted."""
+    return sorted(paths, key=lambda path: path.count("/"))
 
 
 def _mount_base(protected: ProtectedPaths, path: str) -> str:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from sandbox.host import Bubblewrap
 
 _PATIENCE_S = 10.0
+"""Such a program takes some tenths of a second; a person may be waiting for it."""
 _MAX_OUTPUT = 16 * 1024 * 1024
+"""Bytes: the daemon holds all of it in memory."""
 _TMP_BYTES = 64 << 20
 """SQLite and git put at most a few MiB into `/tmp` for these programs."""
 _ENVIRONMENT = {

@@ -14,14 +14,13 @@ One task checks one change after the other, because agents that share a workspac
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import sys
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -34,8 +33,16 @@ from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.sandboxes import copies
-from substrat.daemon.sandboxes.judgement import Judgement, judge_all, replace_all, replace_rest
-from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox, mount_again, moved, placeholder, unprotected, unsettled
+from substrat.daemon.sandboxes.judgement import Judgement, finding_of, judge_all, replace_all, replace_rest
+from substrat.daemon.sandboxes.lost_mounts import (
+    ProtectedSandbox,
+    mount_again,
+    moved,
+    outer_first,
+    placeholder,
+    unprotected,
+    unsettled,
+)
 from substrat.daemon.sandboxes.protected_names import ProtectedNames
 from substrat.daemon.sandboxes.protected_paths import listed
 from substrat.daemon.state.events import DaemonEvent
@@ -235,7 +242,7 @@ class Protection:
         for sandbox in changed:
             if sandbox.held_mark is not None and sandbox.name not in check.held and os.path.exists(sandbox.held_mark):
                 # A daemon that was killed has held it, and it has lost nothing.
-                _unlink(sandbox.held_mark)
+                Path(sandbox.held_mark).unlink(missing_ok=True)
                 sandbox.control.release()
 
     async def _let_go(self, check: _Check, name: str) -> None:
@@ -302,7 +309,7 @@ class Protection:
     async def _hold(self, sandbox: ProtectedSandbox, held: ExitStack) -> None:
         if sandbox.held_mark is not None:
             with open(sandbox.held_mark, "wb"):
-                held.callback(_unlink, sandbox.held_mark)
+                held.callback(Path(sandbox.held_mark).unlink, missing_ok=True)
         self._registry.points.before("sandbox held")
         held.callback(sandbox.control.release)
         with trio.move_on_after(_STOP_SECONDS):
@@ -322,7 +329,7 @@ class Protection:
                 reason = f"{directory} was moved or replaced on the host, and protected files changed where it is now"
                 await self._stop([sandbox], reason, [])
                 gone[name] = []
-        paths = sorted({path for lost in gone.values() for path in lost}, key=_depth)
+        paths = outer_first({path for lost in gone.values() for path in lost})
         sandboxes = list(concerned.values())
         before = {one.name: self._before_agents(one) for one in sandboxes}
         judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._at_start))
@@ -378,7 +385,7 @@ class Protection:
         first = sandbox.control.first_process()
         if first is None:
             return True
-        wanted = [path for path in sorted(lost, key=_depth) if os.path.lexists(path)]
+        wanted = [path for path in outer_first(lost) if os.path.lexists(path)]
         writable = {*sandbox.protected.pinned, *sandbox.protected.own_git_dirs}
         problem = await mount_again(
             self._command, first, "".join("w" if path in writable else "r" for path in wanted), wanted
@@ -402,18 +409,8 @@ class Protection:
     async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
         """End the sandboxes, move the changed files aside, and put the copies back."""
         stamp = datetime.fromtimestamp(self._registry.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
-        found = []
-        targets: list[tuple[Judgement, str]] = []
-        for one in reached:
-            name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(one.path))
-            aside = os.path.join(self._layout.aside, f"{stamp}-{name.lstrip('.') or 'file'}-{secrets.token_hex(3)}")
-            may_move = one.before.kind != "unknown"
-            if may_move:
-                targets.append((one, aside))
-            kept = f"; what was there is kept as {aside}" if may_move else ""
-            text = f"{one.path} was changed while its protection was off, perhaps by the agent{kept}"
-            changes = await trio.to_thread.run_sync(copies.difference, one.path, one.before, one.now)
-            found.append(Found(one.path, text, aside if may_move else None, changes))
+        found = [await trio.to_thread.run_sync(finding_of, one, self._layout.aside, stamp) for one in reached]
+        targets = [(one, finding.aside) for one, finding in zip(reached, found, strict=True) if finding.aside is not None]
         reason = f"{listed([one.path for one in reached])} changed while the protection was off"
         await self._stop(guilty, reason, found)
         self._registry.points.before("moved aside")
@@ -444,12 +441,3 @@ class Protection:
         with self._registry.change("note taken") as change:
             if self._registry.get(sandbox.agent) is not None:
                 change.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
-
-
-def _depth(path: str) -> int:
-    return path.count("/")
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)

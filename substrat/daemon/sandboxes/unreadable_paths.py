@@ -32,12 +32,13 @@ FRESH_SECONDS = 30.0
 MOST = 256
 """How many paths are covered: each costs a sandbox's start some 0.1 ms, and a usual system has fewer than 20."""
 BELIEVED_SECONDS = 86_400.0
-"""For how long sandboxes believe the noted answers about unchanged directories, in seconds: it skips their files."""
+"""For how long sandboxes believe the noted answers about unchanged directories, in seconds: their files are skipped."""
 RESCAN_SECONDS = 600.0
 """For how long that is believed where nothing waits, in seconds: then each file is looked at again."""
 _SHARED_SECONDS = 5.0
 """For how long a new daemon takes over the list of another of the user's daemons, in seconds."""
 _PATIENCE = 2 * unreadable.MOST_SECONDS
+"""The program ends itself after half of that; a busy machine may start it late."""
 
 
 class UnreadablePaths:

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 _MAX_OVERLAY_FILES = 2000
 _MAX_OVERLAY_BYTES = 32 * 1024 * 1024
 _MAX_OVERLAY_DEPTH = 12
+"""How much of a workspace's `.cursor` is copied at each turn's start: rules and settings have some kilobytes, and a turn's
+start waits for the copy."""
 _NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 _ORDINARY_NAME, _ORDINARY_ID = "agent", 1000
+"""Who root's agents are inside: the first ordinary user of most systems."""
 
 
 class User(NamedTuple):

@@ -155,7 +155,9 @@ class ExecSessions:
                 self._findings.record(
                     agent.id,
                     None,
-                    await self._preparer.protector.find_changes(agent, protected_paths.with_inodes(parts.protected, renewed)),
+                    await self._preparer.protector.find_changes(
+                        agent, protected_paths.with_inodes(parts.protected, renewed)
+                    ),
                 )
                 return held.passed_on(code)
 

@@ -1,4 +1,4 @@
-"""git's configuration: the parser against git itself, and what counts as harmless."""
+"""git's configuration: the parser against git itself, and the settings that count as harmless."""
 
 import os
 import re

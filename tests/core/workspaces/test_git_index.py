@@ -1,4 +1,4 @@
-"""Which nested repositories an index names: against git itself, and whatever else stands there."""
+"""The nested repositories that an index names: compared with git itself, and with damaged indexes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Who may work beside whom, where directories overlap: nobody's rules are written by an agent that has less."""
+"""Who may work beside whom, where directories overlap: no agent writes the rules of one that has more."""
 
 import pytest
 from hypothesis import given
@@ -124,7 +124,7 @@ def test_worktrees_of_one_repository_share_its_git_directory(mine, theirs, found
     mine, theirs = Claim("a", *mine), Claim("b", *theirs)
     assert said(overlap.overlaps(mine, [theirs])) == found
     assert bool(overlap.overlaps(theirs, [mine])) == bool(found)
-    # No rules lie there, so nobody is refused for those.
+    # No rules lie there, so no agent is refused for those.
     assert overlap.refusal_of_new(mine, [theirs]) is overlap.refusal_of_new(theirs, [mine]) is None
     refused = overlap.refusal_of_mixed(mine, overlap.overlaps(mine, [theirs]))
     assert (refused is not None) == bool(found)

@@ -1,4 +1,4 @@
-"""What is done about a protected path whose mount has gone: every case of what was, what is, and what is known."""
+"""The verdict about a protected path whose mount has gone: every case of before, now and known content."""
 
 import pytest
 from hypothesis import given

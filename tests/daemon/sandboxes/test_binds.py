@@ -1,4 +1,4 @@
-"""Which further places an agent may be shown."""
+"""Checks of the paths that a new agent shares by `--bind`."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ def test_a_place_of_the_users_own(user):
     ["/", "/etc", "/etc/passwd", "/proc/self", "/sys", "/dev/shm", "/run", "/var/run", "/usr/share", "/tmp", "", ".ssh",
      "state", "ssh-link", "above", "etc-link", "/var"],
 )  # fmt: skip
-def test_what_no_agent_is_shown(user, path):
+def test_paths_that_no_agent_may_share(user, path):
     os.symlink(".ssh", f"{user.home}/ssh-link")
     os.symlink("..", f"{user.home}/above")
     os.symlink("/etc", f"{user.home}/etc-link")
@@ -56,9 +56,9 @@ MAGIC = ["/proc/1/root", "/proc/1/root/tmp", "/proc/1/cwd", "/proc/self/root", "
 
 
 @pytest.mark.parametrize("path", MAGIC)
-def test_what_the_kernels_own_links_lead_to_is_refused_with_a_sentence(user, path):
+def test_the_targets_of_the_kernels_own_links_are_refused_with_a_sentence(user, path):
     """Some of them this user may not even read, which is an error of its own."""
-    with pytest.raises(PolicyDenied, match="no agent may be shown"):
+    with pytest.raises(PolicyDenied, match=r"overlaps|can't be bound"):
         check(user, path)
     with pytest.raises(WorkspaceUnusable):
         check_workspace(path, user, ())
@@ -75,7 +75,7 @@ def test_a_link_of_ones_own_to_what_cannot_be_read(user, monkeypatch):
         return readlink(path, **how)
 
     monkeypatch.setattr(os, "readlink", confined)
-    with pytest.raises(PolicyDenied, match="give the directory itself"):
+    with pytest.raises(PolicyDenied, match="name the directory itself"):
         check(user, "rooted")
     with pytest.raises(WorkspaceUnusable, match="Permission denied"):
         check_workspace(f"{user.home}/rooted", user, ())

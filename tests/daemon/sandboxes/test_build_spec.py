@@ -1,4 +1,4 @@
-"""An agent's sandbox as a value: what it sees, what it never sees, what stands on its command line."""
+"""An agent's sandbox as a value: its mounts, the paths that it never sees, its command line."""
 
 import pytest
 from hypothesis import given

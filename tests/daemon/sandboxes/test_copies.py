@@ -1,4 +1,4 @@
-"""Copies of protected files: taken, put back as new files, compared with what a repository had."""
+"""Copies of protected files: taken, put back as new files, compared with a repository's objects."""
 
 import mmap
 import os

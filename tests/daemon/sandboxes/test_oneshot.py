@@ -1,4 +1,4 @@
-"""Small programs in a sandbox of their own: what they see, and that they end, whatever they do."""
+"""Small programs in a sandbox of their own: they see only their mounts, and each of them ends."""
 
 import contextlib
 import os

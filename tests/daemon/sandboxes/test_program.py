@@ -1,4 +1,4 @@
-"""Which agent program runs and what it needs to see: enough to run, never a whole home."""
+"""The agent program and the paths that it sees: enough to run, never a whole home."""
 
 import os
 import stat

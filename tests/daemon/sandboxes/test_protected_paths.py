@@ -1,4 +1,4 @@
-"""What is found to protect in a workspace, what stands in for what is missing, and where a `.git` file may lead."""
+"""Scans of workspaces, placeholders for missing paths, and where a `.git` file may lead."""
 
 import contextlib
 import os
@@ -496,7 +496,7 @@ def test_nothing_is_followed_and_nothing_blocks(tmp_path):
 
 
 async def test_git_on_an_errand_executes_nothing_that_a_repository_names(repository):
-    """Its configuration is as hostile as it can be; what it would run leaves a mark."""
+    """Its configuration is as hostile as it can be; any program that it names leaves a mark."""
 
     bubblewrap = host.find_bubblewrap()
     if bubblewrap is None or host.sandbox_obstacle(bubblewrap) is not None:
@@ -523,7 +523,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
     await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
     assert not (repository / ".git" / "MARK").exists()
     assert config.read_bytes() == before
-    # The control: git on the host would have; what it is told to run doesn't answer, so it fails then.
+    # The control: git on the host runs the program, which doesn't answer, so git fails.
     with contextlib.suppress(subprocess.CalledProcessError):
         git(repository, "status")
     assert (repository / ".git" / "MARK").exists()
@@ -531,7 +531,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
 
 @pytest.fixture
 def remembered(repository, monkeypatch):
-    """A repository with a tracked `mcp.json`, what is protected in it, and which helpers were run for it."""
+    """A repository with a tracked `mcp.json`, its protected paths, and the helpers that were run for it."""
     (repository / ".cursor").mkdir()
     (repository / ".cursor" / "mcp.json").write_text("{}")
     git(repository, "add", ".")
@@ -765,7 +765,7 @@ def test_an_ordinary_configuration_gives_no_alarm(repository):
 
 @contextlib.contextmanager
 def mode(path, bits):
-    """Give a directory a mode for a while; root, whom no mode keeps out, can't try what follows."""
+    """Give a directory a mode for a while; skipped for root, whom no mode keeps out."""
     before = path.stat().st_mode
     path.chmod(bits)
     try:

@@ -1,4 +1,4 @@
-"""What becomes of a sandbox whose protection itself breaks; the rest is in tests/system/test_protection.py."""
+"""A sandbox whose protection itself breaks is ended; the rest is in tests/system/test_protection.py."""
 
 import trio
 

@@ -1,4 +1,4 @@
-"""Workspaces: which can be used, and what of their `.cursor` reaches an agent, whatever somebody put there."""
+"""Workspaces: which can be used, and which files of a hostile `.cursor` reach an agent."""
 
 import errno
 import os
@@ -493,7 +493,7 @@ def test_a_read_only_configuration_can_be_replaced(place, new_agent, user, sourc
 
 
 def as_nobody(directory, action):
-    """Do something in a process without privileges, and return what went wrong."""
+    """Do something in a process without privileges, and return its error."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the child does nothing that another thread's lock could hold up
@@ -502,7 +502,7 @@ def as_nobody(directory, action):
         try:
             os.setgroups([])
             os.setgid(65534)
-            os.chdir(directory)  # what is above belongs to the superuser alone
+            os.chdir(directory)  # its parents belong to the superuser alone
             os.setuid(65534)
             action()
         except BaseException as problem:

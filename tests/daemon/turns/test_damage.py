@@ -1,4 +1,4 @@
-"""Files that aren't what the daemon wrote: each is told with what is wrong, and moved where it can be looked at."""
+"""A turn's damaged files: each is reported with its damage, and moved to `<state>/damaged`."""
 
 import os
 import shutil
