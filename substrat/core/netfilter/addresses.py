@@ -1,7 +1,8 @@
-"""Which addresses an allowed name may lead to: those of the public internet that are not this machine's; pure.
+"""Decides which addresses may be dialled: those of the public internet that are not this machine's. Pure.
 
 The tables follow the IANA special-purpose address registries (iana.org/assignments/iana-ipv4-special-registry and
-iana-ipv6-special-registry), and name what clouds put on top.
+iana-ipv6-special-registry), with the clouds' metadata addresses added. Example: `10.1.2.3` is "a private address", so an
+allowed name that leads to it is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _V4 = tuple(
-    (ipaddress.IPv4Network(network), what)
-    for network, what in (
+    (ipaddress.IPv4Network(network), kind)
+    for network, kind in (
         ("0.0.0.0/8", "an address of this network"),
         ("10.0.0.0/8", "a private address"),
         ("100.100.100.200/32", "a metadata address"),  # Alibaba's
@@ -35,8 +36,8 @@ _V4 = tuple(
     )
 )
 _V6 = tuple(
-    (ipaddress.IPv6Network(network), what)
-    for network, what in (
+    (ipaddress.IPv6Network(network), kind)
+    for network, kind in (
         ("::1/128", "a loopback address"),
         ("fd00:ec2::/32", "a metadata address"),  # Amazon's: its instances' metadata, clock and name server
         ("fc00::/7", "a private address"),
@@ -50,8 +51,7 @@ _V6 = tuple(
 )
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
-_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: who translates it, and to what, nobody can say
-
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: its operator chooses the translation
 
 _PRIVATE = frozenset({"a private address", "a provider's private address"})
 
@@ -79,8 +79,8 @@ def refusal(address: str, local: Collection[str] = (), *, may_be_private: bool =
 def leads_to(address: str) -> tuple[str, ...]:
     """Return an address, and the IPv4 address that it stands for if it does: where its packets may arrive.
 
-    Example: `64:ff9b::102:304` leads to itself and, by a translator, to `1.2.3.4`. What is no address leads nowhere, and
-    so does one with a zone.
+    Example: `64:ff9b::102:304` leads to itself and, by a translator, to `1.2.3.4`. An address with a zone
+    (`fe80::1%eth0`) leads nowhere, like any text that is no address.
     """
     try:
         parsed = ipaddress.ip_address(address)
@@ -102,7 +102,7 @@ def _special(parsed: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | Non
 
 
 def plain(address: str) -> str:
-    """Return an address in one spelling, a mapped IPv4 address as that; what is none comes back as it is."""
+    """Return an address in its one spelling: `::ffff:1.2.3.4` is `1.2.3.4`; other text comes back unchanged."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -120,13 +120,13 @@ def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 def _refusal_v4(address: ipaddress.IPv4Address) -> str | None:
-    return next((what for network, what in _V4 if address in network), None)
+    return next((kind for network, kind in _V4 if address in network), None)
 
 
 def _refusal_v6(address: ipaddress.IPv6Address) -> str | None:
     if address.scope_id is not None:
         return "a link-local address"
-    known = next((what for network, what in _V6 if address in network), None)
+    known = next((kind for network, kind in _V6 if address in network), None)
     if known is not None or address in _GLOBAL_UNICAST:
         return known
     return "a translated private address" if address in _NAT64_LOCAL else "a reserved address"

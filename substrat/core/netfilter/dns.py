@@ -1,6 +1,6 @@
-"""DNS messages as bytes: one question read strictly, one answer written; pure (RFC 1035, EDNS as of RFC 6891).
+"""Reads DNS queries strictly and writes answers to them, as bytes. Pure (RFC 1035, EDNS as of RFC 6891).
 
-Nothing here raises for what arrives: a query is a `Query`, something to answer with an error, or nothing at all.
+No input raises: `parse` returns a `Query`, or `Malformed` with the error to answer, if the message deserves an answer.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import ipaddress
 import struct
 from typing import NamedTuple
 
-A, AAAA, IN = 1, 28, 1
-NO_ERROR, FORMAT_ERROR, SERVER_FAILURE, NO_SUCH_NAME, NOT_IMPLEMENTED, REFUSED = 0, 1, 2, 3, 4, 5
+A, AAAA, IN = 1, 28, 1  # RFC 1035, 3.2.2 and 3.2.4; RFC 3596
+NO_ERROR, FORMAT_ERROR, SERVER_FAILURE, NO_SUCH_NAME, NOT_IMPLEMENTED, REFUSED = 0, 1, 2, 3, 4, 5  # RFC 1035, 4.1.1
 LARGEST_UDP = 1232
-"""What is announced to fit into a datagram (dnsflagday.net/2020)."""
+"""The announced size of a datagram: it fits into IPv6's smallest MTU, 1,280 bytes (dnsflagday.net/2020)."""
 TTL = 60
-"""Seconds an answer may be kept; it stays true for the whole turn."""
+"""Seconds for which a client may keep an answer; any number would do, since an answer holds for the whole turn."""
 
+# RFC 1035, 4.1.1: the bits of the flags; 3.1 and 2.3.4: the lengths; RFC 6891, 6.1.1: the type of the EDNS record.
 _HEADER = struct.Struct("!6H")
 _RESPONSE, _AUTHORITATIVE, _RECURSION_WANTED, _RECURSION = 0x8000, 0x0400, 0x0100, 0x0080
 _OPCODE = 0x7800
@@ -25,10 +26,10 @@ _LONGEST_NAME = 255
 
 
 class Query(NamedTuple):
-    """A question.
+    """A question, for example `pypi.org`, type `A`, class `IN`.
 
     Args:
-        id: what the answer carries too.
+        id: the client's number for it, which the answer repeats.
         flags: as they came.
         name: the labels joined by dots, bytes that aren't ASCII or are dots themselves replaced by `?`, which no name has.
         type: of the records wanted.
@@ -47,7 +48,7 @@ class Query(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """What is no query; `answer` says so to whoever sent it, None when it isn't even worth that."""
+    """A message that is no query; `answer` is the error for its sender, None for a message that gets no answer."""
 
     answer: bytes | None
 
@@ -56,7 +57,7 @@ def parse(message: bytes) -> Query | Malformed:
     """Read a query: one question, no compression, at most one further record, EDNS's.
 
     Args:
-        message: a datagram, or what follows the length over TCP.
+        message: a datagram, or over TCP the bytes after the length.
     """
     if len(message) < _HEADER.size:
         return Malformed(None)
@@ -102,7 +103,10 @@ def _error(number: int, flags: int, code: int) -> bytes:
 
 
 def _name(message: bytes, position: int) -> tuple[str, int] | None:
-    """Read a name and return it with where it ends; a pointer has nothing before it to point at, so it is refused."""
+    """Read a name, and return it with the position of its end.
+
+    A compression pointer is refused: no name precedes the question's, so it has no target (RFC 1035, 4.1.4).
+    """
     labels: list[str] = []
     start = position
     while position < len(message):

@@ -1,7 +1,7 @@
-"""Host names in one canonical form, and the list of those an agent may reach; pure.
+"""Brings host names into one canonical form, and holds the allow-list: the hosts that an agent may reach. Pure.
 
-Whatever decides compares canonical names only: lower case, ASCII (IDNA for what people write), no trailing dot. What has
-no canonical form is no name, and nobody is allowed to it.
+Decisions compare canonical names only: lower case, ASCII (IDNA for other scripts), no trailing dot. A text without a
+canonical form is no name and matches no entry. Example: `PyPI.org.` is `pypi.org`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from substrat.core.netfilter.presets import PRESETS, preset_of
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LONGEST_NAME = 253  # RFC 1035, 2.3.4: 255 octets with the length bytes
-_DEFAULT_PORTS = (443, 80)
+_DEFAULT_PORTS = (443, 80)  # https and http
 _MOST_PORTS = 64
-"""How many ports a list may name: each costs its sandbox two listeners."""
+"""The most ports that a list may name: each costs its sandbox two listeners, and one message carries 253 of them."""
 _PRIVATE = "=private"
 _LOCALHOST = ("127.0.0.1", "::1")  # RFC 6761, 6.3: the name stands for nothing else
 
@@ -37,7 +37,7 @@ def canonical(host: str) -> str:
     Raises:
         NoName: it has none.
     """
-    # One trailing dot is the root's (RFC 1034, 3.1). Only what isn't ASCII needs IDNA: what asks on the wire always is.
+    # One trailing dot is the root's (RFC 1034, 3.1). Only text that isn't ASCII needs IDNA; names on the wire are ASCII.
     name = host.removesuffix(".")
     if not name.isascii():
         import idna
@@ -53,15 +53,15 @@ def canonical(host: str) -> str:
     if not all(_LABEL.fullmatch(label) for label in labels):
         raise NoName("a part of it is empty, longer than 63 characters, or has characters that names don't have")
     if _NUMBER.fullmatch(labels[-1]):
-        # `127.1`, `0x7f.1`, `2130706433`: what a resolver takes for an address (url.spec.whatwg.org, "ends in a number").
+        # Resolvers take `127.1`, `0x7f.1` and `2130706433` for addresses (url.spec.whatwg.org, "ends in a number").
         raise NoName("it ends in a number, so it would be an address in an odd spelling")
     return name
 
 
 def listed(data: bytes, most: int) -> list[str] | None:
-    """Read canonical names, a line each; None when it is anything else, or more than there may be.
+    """Read canonical names, one a line; None when a line is no such name, or there are more than `most`.
 
-    The last line may have been cut while it was written, and doesn't count then.
+    A last line without its line end was cut while it was written, and doesn't count.
     """
     try:
         *names, cut = data.decode("ascii").split("\n")
@@ -110,7 +110,8 @@ class Pattern:
         if other.private and not self.private:
             return False
         if self.network is not None:
-            # A single address isn't: one that is named is reached whatever it is, one in a network only if it is harmless.
+            # A network doesn't include a single address: a named one is reached whatever its kind, one of a network only
+            # if it is public or private.
             return other.network is not None and _is_within(other.network, self.network)
         if other.network is not None:
             return False
@@ -131,17 +132,18 @@ def pattern(text: str) -> Pattern:
     """Read `HOST[:PORT][=private]`.
 
     HOST is a name, `*.` and a name, an address, or a network as `10.20.0.0/16`; an IPv6 address with a port is in brackets.
-    `=private` lets a name lead to private addresses; addresses and networks say that by themselves.
+    `=private` lets a name lead to private addresses; an address or network needs no such mark.
+    Examples: `*.example.com`, `git.corp.example:22=private`, `10.20.0.0/16`, `[2001:db8::1]:8080`.
 
     Raises:
-        NoName: it is no such thing.
+        NoName: the text has another form.
     """
     private = text.endswith(_PRIVATE)
     host, port = _split_port(text.removesuffix(_PRIVATE))
     network = _network(host)
     address = _address(host)
     if private and (network is not None or address is not None):
-        raise NoName("only a name can be private: an address is reached as it stands there")
+        raise NoName("only a name takes =private: a listed address may be private anyway")
     if network is not None:
         return Pattern(str(network), port=port, network=network)
     if address is not None:
@@ -156,7 +158,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     """Read a network; None when there is no slash in the text.
 
     Raises:
-        NoName: it is none, or its address has bits behind the prefix.
+        NoName: it isn't a network, or its address has bits behind the prefix.
     """
     if "/" not in text:
         return None
@@ -182,7 +184,7 @@ def _split_port(text: str) -> tuple[str, int | None]:
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         raise NoName("its port isn't a number from 1 to 65535")
     if int(port) == 53:
-        raise NoName("port 53 is where names are looked up, and can't be let through")
+        raise NoName("port 53 can't be let through: it is the port for looking names up")
     return host, int(port)
 
 
@@ -195,7 +197,7 @@ def _address(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class AllowList:
-    """What may be reached: all that any of its patterns stands for."""
+    """The hosts and ports that an agent may reach: the union of its patterns."""
 
     patterns: tuple[Pattern, ...]
 
@@ -204,7 +206,7 @@ class AllowList:
         """Read a list of patterns, in which `@NAME` stands for those of a preset.
 
         Raises:
-            NoName: one of them is none; the message names it.
+            NoName: one of them can't be read; the message names it.
         """
         patterns: list[Pattern] = []
         for text in texts:
@@ -224,11 +226,11 @@ class AllowList:
 
     @cached_property
     def ports(self) -> tuple[int, ...]:
-        """Every port that some pattern stands for, and those of the web, where most refusals are to be told of."""
+        """The ports of all patterns, and always those of the web, so that refusals there are recorded."""
         return tuple(sorted({*_DEFAULT_PORTS, *(port for pattern in self.patterns for port in pattern.ports)}))
 
     def mentions(self, name: str) -> bool:
-        """Say whether a canonical name is allowed at any port: whether to say where it is."""
+        """Say whether a canonical name is allowed at any port, so that DNS gives it an address."""
         return any(pattern.names(name) for pattern in self.patterns)
 
     def allows(self, name: str, port: int) -> bool:
@@ -243,8 +245,8 @@ class AllowList:
     def allows_address(self, address: str, port: int) -> bool:
         """Say whether an address may be dialled at a port: one that the list names, or that lies in a network on it.
 
-        A network stands for its public and private addresses. Loopback, link-local and metadata addresses have to be named
-        one by one; whether an address is this machine's, others find out.
+        A network stands for its public and private addresses. Loopback, link-local and metadata addresses must be named
+        one by one. Whether an address is this machine's, `addresses.refusal` judges.
         """
         if self.names_address(address, port):
             return True
@@ -258,10 +260,10 @@ class AllowList:
         return any(pattern.private and pattern.names(name) and port in pattern.ports for pattern in self.patterns)
 
     def changed(self, add: tuple[str, ...], remove: tuple[str, ...]) -> AllowList:
-        """Return the list with patterns taken off and others put on.
+        """Return the list with the patterns `remove` taken off and the patterns `add` put on.
 
         Raises:
-            NoName: one of them is none, or isn't on the list to be taken off.
+            NoName: a text is no pattern, or a pattern to take off isn't on the list.
         """
         gone = AllowList.of(remove).patterns
         for text in remove:
@@ -298,12 +300,12 @@ def _expanded(text: str) -> tuple[str, ...]:
 
 
 def remedy(host: str, port: int, *, preset: bool = True) -> str:
-    """Return what a person would put on a list to let a host through at a port.
+    """Return the entry that would let a host through at a port, for example `@python` for `pypi.org`, 443.
 
     Args:
         host: a canonical name or an address.
         port: the port.
-        preset: whether it may be the preset that has the host.
+        preset: whether the entry may be a preset.
     """
     is_web = port in _DEFAULT_PORTS
     if preset and is_web and (known := preset_of(host)) is not None:

@@ -1,7 +1,7 @@
 """Named sets of hosts for allow-lists: `--allow @python` stands for the hosts that pip needs. Pure.
 
-Each set is what the tools' own documents name. Who may fetch there may often publish there too: an agent that can reach a
-forge or a registry, and has a login or makes itself one, can send out what it knows.
+The tools' own documents name these hosts. A host to fetch from is often a host to publish to: an agent that reaches a forge
+or a registry, and has or makes an account there, can send data out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The head of one request to a proxy, and how long the body behind it is: RFC 9112 read strictly; pure.
+"""Reads the head of one HTTP request to a proxy, and counts its body, strictly by RFC 9112. Pure.
 
-What could be read in two ways is refused, never guessed: whoever asks here is an agent, and who gets what is passed on may
-read it otherwise.
+A request that could be read in two ways is refused: the client is an agent, and the server may read it the other way.
+Example: `Content-Length` together with `Transfer-Encoding`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#]+)(?::([0-9]{1,5}))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(;[\t -~\x80-\xff]*)?")
-_LONGEST_CHUNK_LINE = 4096
+_LONGEST_CHUNK_LINE = 4096  # a chunk's size has some 4 digits; clients send no extensions, servers may ignore them
 _VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 _BETWEEN_HOPS = frozenset({
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"upgrade",
@@ -28,7 +28,7 @@ _FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding"})
 
 
 class Refused(Exception):
-    """What was asked is no request that a proxy answers; the message says why, the status is HTTP's."""
+    """The proxy doesn't answer this request; the message says why, `status` is HTTP's."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)
@@ -39,11 +39,11 @@ class Request(NamedTuple):
     """One request.
 
     Args:
-        host: where to, as it was written; an IPv6 address without its brackets.
+        host: the server's name or address as the client wrote it; an IPv6 address without its brackets.
         port: the port there.
-        head: what to say there before everything else; None: nothing, it is a tunnel (CONNECT).
-        body: how long the body is.
-        rest: what was sent behind the head.
+        head: the head to send to the server; None for a tunnel (CONNECT).
+        body: counts the body.
+        rest: the bytes that came behind the head.
     """
 
     host: str
@@ -54,7 +54,7 @@ class Request(NamedTuple):
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether bytes are wanted to go both ways, whatever they are."""
+        """Whether the client asks for a tunnel (CONNECT)."""
         return self.head is None
 
 
@@ -62,7 +62,7 @@ class Body:
     """Counts the bytes of a request's body, as they come.
 
     Args:
-        length: how many there are; None: in chunks that say so themselves (RFC 9112, 7.1).
+        length: how many there are; None: the body comes in chunks, each with its length (RFC 9112, 7.1).
     """
 
     def __init__(self, length: int | None = 0) -> None:
@@ -125,7 +125,7 @@ def read(data: bytes) -> Request | None:
     """Read everything that was sent so far; None: the head isn't whole yet.
 
     Raises:
-        Refused: it can't be a request that a proxy answers, whatever follows.
+        Refused: no continuation could make it a request that the proxy answers.
     """
     end = data.find(b"\r\n\r\n")
     head = data[: LARGEST if end < 0 else end + 2]
@@ -181,13 +181,14 @@ def _authority(text: bytes, default: int | None) -> tuple[str, int]:
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise Refused("what its address has in brackets isn't an IPv6 address") from None
+            raise Refused("the text in its address's brackets isn't an IPv6 address") from None
     return host, port
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
     name, colon, value = line.partition(b":")
-    # A line that goes on with white space was once the last one's continuation; a name with a space behind it isn't one.
+    # Refused here: a line that begins with white space, once the continuation of the line before (RFC 9112, 5.2), and a
+    # space between name and colon (5.1).
     if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
         raise Refused("a line of its head isn't NAME: VALUE")
     return name, value.strip(b" \t")
@@ -219,9 +220,9 @@ def answer(status: int, reason: str, text: str) -> bytes:
     """Return a whole answer with one line of text.
 
     Args:
-        status: HTTP's.
-        reason: its name.
-        text: what a person is told.
+        status: HTTP's status code, for example 403.
+        reason: the code's name, for example `Forbidden`.
+        text: the sentence for a person.
     """
     body = (text + "\n").encode()
     head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"

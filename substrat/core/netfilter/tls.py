@@ -1,13 +1,13 @@
-"""The server name in a TLS ClientHello, from the first bytes of a connection as they arrive; pure.
+"""Reads the server name in a TLS ClientHello, from the first bytes of a connection as they arrive. Pure.
 
-RFC 8446, 4.1.2 and 5.1 (which older versions agree with as far as this goes), RFC 6066, 3. What begins like TLS and can't
-be read is `BROKEN`, never "no name": a server might read it otherwise. Servers skip more than the standard says before
-they read a ClientHello. For example Go's `crypto/tls` passes over warning alerts and looks only at the upper half of the
-first version byte (conn.go, `readRecordOrCCS`), BoringSSL passes over empty records (tls_record.cc), OpenSSL and Java take
-SSLv2's form of a ClientHello, which has no name. So every record that comes before a ClientHello is `BROKEN`.
+The formats are those of RFC 8446, 4.1.2 and 5.1 (older versions have the same), and RFC 6066, 3. Bytes that begin like TLS
+and can't be read are `BROKEN`, never "no name": a server might read a name in them. Servers skip more than the standard
+says before they read a ClientHello. For example Go's `crypto/tls` passes over warning alerts and looks only at the upper
+half of the first version byte (conn.go, `readRecordOrCCS`), BoringSSL passes over empty records (tls_record.cc), OpenSSL
+and Java take SSLv2's form of a ClientHello, which has no name. So every record that comes before a ClientHello is `BROKEN`.
 
-A PROXY header (haproxy.org, proxy-protocol.txt) is `BROKEN` too: it is what a load balancer says in front of a connection,
-a server that expects it reads the ClientHello behind it, and no program in a sandbox is a load balancer.
+A PROXY header (haproxy.org, proxy-protocol.txt) is `BROKEN` too: load balancers send it, a server that expects it reads the
+ClientHello behind it, and no program in a sandbox is a load balancer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from enum import Enum
 from typing import NamedTuple
 
 LARGEST = 16 * 1024
-"""A ClientHello with all its records may have this many bytes; with post-quantum key shares it has some 2,000."""
+"""The most bytes of a ClientHello with all its records; with post-quantum key shares it has some 2,000."""
 
+# Numbers without a source beside them: RFC 8446, 5.1 (records) and B.3 (handshake messages), RFC 6066, 3 (server names).
 _RECORD_TYPES = range(20, 27)
 """From change_cipher_spec to tls12_cid and ACK (iana.org/assignments/tls-parameters, ContentType)."""
 _CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _APPLICATION_DATA = 20, 21, 22, 23
@@ -35,12 +36,12 @@ _HOST_NAME = 0
 
 
 class Kind(Enum):
-    """What the first bytes of a connection are."""
+    """The kind of a connection's first bytes."""
 
     INCOMPLETE = "incomplete"
     """The beginning of a ClientHello: nothing of it may be passed on yet."""
     UNDECIDED = "undecided"
-    """Too little to tell what it becomes. It may be passed on, because no server can act on so little."""
+    """Too few bytes to tell the kind. They may be passed on, because no server can act on so few."""
     OTHER = "other"
     """Another protocol."""
     BROKEN = "broken"
@@ -49,7 +50,7 @@ class Kind(Enum):
 
 
 class Hello(NamedTuple):
-    """What was found; `name` as the client wrote it, None when it gave none."""
+    """The kind of some bytes, and the server name as the client wrote it, None when it gave none."""
 
     kind: Kind
     name: str | None = None
@@ -79,19 +80,19 @@ def end_of_hello(data: bytes) -> int:
     """Return how many bytes the records of a whole ClientHello take.
 
     Args:
-        data: what `read` found a ClientHello in.
+        data: bytes in which `read` found a ClientHello.
     """
     return _first_message(data)[1]
 
 
 def wants_another(data: bytes) -> bool | None:
-    """Say whether a server asks for a second ClientHello (RFC 8446, 4.1.4), whose name may be another than the first's.
+    """Say whether a server asks for a second ClientHello (RFC 8446, 4.1.4), which may have another name than the first.
 
     Args:
-        data: what the server has sent so far.
+        data: the bytes that the server has sent so far.
 
     Returns:
-        None: that can't be told yet.
+        None while they are too few to tell.
     """
     while data[:1] == bytes([_ALERT]):  # older servers warn in front of their answer that they don't know the name
         if len(data) < 5:
@@ -107,8 +108,7 @@ def wants_another(data: bytes) -> bool | None:
 def read_second(data: bytes) -> Hello:
     """Look at everything that a client has sent since the server asked for a second ClientHello.
 
-    Records of early data and the empty change of ciphers, which servers pass over there (RFC 8446, 4.2.10 and D.4), are
-    passed over too.
+    It passes over early data and the empty change of ciphers, as servers do there (RFC 8446, 4.2.10 and D.4).
     """
     rest = data
     while rest[:1] and rest[0] in {_CHANGE_CIPHER_SPEC, _APPLICATION_DATA}:
@@ -122,7 +122,7 @@ def read_second(data: bytes) -> Hello:
 
 
 def _kind_of_other(data: bytes) -> Kind:
-    """Tell what bytes are that don't begin with a handshake record."""
+    """Return the kind of bytes that don't begin with a handshake record."""
     for header in _PROXY_HEADERS:
         if data[: len(header)] == header[: len(data)]:
             return Kind.BROKEN if len(data) >= len(header) else Kind.UNDECIDED
@@ -134,7 +134,7 @@ def _kind_of_other(data: bytes) -> Kind:
 
 
 class _Broken(Exception):
-    """It isn't a ClientHello as the standard has it."""
+    """The bytes aren't a ClientHello as the standard defines it."""
 
 
 class _Reader:
@@ -179,7 +179,7 @@ def _first_message(data: bytes) -> tuple[bytes | None, int]:
             wanted = 4 + int.from_bytes(message[1:4], "big")
             if message[0] != _CLIENT_HELLO or wanted > LARGEST:
                 raise _Broken
-        # A second message in the same record would be another ClientHello that nobody has looked at.
+        # A second message in the same record would be a ClientHello that escapes the comparison.
         if wanted is not None and announced > wanted:
             raise _Broken
         if len(data) < position + 5 + length:
@@ -210,7 +210,7 @@ def _server_name(hello: bytes) -> str | None:
 
 
 def _host_name(extension: bytes) -> str:
-    """Read the extension: a list of names, of which the standard allows one of each kind and has only one kind."""
+    """Read the extension, a list of names: the standard allows one of each kind, and defines one kind."""
     reader = _Reader(extension)
     names = _Reader(reader.vector(2))
     kind, name = names.number(1), names.vector(2)

@@ -1,7 +1,6 @@
-"""A company's proxy, through which a `filtered` network reaches the names on its list: its address, and CONNECT. Pure.
+"""Speaks to a company's proxy, through which `filtered` networks may have to go: reads its address, asks CONNECT. Pure.
 
-Connections are asked for as RFC 9110, 9.3.6 describes: `CONNECT host:port`, and after an answer of the 2xx kind the
-connection leads to that host.
+RFC 9110, 9.3.6: after `CONNECT pypi.org:443` and an answer of the 2xx kind, the connection leads to that host.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 LONGEST_ANSWER = 64 * 1024
-"""Bytes that an answer's head may have."""
+"""The most bytes of an answer's head; proxies send some hundreds, those with cookies or a page in it a few thousand."""
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r?\n")
 _REASONS = {
     403: "it refuses the host or the port",
@@ -25,7 +24,7 @@ _REASONS = {
 
 
 class NoUpstream(ValueError):
-    """A text names no proxy; the message says why, without the text, which may hold a password."""
+    """A text names no proxy. The message says why; it leaves the text out, which may hold a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,10 @@ class Upstream:
 
 
 class Answer(NamedTuple):
-    """What a proxy said.
+    """A proxy's answer to CONNECT.
 
     Args:
-        length: how many bytes the answer's head has; what follows comes from the host.
+        length: how many bytes the answer's head has; the bytes behind it come from the host.
         refusal: why there is no connection, in a few words; None: there is one.
     """
 
@@ -59,7 +58,7 @@ def read(text: str) -> Upstream | None:
     """Read `http://[USER:PASSWORD@]HOST:PORT`; None when the text is empty.
 
     Raises:
-        NoUpstream: it is no such thing.
+        NoUpstream: the text has another form.
     """
     if not text:
         return None
@@ -79,7 +78,7 @@ def read(text: str) -> Upstream | None:
 
 
 def request(upstream: Upstream, host: str, port: int) -> bytes:
-    """Return what asks a proxy for a connection.
+    """Return the request that asks a proxy for a connection.
 
     Args:
         upstream: the proxy.
@@ -97,7 +96,7 @@ def answer(data: bytes) -> Answer | None:
     """Read a proxy's answer; None: its head isn't whole yet.
 
     Args:
-        data: what came so far.
+        data: the bytes that came so far.
     """
     end = re.search(rb"\r?\n\r?\n", data)
     if end is None:

@@ -20,7 +20,7 @@ from substrat.core.netfilter.names import NoName, canonical
 from substrat.daemon.kernel import descriptors, sockets
 from substrat.daemon.kernel.ratelimit import RateLimiter
 from substrat.daemon.kernel.splice import Pipes, splice
-from substrat.daemon.network.decisions import Decisions, shown
+from substrat.daemon.network.decisions import Decisions, printable
 from substrat.daemon.network.dialer import BROKEN, Dialer
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ConnectionRelay:
 
     Args:
         allow: the allow-list.
-        tell: records a decision.
+        record: records a decision.
         resolve: finds a name's addresses, outside the sandbox; None: as the host does.
         upstream: the proxy that connections to names go through, but for private ones; None: they go there directly.
     """
@@ -59,14 +59,14 @@ class ConnectionRelay:
     def __init__(
         self,
         allow: AllowList,
-        tell: Callable[[Decision], None],
+        record: Callable[[Decision], None],
         resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
         upstream: Upstream | None = None,
     ) -> None:
-        self.decisions = Decisions(tell)
+        self.decisions = Decisions(record)
         self._dialer = Dialer(allow, self.decisions, resolve, upstream)
         self._pipes = Pipes()
-        self._carried: dict[trio.CancelScope, Target] = {}
+        self._targets: dict[trio.CancelScope, Target] = {}
 
     @property
     def allowed(self) -> AllowList:
@@ -81,7 +81,7 @@ class ConnectionRelay:
         """Apply a changed allow-list; connections to hosts that it no longer has end."""
         self._dialer.allowed = allow
         self.decisions.forget()
-        for scope, target in self._carried.items():
+        for scope, target in self._targets.items():
             if not (allow.allows(target.host, target.port) or allow.allows_address(target.host, target.port)):
                 self.decisions.denied(str(target), "it isn't allowed any more, so its connection was ended")
                 scope.cancel()
@@ -101,9 +101,9 @@ class ConnectionRelay:
             room: limits the number of connections.
             serve: serves one of them; it is closed afterwards.
         """
-        pace = RateLimiter(RATE, BURST)
+        limiter = RateLimiter(RATE, BURST)
         while True:
-            await pace.wait()
+            await limiter.wait()
             try:
                 connection, _ = await listener.accept()
             except OSError as problem:
@@ -124,7 +124,7 @@ class ConnectionRelay:
                 continue
             nursery.start_soon(_serve_one, connection, room, serve)
 
-    async def carry(
+    async def connect(
         self, inside: trio.socket.SocketType, target: Target, serve: Callable[[trio.socket.SocketType], Awaitable[None]]
     ) -> None:
         """Dial a connection's target and serve the connection, for as long as the target is allowed.
@@ -135,10 +135,10 @@ class ConnectionRelay:
             serve: is given the outer end, which is closed afterwards.
 
         Raises:
-            NotCarried: the target can't be reached, which has been recorded.
+            NotConnected: the target can't be reached, which has been recorded.
         """
         with trio.CancelScope() as scope:
-            self._carried[scope] = target
+            self._targets[scope] = target
             try:
                 outside = await self._dialer.dial(target)
                 with outside:
@@ -147,7 +147,7 @@ class ConnectionRelay:
                             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     await serve(outside)
             finally:
-                del self._carried[scope]
+                del self._targets[scope]
         if scope.cancelled_caught:
             reset(inside)
 
@@ -348,7 +348,7 @@ def _disagreement(found: tls.Hello, name: str) -> str | None:
     try:
         said = canonical(found.name)
     except NoName:
-        return f"its TLS handshake names {shown(found.name)}, which is no host name"
+        return f"its TLS handshake names {printable(found.name)}, which is no host name"
     return None if said == name else f"its TLS handshake names {said} instead"
 
 

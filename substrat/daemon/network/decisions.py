@@ -1,4 +1,4 @@
-"""Thins out the decisions of a `filtered` network before they are recorded: the same refusal ever more rarely."""
+"""Thins out the decisions of a `filtered` network: a repeated refusal is recorded at its first, 10th, 100th … time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MAX_TOLD = 1000
+_MAX_DIFFERENT = 1000
 """Different hosts of one turn: each is an event, and a port scan would fill the journal."""
 
 
@@ -29,11 +29,11 @@ class Decisions:
     """Records each allowed name once, and a refusal at its first, tenth, hundredth … time.
 
     Args:
-        tell: records a decision.
+        record: records a decision.
     """
 
-    def __init__(self, tell: Callable[[Decision], None]) -> None:
-        self._tell = tell
+    def __init__(self, record: Callable[[Decision], None]) -> None:
+        self._record = record
         self._allowed: set[str] = set()
         self._denied: dict[str, int] = {}
 
@@ -44,10 +44,10 @@ class Decisions:
 
     def allowed(self, name: str, port: int, why: str) -> None:
         """Note that a connection was let through."""
-        target = f"{shown(name)}:{port}"
-        if target not in self._allowed and len(self._allowed) < _MAX_TOLD:
+        target = f"{printable(name)}:{port}"
+        if target not in self._allowed and len(self._allowed) < _MAX_DIFFERENT:
             self._allowed.add(target)
-            self._tell(Decision(True, f"{target}: {why}"))
+            self._record(Decision(True, f"{target}: {why}"))
 
     def denied(self, target: str, why: str, remedy: str | None = None) -> None:
         """Note a refusal.
@@ -58,13 +58,13 @@ class Decisions:
             remedy: the pattern that would let it through, if one would.
         """
         text = f"{target}: {why}"
-        if text not in self._denied and len(self._denied) >= _MAX_TOLD:
+        if text not in self._denied and len(self._denied) >= _MAX_DIFFERENT:
             text, remedy = "others: too many different ones were refused to name them all", None
         count = self._denied[text] = self._denied.get(text, 0) + 1
         if str(count).strip("0") == "1":
-            self._tell(Decision(False, text if count == 1 else f"{text} ({count} times)", remedy))
+            self._record(Decision(False, text if count == 1 else f"{text} ({count} times)", remedy))
 
 
-def shown(name: str) -> str:
+def printable(name: str) -> str:
     """Return a name for an event: printable, and of at most 253 characters (RFC 1035)."""
     return "".join(letter if letter.isprintable() else "?" for letter in name[:253])

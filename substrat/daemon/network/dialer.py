@@ -40,7 +40,7 @@ _LOOKUP_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 """Two lost SYN packets are sent again within 3 s (tcp(7))."""
 _UPSTREAM_SECONDS = 30.0
-"""How long an upstream proxy may take to reach a host."""
+"""How long an upstream proxy may take to reach a host: its own look-up and several addresses, one after the other."""
 _LOCALHOST = "localhost"
 BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 """The failures of a connection that end this connection and nothing else."""
@@ -63,7 +63,7 @@ class Target(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class NotCarried(Exception):
+class NotConnected(Exception):
     """A connection can't be made to its target; the message tells the client why.
 
     Args:
@@ -117,7 +117,7 @@ class Dialer:
         """Connect to a target as long as it is allowed.
 
         Raises:
-            NotCarried: it isn't allowed or can't be reached, which has been recorded.
+            NotConnected: it isn't allowed or can't be reached, which has been recorded.
         """
         return await (self._dial_name(target) if target.is_name else self._dial_address(target))
 
@@ -139,12 +139,12 @@ class Dialer:
         ]
         usable = [address for address in found if address not in refused][:_MAX_ADDRESSES]
         if not usable:
-            raise refusals[0] if refusals else NotCarried("the name has no address", is_decided=False)
+            raise refusals[0] if refusals else NotConnected("the name has no address", is_decided=False)
         self._decisions.allowed(name, port, "on the allow-list")
         return await self._connect_judged(where, usable, port, may_be_private=is_private)
 
     async def _look_up(self, name: str, port: int, where: str) -> list[str]:
-        """Find a name's addresses as the host does; raises `NotCarried`."""
+        """Find a name's addresses as the host does; raises `NotConnected`."""
         try:
             with trio.fail_after(_LOOKUP_SECONDS):
                 return list(dict.fromkeys(addresses.plain(address) for address in await self._resolve(name, port)))
@@ -184,7 +184,7 @@ class Dialer:
         raise self._denied(where, f"it leads to {address}, {why}")
 
     async def _dial_through(self, proxy: Upstream, target: Target) -> trio.socket.SocketType:
-        """Ask the upstream proxy for a connection; it looks the name up, and decides for itself what it lets through."""
+        """Ask the upstream proxy for a connection; it looks the name up, and has rules of its own."""
         asked = str(target)
         via = f"the upstream proxy {proxy.host}:{proxy.port}"
         found = await self._look_up(proxy.host, proxy.port, f"{asked}: {via}")
@@ -204,10 +204,10 @@ class Dialer:
         outside.close()
         raise self._denied(asked, f"{via} doesn't lead there: {refusal}", is_decided=False)
 
-    def _denied(self, where: str, why: str, *, is_decided: bool = True, remedy: str | None = None) -> NotCarried:
+    def _denied(self, where: str, why: str, *, is_decided: bool = True, remedy: str | None = None) -> NotConnected:
         """Record a refusal, and return it."""
         self._decisions.denied(where, why, remedy)
-        return NotCarried(why, is_decided=is_decided)
+        return NotConnected(why, is_decided=is_decided)
 
     async def _refusals(self, found: list[str], port: int, *, may_be_private: bool = False) -> dict[str, str]:
         """Return those of some addresses that may not be dialled, each with the reason."""
@@ -254,7 +254,7 @@ class Dialer:
                 raise
             outside.close()
         log.info("no answer to a sandbox's connection", to=where, reason=problem)
-        raise NotCarried(f"nobody answered: {problem}", is_decided=False)
+        raise NotConnected(f"no address answered: {problem}", is_decided=False)
 
 
 def target_of(host: str, port: int) -> Target:

@@ -48,7 +48,7 @@ class TurnNetwork:
         turn_dir: the turn's directory.
         socket_path: the proxy form's socket.
         watcher: inotify.
-        tell: records a decision.
+        record: records a decision.
         upstream: the proxy that connections to names go through, if they do.
     """
 
@@ -58,7 +58,7 @@ class TurnNetwork:
         turn_dir: TurnDir,
         socket_path: str,
         watcher: Watcher,
-        tell: Callable[[Decision], None],
+        record: Callable[[Decision], None],
         upstream: Upstream | None = None,
     ) -> None:
         self._upstream = upstream
@@ -67,7 +67,7 @@ class TurnNetwork:
         self._turn_dir = turn_dir
         self.socket_path = socket_path
         self._watcher = watcher
-        self._tell = tell
+        self._record = record
         self._ours: socket.socket | None = None
         self._listener: trio.SocketListener | None = None
         self._opened = trio.Event()
@@ -125,13 +125,13 @@ class TurnNetwork:
         try:
             self.open(NetworkMode.PROXY)
         except OSError as problem:
-            self._tell(
+            self._record(
                 Decision(False, f"everything: the network can't be served again ({problem.strerror}); resume the agent")
             )
             log.error("a network can't be served again", reason=str(problem))  # noqa: TRY400
 
     async def _serve_proxy(self, listener: trio.SocketListener) -> None:
-        proxy = Proxy(self._allow, self._tell, upstream=self._upstream)
+        proxy = Proxy(self._allow, self._record, upstream=self._upstream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(proxy.serve, listener)
             while True:
@@ -149,7 +149,7 @@ class TurnNetwork:
         if not listeners:
             return
         # The launch has made the turn's directory by now, which is where the names are kept.
-        network = TransparentNetwork(allow, Names(self._turn_dir.names), self._tell, upstream=self._upstream)
+        network = TransparentNetwork(allow, Names(self._turn_dir.names), self._record, upstream=self._upstream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(network.serve, listeners)
             ports = set(allow.ports)
@@ -169,7 +169,7 @@ class TurnNetwork:
             return await receive(channel)
         except OSError as problem:
             reason = descriptors.sentence(problem) if descriptors.is_short(problem) else problem.strerror
-            self._tell(Decision(False, f"everything: the network's listeners can't be received: {reason}"))
+            self._record(Decision(False, f"everything: the network's listeners can't be received: {reason}"))
             log.error("listeners can't be received", reason=reason)  # noqa: TRY400 - the sentence says it all
             return []
 
@@ -195,7 +195,7 @@ class TurnNetwork:
             found = await self._receive(ours)
             if not found and process.is_running(sandbox):
                 named = ", ".join(map(str, ports))
-                self._tell(Decision(False, f"ports {named}: the network can't be entered again; resume the agent"))
+                self._record(Decision(False, f"ports {named}: the network can't be entered again; resume the agent"))
                 log.error("a network can't be entered", reason=done.stderr.decode("utf-8", "replace").strip())
             return found
         return []
@@ -228,7 +228,7 @@ class Networks:
             network.allow(allow)
 
 
-def telling(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision], None]:
+def event_recorder(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision], None]:
     """Return a function that records decisions as events, each refusal with the command that would let it through.
 
     Args:
@@ -236,7 +236,7 @@ def telling(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision]
         note: takes an event's kind and text; raises `StorageFailed` when it can't be written.
     """
 
-    def tell(decision: Decision) -> None:
+    def record(decision: Decision) -> None:
         remedy = f"; substratctl allow {agent} {decision.remedy}" if decision.remedy is not None else ""
         try:
             note("network:allowed" if decision.allowed else "network:denied", decision.text + remedy)
@@ -244,7 +244,7 @@ def telling(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision]
             # The decision stands; a full disk must not take the network away.
             log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
 
-    return tell
+    return record
 
 
 def _channel() -> tuple[socket.socket, socket.socket]:

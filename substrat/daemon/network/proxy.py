@@ -17,8 +17,8 @@ import trio
 from substrat.core.netfilter import proxying
 from substrat.core.netfilter.names import NoName
 from substrat.daemon.network.connections import HELLO_SECONDS, MAX_CONNECTIONS, MAX_READS, ConnectionRelay
-from substrat.daemon.network.decisions import shown
-from substrat.daemon.network.dialer import BROKEN, NotCarried, target_of
+from substrat.daemon.network.decisions import printable
+from substrat.daemon.network.dialer import BROKEN, NotConnected, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -34,9 +34,11 @@ _STATUSES = {
     400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 431: "Request Header Fields Too Large",
     502: "Bad Gateway", 505: "HTTP Version Not Supported",
 }  # fmt: skip
-_GOODBYE_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
+"""How long a refused client may take to read the answer: it is on the same machine."""
 _MOST_UNREAD = 1 << 20
-_CHUNK = 64 * 1024
+"""Bytes read from a refused client: a request's body that fits is taken, so that the client sees the answer."""
+_CHUNK = 64 * 1024  # a pipe's size in Linux (pipe(7)): more isn't sent at once by most programs
 
 
 class Proxy:
@@ -44,7 +46,7 @@ class Proxy:
 
     Args:
         allow: the allow-list.
-        tell: records a decision.
+        record: records a decision.
         resolve: finds a name's addresses, outside the sandbox; None: as the host does.
         upstream: the proxy that connections to names go through, if they do.
     """
@@ -52,11 +54,11 @@ class Proxy:
     def __init__(
         self,
         allow: AllowList,
-        tell: Callable[[Decision], None],
+        record: Callable[[Decision], None],
         resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
         upstream: Upstream | None = None,
     ) -> None:
-        self._relay = ConnectionRelay(allow, tell, resolve, upstream)
+        self._relay = ConnectionRelay(allow, record, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
 
     def allow(self, allow: AllowList) -> None:
@@ -73,7 +75,7 @@ class Proxy:
             self._relay.close()
 
     async def _serve_one(self, inside: trio.socket.SocketType) -> None:
-        """Serve one connection, which has one request: nothing behind it is ever taken for another."""
+        """Serve one connection, which has one request; bytes behind it are never read as a second."""
         try:
             request = await _request(inside)
         except proxying.Refused as problem:
@@ -81,17 +83,17 @@ class Proxy:
             return
         if request is None:
             return
-        what = f"{shown(request.host)}:{request.port}"
+        asked = f"{printable(request.host)}:{request.port}"
         try:
             target = target_of(request.host, request.port)
         except NoName as problem:
-            self._relay.decisions.denied(what, f"the name isn't looked up: {problem}")
-            await _answer(inside, 403, f"substrat: {what} is refused: {problem}")
+            self._relay.decisions.denied(asked, f"the name isn't looked up: {problem}")
+            await _answer(inside, 403, f"substrat: {asked} is refused: {problem}")
             return
         serve = self._tunnel if request.is_tunnel else self._pass_on
         try:
-            await self._relay.carry(inside, target, lambda outside: serve(inside, outside, target, request))
-        except NotCarried as refusal:
+            await self._relay.connect(inside, target, lambda outside: serve(inside, outside, target, request))
+        except NotConnected as refusal:
             verdict = "is refused" if refusal.is_decided else "can't be reached"
             await _answer(inside, 403 if refusal.is_decided else 502, f"substrat: {target} {verdict}: {refusal}")
 
@@ -104,7 +106,7 @@ class Proxy:
     async def _pass_on(
         self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, _target: Target, request: Request
     ) -> None:
-        """Say to a server what was asked, and give its answer back, until it ends the connection."""
+        """Send the request to the server and its answer to the client, until the server ends the connection."""
 
         async def upstream(scope: trio.CancelScope) -> None:
             server = trio.SocketStream(outside)
@@ -118,7 +120,7 @@ class Proxy:
                     scope.cancel()
                     return
                 await server.send_all(data[:count])
-                if count < len(data):  # another request, which may be meant for somebody else
+                if count < len(data):  # a second request, which may name another host
                     scope.cancel()
                     return
                 if not (data := await inside.recv(_CHUNK)):
@@ -132,7 +134,7 @@ async def _request(inside: trio.socket.SocketType) -> Request | None:
     """Read one request's head; None: the client has gone before it was whole.
 
     Raises:
-        Refused: it is none, or doesn't come.
+        Refused: the bytes are no request, or the head takes longer than `HELLO_SECONDS`.
     """
     data = b""
     with trio.move_on_after(HELLO_SECONDS):
@@ -146,9 +148,9 @@ async def _request(inside: trio.socket.SocketType) -> Request | None:
 
 
 async def _answer(inside: trio.socket.SocketType, status: int, text: str) -> None:
-    """Answer a request here, and stay until the client has read it: closed at once, it would be lost on the way."""
+    """Answer a refused request, and wait until the client has read the answer: closing at once would discard it."""
     stream = trio.SocketStream(inside)
-    with trio.move_on_after(_GOODBYE_SECONDS):
+    with trio.move_on_after(_ANSWER_SECONDS):
         try:
             await stream.send_all(proxying.answer(status, _STATUSES[status], text))
             inside.shutdown(socket.SHUT_WR)

@@ -1,6 +1,6 @@
 """The transparent form of a turn's `filtered` network: answers its DNS, and finds each connection's target.
 
-Every connection a sandbox makes, to whatever address, ends at one of its listeners here, and `getsockname` tells where it
+Every connection that a sandbox makes, to any address, ends at one of its listeners here, and `getsockname` tells where it
 was going (see `sandbox.netlaunch`). DNS gives each allowed name an address of its own, so the address tells
 the name: `pypi.org` may be 198.18.0.2. `connections` and `dialer` do the rest.
 
@@ -29,8 +29,8 @@ from substrat.daemon.network.connections import (
     ConnectionRelay,
     reset,
 )
-from substrat.daemon.network.decisions import shown
-from substrat.daemon.network.dialer import NotCarried, Target
+from substrat.daemon.network.decisions import printable
+from substrat.daemon.network.dialer import NotConnected, Target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -43,7 +43,7 @@ POOL_V4 = ipaddress.IPv4Address("198.18.0.2")
 """Where the addresses for names begin; the one before is the name server's (`netlaunch.NAMESERVER`)."""
 POOL_V6 = ipaddress.IPv6Address("fd53:7562:7374::2")
 
-_DNS_PORT = 53
+_DNS_PORT = 53  # RFC 1035, 4.2
 _WEB_PORT = 443
 """The port in a refused name's remedy; a DNS question names none."""
 _MAX_NAMES = 4096
@@ -106,7 +106,7 @@ class TransparentNetwork:
     Args:
         allow: the allow-list.
         names: the names' addresses.
-        tell: records a decision.
+        record: records a decision.
         resolve: finds a name's addresses, outside the sandbox; None: as the host does.
         upstream: the proxy that connections to names go through, if they do.
     """
@@ -115,12 +115,12 @@ class TransparentNetwork:
         self,
         allow: AllowList,
         names: Names,
-        tell: Callable[[Decision], None],
+        record: Callable[[Decision], None],
         resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
         upstream: Upstream | None = None,
     ) -> None:
         self._names = names
-        self._relay = ConnectionRelay(allow, tell, resolve, upstream)
+        self._relay = ConnectionRelay(allow, record, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
         self._dns_connections = trio.Semaphore(_MAX_DNS_CONNECTIONS)
 
@@ -140,28 +140,28 @@ class TransparentNetwork:
                     elif listener.getsockname()[1] == _DNS_PORT:
                         nursery.start_soon(accept, listener, nursery, self._dns_connections, self._answer_stream)
                     else:
-                        nursery.start_soon(accept, listener, nursery, self._connections, self._carry)
+                        nursery.start_soon(accept, listener, nursery, self._connections, self._serve_connection)
         finally:
             for listener in served:
                 listener.close()
             self._relay.close()
 
-    async def _carry(self, inside: trio.socket.SocketType) -> None:
+    async def _serve_connection(self, inside: trio.socket.SocketType) -> None:
         """Relay one connection to its target for as long as that is allowed."""
         address, port = inside.getsockname()[:2]
         name = self._names.name(address)
         target = Target(address if name is None else name, port, is_name=name is not None)
         try:
-            await self._relay.carry(inside, target, lambda outside: self._relay.tunnel(inside, outside, target))
-        except NotCarried:
+            await self._relay.connect(inside, target, lambda outside: self._relay.tunnel(inside, outside, target))
+        except NotConnected:
             reset(inside)
 
     # DNS
 
     async def _answer_datagrams(self, listener: trio.socket.SocketType) -> None:
-        pace = RateLimiter(RATE, BURST)
+        limiter = RateLimiter(RATE, BURST)
         while True:
-            await pace.wait()
+            await limiter.wait()
             with suppress(OSError):
                 message, sender = await listener.recvfrom(65535)
                 answer = self.answer(message)
@@ -170,10 +170,10 @@ class TransparentNetwork:
 
     async def _answer_stream(self, connection: trio.socket.SocketType) -> None:
         """Answer the queries of one TCP connection, each with its length in front (RFC 1035, 4.2.2)."""
-        pace = RateLimiter(RATE, BURST)
+        limiter = RateLimiter(RATE, BURST)
         stream = trio.SocketStream(connection)
         while True:
-            await pace.wait()
+            await limiter.wait()
             with trio.move_on_after(HELLO_SECONDS):
                 head = await _exactly(stream, 2)
                 message = await _exactly(stream, int.from_bytes(head, "big")) if head is not None else None
@@ -191,7 +191,7 @@ class TransparentNetwork:
         try:
             name = canonical(query.name)
         except NoName as problem:
-            self._relay.decisions.denied(f"{shown(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
+            self._relay.decisions.denied(f"{printable(query.name)}:{_DNS_PORT}", f"the name isn't looked up: {problem}")
             return dns.answer(query, dns.NO_SUCH_NAME)
         if not self._relay.allowed.mentions(name) or query.cls != dns.IN:
             why = "the name isn't looked up: it isn't on the allow-list"

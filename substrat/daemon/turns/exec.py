@@ -23,7 +23,7 @@ from sandbox.bwrap import LOCK_FD, SETSID
 from sandbox.spec import Network
 from substrat.core.netfilter import upstream
 from substrat.daemon.kernel import descriptors, process, sandbox_process
-from substrat.daemon.network.filtered import TurnNetwork, telling
+from substrat.daemon.network.filtered import TurnNetwork, event_recorder
 from substrat.daemon.sandboxes import launch_plan, protected_paths
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.state.events import DaemonEvent
@@ -226,7 +226,7 @@ class ExecSessions:
         # The list may have changed since the caller asked.
         allow = self._registry.find(agent.id).policy.allow
         through = upstream.read(self._registry.config.sandbox.upstream_proxy)
-        return TurnNetwork(allow, place, socket_path, self._watcher, telling(agent.name, note), through)
+        return TurnNetwork(allow, place, socket_path, self._watcher, event_recorder(agent.name, note), through)
 
     @contextmanager
     def _group_for(self, place: TurnDir) -> Iterator[Group | None]:

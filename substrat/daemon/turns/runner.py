@@ -26,7 +26,7 @@ from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
-from substrat.daemon.network.filtered import TurnNetwork, telling
+from substrat.daemon.network.filtered import TurnNetwork, event_recorder
 from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import disk_is_full, until_stored
@@ -349,7 +349,7 @@ class TurnRunner:
         if agent.policy.network is not Network.FILTERED:
             return None
 
-        tell = telling(agent.name, partial(self._accounting.turn_note, turn.id))
+        tell = event_recorder(agent.name, partial(self._accounting.turn_note, turn.id))
         # The list may have changed since the turn began.
         allow = self._registry.find(agent.id).policy.allow
         through = upstream.read(self._registry.config.sandbox.upstream_proxy)

@@ -152,7 +152,7 @@ def test_a_child_of_one_that_may_reach_private_addresses():
 
 @pytest.mark.parametrize(("text", "why"), [
     ("10.0.0.1/8", "the network of that length is 10.0.0.0/8"), ("10.0.0.0/33", "neither a host nor a network"),
-    ("10.0.0.1=private", "only a name can be private"), ("@perl", "there is no such preset"), ("a/b", "neither a host"),
+    ("10.0.0.1=private", "only a name takes =private"), ("@perl", "there is no such preset"), ("a/b", "neither a host"),
 ])  # fmt: skip
 def test_what_is_no_entry_says_why(text, why):
     with pytest.raises(NoName, match=why):

@@ -9,7 +9,7 @@ import trio
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import dialer
 from substrat.daemon.network.decisions import Decisions
-from substrat.daemon.network.dialer import Dialer, NotCarried, target_of
+from substrat.daemon.network.dialer import Dialer, NotConnected, target_of
 
 
 async def test_look_ups_that_are_never_answered_leave_other_turns_and_the_daemon_their_threads(monkeypatch):
@@ -28,10 +28,10 @@ async def test_look_ups_that_are_never_answered_leave_other_turns_and_the_daemon
     hanging, other = (Dialer(allowed, Decisions(told.append), None, None) for _ in range(2))
     try:
         for _ in range(2 * trio.to_thread.current_default_thread_limiter().total_tokens):
-            with pytest.raises(NotCarried, match="no answer in time"):
+            with pytest.raises(NotConnected, match="no answer in time"):
                 await hanging.dial(target_of("hangs.test", 443))
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
-        with pytest.raises(NotCarried, match="leads to"):  # looked up, and refused as this machine's
+        with pytest.raises(NotConnected, match="leads to"):  # looked up, and refused as this machine's
             await other.dial(target_of("answers.test", 443))
     finally:
         answered.set()

@@ -14,7 +14,7 @@ import trio
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import routes
 from substrat.daemon.network.connections import ConnectionRelay
-from substrat.daemon.network.dialer import NotCarried, target_of
+from substrat.daemon.network.dialer import NotConnected, target_of
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
@@ -48,8 +48,8 @@ async def dial(relay, host):
     inside, other = trio.socket.socketpair()
     with inside, other:
         try:
-            await relay.carry(inside, target_of(host, 80), serve)
-        except NotCarried as refusal:
+            await relay.connect(inside, target_of(host, 80), serve)
+        except NotConnected as refusal:
             return str(refusal)
     return ends[0]
 
@@ -102,7 +102,7 @@ def test_which_addresses_are_this_machines():
 
 def test_a_name_that_leads_to_this_machine_is_refused_unless_the_list_names_the_address():
     before, *after, named, dialled, late = run(DIALLED)
-    assert before.startswith("nobody answered")
+    assert before.startswith("no address answered")
     assert len(after) == 4
     assert all(why.endswith("an address of this machine") for why in after)
     assert (named, dialled) == ("reached", "reached")
