@@ -1,6 +1,7 @@
-"""The tools an agent has: names, descriptions and arguments, in one definition each; what they do is the daemon's.
+"""Defines the agents' tools: one type for each, with its name, description and arguments; the daemon carries them out.
 
-A tool answers at once. Whatever takes longer is recorded, and its outcome starts the agent's next turn.
+A tool answers at once. Longer work is recorded, and its outcome starts the agent's next turn: `ask_operator` returns
+immediately, and the operator's answer arrives as a message.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class Hints(NamedTuple):
-    """What a client may tell its user about a tool before a call (MCP's `ToolAnnotations`).
+    """Facts about a tool that a client may show its user before a call (MCP's `ToolAnnotations`).
 
     Args:
         reads_only: it changes nothing.
@@ -139,7 +140,7 @@ _BY_NAME: dict[str, type[Tool]] = {name_of(tool): tool for tool in TOOLS}
 
 
 def description_of(tool: type[Tool]) -> str:
-    """Return what a tool says about itself."""
+    """Return a tool's description for the model."""
     return " ".join((tool.__doc__ or "").split())
 
 
@@ -171,7 +172,7 @@ def parse(name: str, arguments: dict[str, Any] | None) -> Tool:
 
     Args:
         name: the tool's name.
-        arguments: what the model gave. Null counts as left out where that is allowed: models write it, schema or not.
+        arguments: those that the model gave. Null counts as left out where that is allowed: models write it, schema or not.
 
     Raises:
         BadArguments: there is no such tool, or it doesn't take these arguments.

@@ -1,4 +1,4 @@
-"""Looks at what agents need of this machine, and has it judged by `core.diagnosis`; it changes nothing."""
+"""Gathers the facts about this machine that agents depend on, and has `core.diagnosis` judge them; it changes nothing."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CGROUPS = "/sys/fs/cgroup"
 
 
 def examine(environ: Mapping[str, str]) -> list[Finding]:
-    """Look at everything agents need.
+    """Check everything that agents need.
 
     Args:
-        environ: the environment that a daemon has, or would have if it were started here.
+        environ: the environment of the daemon, or of this shell, which a daemon started here would have.
     """
     loaded, finding = _configuration(environ)
     found = host.find_bubblewrap(loaded.sandbox.bwrap or None, environ.get("PATH"))
@@ -56,7 +56,7 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
         lambda: machine.systemd(manager),
         lambda: machine.service(manager),
     )
-    return [told for check in checks if (told := check()) is not None]
+    return [judged for check in checks if (judged := check()) is not None]
 
 
 def _python() -> Finding:
@@ -146,7 +146,7 @@ def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Fin
     if default is Network.HOST:
         return machine.network(default.value, None, None, "")
     if found is None or not found.new_enough:
-        return None  # there is no sandbox to give one
+        return None  # without a sandbox there is nothing to try it in
     try:
         python = program.find_python()[0]
     except errors.AgentProgramMissing as problem:
@@ -159,7 +159,7 @@ def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Fin
 def _cgroups() -> Finding:
     if not os.path.exists(f"{_CGROUPS}/cgroup.controllers"):
         return machine.cgroups(machine.Cgroups(1 if os.path.isdir(f"{_CGROUPS}/memory") else 0))
-    # What systemd gives to this user's manager, it gives on to a service with Delegate=yes, as ours has.
+    # The user's manager passes its controllers on to services with Delegate=yes, such as substratd.service.
     uid = os.geteuid()
     path = f"{_CGROUPS}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
     try:
@@ -197,7 +197,7 @@ def _systemd(environ: Mapping[str, str]) -> machine.Systemd:
 
 
 def _existing(path: str) -> str:
-    """Return a path, or the nearest directory above it that is there."""
+    """Return a path, or the nearest directory above it that exists."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path

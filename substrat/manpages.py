@@ -1,6 +1,6 @@
-"""The man pages `substratctl(1)` and `substratd(8)`, made from the definitions that the programs' help is made from.
+"""Makes the man pages `substratctl(1)` and `substratd(8)` from the definitions of the programs' help.
 
-`python -m substrat.manpages man` writes them; a test compares what is there with what this makes. Pure but for `main`.
+`python -m substrat.manpages man` writes them; a test compares the files with this module's output. Pure but for `main`.
 """
 
 from __future__ import annotations

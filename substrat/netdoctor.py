@@ -1,6 +1,6 @@
-"""Looks at the network of a running turn, and has it judged by `core.network_diagnosis`; it changes nothing.
+"""Gathers the facts about a running turn's network, and has `core.diagnosis.network` judge them; it changes nothing.
 
-The facts come from `netreader`, a program of its own, because only that enters the turn's network namespace.
+`netreader`, a program of its own, enters the turn's network namespace and reads it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 __all__ = ["BROKEN", "Finding", "Report", "examine", "facts", "look"]
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.realpath(__file__)), "netreader.py")
-_NO_LIBRARY = 124  # netreader.NO_LIBRARY, which isn't imported: it is a program
+_NO_LIBRARY = 124  # netreader.NO_LIBRARY; the module isn't imported, since it is a program
 _PATIENCE = 30.0
-"""Seconds for reading a namespace, which takes half of one."""
+"""Seconds for reading a namespace: it takes half a second, and longer on a machine that swaps."""
 _MOST_DENIALS = 10
 """As many as fit on a screen beside the rest; `substratctl logs` has all."""
 
 
 class Report(NamedTuple):
-    """What was found out about a turn's network.
+    """The facts and findings about a turn's network.
 
     Args:
-        form: `transparent` or `proxy`.
+        mode: `transparent` or `proxy`.
         found: its network namespace.
         allow: the allow-list in force.
         denials: the turn's last refusals, oldest first: `time` and `text`.
         findings: the verdicts.
     """
 
-    form: str
+    mode: str
     found: Namespace
     allow: tuple[str, ...]
     denials: tuple[Mapping[str, str], ...]
@@ -54,7 +54,7 @@ def examine(agent: Mapping[str, object], network: Mapping[str, object]) -> Repor
 
     Args:
         agent: the agent object.
-        network: what `agent.network` tells of it.
+        network: the answer of `agent.network` for it.
 
     Raises:
         NotFound: pyroute2 isn't installed.
@@ -86,7 +86,7 @@ def _process(name: str, agent: Mapping[str, object], network: Mapping[str, objec
     """
     kind = network["network"]
     if kind == "none":
-        raise errors.Refused(f"{name} has the network 'none', so nothing is let through and nothing can be out of order")
+        raise errors.Refused(f"{name} has the network 'none': no connection is possible, so there is nothing to examine")
     if kind != "filtered":
         raise errors.Refused(f"{name} has the network {kind!r}, which is this machine's own: look at it with `ip` and `ss`")
     if "process" not in network:
@@ -127,12 +127,12 @@ def look(name: str, pid: int) -> Namespace:
         NotFound: pyroute2 isn't installed.
         SandboxFailed: the namespace can't be entered.
     """
-    # `-P`: the directory of the program has modules of ours that would be taken for others (`errors`, `client`).
+    # `-P` keeps the program's directory off sys.path: our `errors` and `client` there could shadow other modules.
     command = [sys.executable, "-P", _PROGRAM, str(pid)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        raise errors.SandboxFailed(f"{name}'s network isn't told: the kernel gave no answer; try again") from None
+        raise errors.SandboxFailed(f"{name}'s network can't be read: the kernel gave no answer; try again") from None
     if done.returncode == _NO_LIBRARY:
         raise errors.NotFound(
             "the extra 'net' (pyroute2) isn't installed: pipx inject substrat pyroute2, "
@@ -141,25 +141,25 @@ def look(name: str, pid: int) -> Namespace:
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise errors.SandboxFailed(
-            f"{name}'s network can't be looked at ({reason}): ask as the user that the daemon runs as, while the turn runs"
+            f"{name}'s network can't be read ({reason}): ask as the user that the daemon runs as, while the turn runs"
         )
     return _namespace(json.loads(done.stdout))
 
 
 def _namespace(facts: dict[str, Any]) -> Namespace:
-    rules, told = facts["rules"], facts["sockets"]
+    rules, sockets = facts["rules"], facts["sockets"]
     return Namespace(
         links=tuple(Link(**row) for row in facts["links"]),
         addresses=tuple(Address(**row) for row in facts["addresses"]),
         routes=tuple(Route(**row) for row in facts["routes"]),
         rules=tuple(Rule(**row) for row in rules) if rules is not None else None,
-        sockets=tuple(Socket(**row) for row in told) if told is not None else None,
+        sockets=tuple(Socket(**row) for row in sockets) if sockets is not None else None,
         ipv6=facts["ipv6"],
     )
 
 
 def _denials(agent: Mapping[str, object], network: Mapping[str, object]) -> tuple[Mapping[str, str], ...]:
-    """Return the last refusals of the running turn; times in one form compare as text."""
+    """Return the last refusals of the running turn; all times have one format, so they compare as text."""
     turn = agent["turn"]
     since = str(turn["started_at"]) if isinstance(turn, dict) else ""
     found = [

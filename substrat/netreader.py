@@ -1,13 +1,13 @@
 """Reads the network namespace of a process with pyroute2: a program of its own, run by path; imports nothing of ours.
 
 `netreader.py PID` enters the network namespace of process PID and prints one JSON object about it: `links`, `addresses`,
-`routes`, `rules` (null where the kernel has none), `sockets` (TCP that listens, UDP that is bound; null where the kernel
-doesn't tell) and `ipv6` (whether the namespace has IPv6). On failure it prints one line to stderr and exits with
-`FAILED`, or with `NO_LIBRARY` where pyroute2 isn't installed. It changes nothing.
+`routes`, `rules` (null where the kernel has none), `sockets` (listening TCP, bound UDP; null where the kernel doesn't list
+them) and `ipv6` (whether the namespace has IPv6). On failure it prints one line to stderr and exits with `FAILED`, or with
+`NO_LIBRARY` where pyroute2 isn't installed. It changes nothing.
 
-It is a process of its own because a user namespace can only be entered by a process with one thread (setns(2)), and
-because nothing leads back. The caller needs no privilege that it hadn't when it made the sandbox: it owns the user
-namespace that the network namespace belongs to (ioctl_ns(2), NS_GET_USERNS; user_namespaces(7)).
+It is a process of its own because only a process with one thread can enter a user namespace (setns(2)), and because it
+can't return from there. The caller needs no more privilege than for making the sandbox: it owns the user namespace that
+the network namespace belongs to (ioctl_ns(2), NS_GET_USERNS; user_namespaces(7)).
 
 This is the only importer of pyroute2: its import takes a fifth of a second, and everything that runs before a turn uses
 netlink by hand (`sandbox/netlaunch.py`), which the tests check with this program.
@@ -24,12 +24,12 @@ from typing import Any
 
 FAILED = 125
 """The exit status when a namespace can't be read; 126 and 127 are the shell's."""
-NO_LIBRARY = 124
+NO_LIBRARY = 124  # any number beside FAILED that neither Python nor a shell uses
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET = 0x40000000  # linux/sched.h, as CLONE_NEWUSER
 CLONE_NEWUSER = 0x10000000
 NS_GET_USERNS = 0xB701  # linux/nsfs.h
-IFF_UP = 1
+IFF_UP = 1  # linux/if.h
 _FAMILIES = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 _LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp writes it (proc(5))
 
@@ -37,7 +37,7 @@ _LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp writes it (proc(5))
 def main(arguments: list[str]) -> int:
     """Print the facts about the network namespace of the process that the arguments name."""
     try:
-        import pyroute2  # noqa: F401 - before another namespace is entered: its files are found in any case
+        import pyroute2  # noqa: F401 - imported while this process still has the host's namespaces
     except ImportError as problem:
         os.write(2, f"substrat: no pyroute2: {problem}\n".encode())
         return NO_LIBRARY
@@ -122,7 +122,7 @@ def _route(found: Any, names: dict[int, str]) -> dict[str, object]:
 
 
 def _rules(route: Any) -> list[dict[str, object]] | None:
-    """Return the rules of both families in the order in which the kernel asks them, None where it has none to ask."""
+    """Return the rules of both families in the order in which the kernel applies them, None where it has no rules."""
     from pyroute2.netlink.exceptions import NetlinkError
     from pyroute2.netlink.rtnl.fibmsg import FR_ACT_VALUES
 
@@ -132,7 +132,7 @@ def _rules(route: Any) -> list[dict[str, object]] | None:
             dump = list(route.get_rules(family=family))
         except NetlinkError as problem:
             if problem.code in {errno.EOPNOTSUPP, errno.EAFNOSUPPORT}:
-                continue  # CONFIG_IP_MULTIPLE_TABLES is off: the local table is asked, then the main one
+                continue  # CONFIG_IP_MULTIPLE_TABLES is off: the kernel asks the local table, then the main one
             raise
         for found in dump:
             action = FR_ACT_VALUES.get(found["action"], str(found["action"]))
@@ -145,7 +145,7 @@ def _rules(route: Any) -> list[dict[str, object]] | None:
 
 
 def _sockets(diagnosis: Any) -> list[dict[str, object]] | None:
-    """Return the sockets that take something in, None if the kernel has them and doesn't tell (CONFIG_INET_DIAG)."""
+    """Return the listening and bound sockets; None if there are some but the kernel can't list them (CONFIG_INET_DIAG)."""
     from pyroute2.netlink.diag import SS_CLOSE, SS_LISTEN
 
     kinds = (("tcp", socket.IPPROTO_TCP, SS_LISTEN), ("udp", socket.IPPROTO_UDP, SS_CLOSE))
@@ -155,7 +155,7 @@ def _sockets(diagnosis: Any) -> list[dict[str, object]] | None:
         for family in _FAMILIES
         for one in diagnosis.get_sock_stats(family=family, states=1 << state, protocol=protocol)
     ]
-    # A kernel without it answers as if there were no sockets (pyroute2 can't tell its error from a socket of IPv4).
+    # Without CONFIG_INET_DIAG pyroute2 yields no sockets (it can't tell the error from a socket of IPv4).
     return found if found or not _listens() else None
 
 

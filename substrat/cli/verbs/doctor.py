@@ -76,9 +76,9 @@ def _look_at_network(name: str, *, as_json: bool) -> int:
     report = netdoctor.examine(agent, network)
     works = all(finding.state != netdoctor.BROKEN for finding in report.findings)
     if as_json:
-        output.put_json({"agent": agent["name"], "form": report.form, "network_works": works, **_network_facts(report)})
+        output.put_json({"agent": agent["name"], "form": report.mode, "network_works": works, **_network_facts(report)})
     else:
-        print(f"{agent['name']}: filtered ({report.form} form)")
+        print(f"{agent['name']}: filtered ({report.mode} form)")
         _print_findings(report.findings, netdoctor.facts(report))
         print("the network works" if works else "the network doesn't work")
     return errors.DONE if works else errors.FAILED

@@ -1,6 +1,7 @@
-"""What the facts of a machine mean for agents: what works, what is weaker, what keeps them from running, what to do.
+"""Judges a machine's facts: whether agents can run there, with which weaknesses, and how to remedy them. Pure.
 
-Pure: `substrat.doctor` looks, this judges. A remedy is a command to paste wherever there is one.
+`substrat.doctor` gathers the facts. A remedy is a command to paste wherever there is one. Example: without prlimit(1) the
+finding is `Finding("limits", "broken", "there is no /usr/bin/prlimit", "sudo apt install util-linux")`.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from substrat.core.programs.table import PROGRAM
 
 GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
 
-_MIB, _GIB = 1 << 20, 1 << 30
-_LITTLE_SPACE = _GIB
-_KERNEL_FOR_PIDFDS = (5, 3)
-_KERNEL_FOR_LIMITS = (5, 14)
+_MIB, _GIB = 1 << 20, 1 << 30  # bytes
+_LITTLE_SPACE = _GIB  # a busy agent writes some MiB an hour; below this, a large build's output can fill the disk
+_KERNEL_FOR_PIDFDS = (5, 3)  # pidfd_open(2), "VERSIONS"
+_KERNEL_FOR_LIMITS = (5, 14)  # counts RLIMIT_NPROC for each user namespace (linux commit 21d1c5e386bc)
 _SYSTEMD_FOR_SUBGROUPS = 254  # its NEWS: DelegateSubgroup=
 
 
 class Finding(NamedTuple):
-    """What one check found.
+    """The result of one check.
 
     Args:
-        name: what was looked at.
+        name: the thing that was checked, for example `kernel`.
         state: `good`, `weaker` (agents run, but something is missing) or `broken` (they can't).
-        detail: what is there.
-        remedy: what to do, empty when there is nothing to do.
+        detail: the fact, for example `Linux 6.1`.
+        remedy: the command or the advice that helps; empty when all is well.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Bwrap(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What a kernel has of what is used.
+    """The version of a kernel, and those of its features that not every kernel has.
 
     Args:
         release: its version's first two numbers.
@@ -57,11 +58,11 @@ class Kernel(NamedTuple):
 
 
 class Cgroups(NamedTuple):
-    """What can be limited for all of a sandbox's processes together.
+    """The means to limit all of a sandbox's processes together.
 
     Args:
         version: 2, 1, or 0 for none.
-        delegated: the controllers that an ordinary service of the user may use; None: there is no such place.
+        delegated: the controllers that an ordinary service of the user may use; None: the user has no cgroup.
         systemd: systemd's version, 0 for none.
     """
 
@@ -71,15 +72,15 @@ class Cgroups(NamedTuple):
 
 
 class Systemd(NamedTuple):
-    """What of systemd is there.
+    """The state of systemd for this user.
 
     Args:
         running: whether it runs the machine.
         manager: whether it runs this user's services.
-        lingers: whether it goes on with them when the user has logged out.
+        lingers: whether the user's services go on after the logout.
         user: the user's name.
-        unit: where the service's unit belongs.
-        installed: whether it is there.
+        unit: the path of the service's unit.
+        installed: whether the unit is there.
     """
 
     running: bool
@@ -94,7 +95,7 @@ def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...]) -> Findi
     """Judge bubblewrap.
 
     Args:
-        found: what is there.
+        found: the bubblewrap that was found.
         named: the path from the configuration, empty when it names none.
         least: the oldest version that will do.
     """
@@ -115,7 +116,7 @@ def namespaces(reason: str | None, remedy: str) -> Finding:
 
     Args:
         reason: why it failed, as the machine said it; None: it didn't.
-        remedy: what to do then.
+        remedy: the advice for that failure.
     """
     if reason is not None:
         return Finding("namespaces", BROKEN, reason, remedy)
@@ -131,15 +132,15 @@ def system_calls(machine: str, known: tuple[str, ...], *, has_seccomp: bool) -> 
         has_seccomp: whether the kernel can filter.
     """
     if machine not in known:
-        told = " and ".join(known)
-        return Finding("system calls", BROKEN, f"there is no table of them for {machine}", f"use a machine of {told}")
+        kinds = " or ".join(known)
+        return Finding("system calls", BROKEN, f"there is no table of them for {machine}", f"use a machine of type {kinds}")
     if not has_seccomp:
         return Finding("system calls", BROKEN, "this kernel can't filter them", "boot one with CONFIG_SECCOMP_FILTER")
     return Finding("system calls", GOOD, f"filtered with the table for {machine}")
 
 
 def limits(*, prlimit: bool, setsid: bool, process_memory: bool = True) -> Finding:
-    """Judge what sets limits inside a sandbox, and what gives a command there its terminal.
+    """Judge the programs that set limits inside a sandbox, and that give a command there its terminal.
 
     Args:
         prlimit: whether prlimit(1) is there.
@@ -181,16 +182,16 @@ def agent_program_missing(said: str, *, is_default: bool) -> Finding:
         said: the error's sentence, which has the remedy after a colon.
         is_default: whether it was looked for under the program's own name.
     """
-    what, _, remedy = said.partition(": ")
-    return Finding("agent program", BROKEN, what, PROGRAM.install if is_default else remedy)
+    problem, _, remedy = said.partition(": ")
+    return Finding("agent program", BROKEN, problem, PROGRAM.install if is_default else remedy)
 
 
 def agent_program(path: str, said: str | None, problem: str = "") -> Finding:
-    """Judge the agent program by what it says to `--version`.
+    """Judge the agent program by its answer to `--version`.
 
     Args:
         path: the program.
-        said: what it printed; None: it couldn't be run.
+        said: the text that it printed; None: it couldn't be run.
         problem: why it couldn't.
     """
     if said is None:
@@ -204,8 +205,8 @@ def login(*, in_environment: bool, in_file: bool, needed: bool) -> Finding:
 
     Args:
         in_environment: whether the environment has one.
-        in_file: whether the file is there that the program's own login writes.
-        needed: whether the agent program needs any.
+        in_file: whether the file of the program's own login is there.
+        needed: whether the agent program needs a login.
     """
     if in_environment:
         return Finding("login", GOOD, f"{' or '.join(PROGRAM.login.variables)} is set and is passed on to agents")
@@ -221,8 +222,8 @@ def chats(path: str, existing: str, user: str, *, writable: bool) -> Finding:
 
     Args:
         path: the folder.
-        existing: it, or the nearest directory above that is there.
-        user: who has to write there.
+        existing: it, or the nearest directory above it that exists.
+        user: the user who must be able to write there.
         writable: whether `existing` can be written to.
     """
     if not writable:
@@ -230,33 +231,33 @@ def chats(path: str, existing: str, user: str, *, writable: bool) -> Finding:
     return Finding("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
 
 
-def network(default: str, form: str | None, reason: str | None, remedy: str) -> Finding:
+def network(default: str, mode: str | None, reason: str | None, remedy: str) -> Finding:
     """Judge an attempt to make a `filtered` network.
 
     Args:
         default: the network of agents that name none.
-        form: the form in which it was made; None: in none, or it wasn't tried because nobody asks for it.
-        reason: why it failed, or failed in the better form; None: it didn't.
-        remedy: what to do then.
+        mode: `transparent` or `proxy`, as it was made; None: both failed, or it wasn't tried (the default is `host`).
+        reason: why it failed, or failed in the transparent form; None: it didn't.
+        remedy: the advice for that failure.
     """
     if default == "host":
         detail = "agents that name none have this machine's whole network"
         return Finding("network", WEAKER, detail, "set sandbox.network to 'filtered' in config.toml")
-    if reason is not None and form is None:
+    if reason is not None and mode is None:
         state = BROKEN if default == "filtered" else WEAKER
         return Finding("network", state, f"no filtered network: {reason}; --network none and host work", remedy)
     if reason is not None:
-        detail = f"filtered networks have the {form} form, which only programs that heed HTTPS_PROXY can use: {reason}"
+        detail = f"filtered networks have the {mode} form, which only programs that heed HTTPS_PROXY can use: {reason}"
         return Finding("network", WEAKER, detail, remedy)
-    return Finding("network", GOOD, f"agents that name none have {default!r}; a filtered network was made ({form} form)")
+    return Finding("network", GOOD, f"agents that name none have {default!r}; a filtered network was made ({mode} form)")
 
 
 def cgroups(found: Cgroups) -> Finding:
-    """Judge what can be limited for whole sandboxes; limits of single processes need none of it."""
+    """Judge whether whole sandboxes can have limits; those of single processes need no cgroups."""
     without = "only each process has limits, a whole sandbox has none of memory and cpu"
     if found.version != 2:
-        what = "cgroup v1 only" if found.version == 1 else "no cgroups"
-        return Finding("cgroups", WEAKER, f"{what}: {without}", "boot with systemd.unified_cgroup_hierarchy=1")
+        kind = "cgroup v1 only" if found.version == 1 else "no cgroups"
+        return Finding("cgroups", WEAKER, f"{kind}: {without}", "boot with systemd.unified_cgroup_hierarchy=1")
     if found.delegated is None:
         return Finding("cgroups", WEAKER, f"cgroup v2, but none to divide: {without}", "substratctl service install")
     if found.systemd < _SYSTEMD_FOR_SUBGROUPS:
@@ -265,10 +266,10 @@ def cgroups(found: Cgroups) -> Finding:
     missing = [name for name in CONTROLLERS if name not in found.delegated]
     if missing:
         place = "/etc/systemd/system/user@.service.d"
-        told = " ".join(CONTROLLERS)
+        wanted = " ".join(CONTROLLERS)
         return Finding(
             "cgroups", WEAKER, f"cgroup v2 without {', '.join(missing)} for this user's services",
-            f"sudo mkdir -p {place} && printf '[Service]\\nDelegate={told}\\n' | sudo tee {place}/delegate.conf "
+            f"sudo mkdir -p {place} && printf '[Service]\\nDelegate={wanted}\\n' | sudo tee {place}/delegate.conf "
             "&& sudo systemctl daemon-reload, and log in again",
         )  # fmt: skip
     return Finding("cgroups", GOOD, f"cgroup v2 with {', '.join(CONTROLLERS)}")
@@ -278,7 +279,7 @@ def disk(path: str, free: int, least: int) -> Finding:
     """Judge the room for agents' output.
 
     Args:
-        path: where it is kept.
+        path: the state directory.
         free: the bytes free there.
         least: the bytes that must be free for a turn to start (`disk.free`).
     """

@@ -1,6 +1,6 @@
-"""Judges the network of a running turn: one finding for each part of it that traffic passes on its way to the daemon.
+"""Judges the network of a running turn: one finding for each part of it that traffic passes on its way to the daemon. Pure.
 
-Pure: `substrat.netdoctor` reads the facts, this compares them with the form that the network should have. Example: a link
+`substrat.netdoctor` reads the facts, this module compares them with the form that the network should have. Example: a link
 `lo` that is down gives `Finding("links", "broken", "lo is down: nothing reaches the relay", …)`.
 """
 
@@ -67,7 +67,7 @@ class Rule(NamedTuple):
     Args:
         family: `IPv4` or `IPv6`.
         priority: its place in the order; 0 is asked first.
-        selects: whether it counts for some packets only.
+        selects: whether it applies to some packets only.
         action: `to_tbl` where a table is asked.
         table: the number of that table.
     """
@@ -96,14 +96,14 @@ class Socket(NamedTuple):
 
 
 class Namespace(NamedTuple):
-    """A network namespace as the kernel tells it.
+    """A network namespace as the kernel reports it.
 
     Args:
         links: its interfaces.
         addresses: theirs.
         routes: those of all tables.
-        rules: in the order in which they are asked; None: this kernel has no rules.
-        sockets: those that take something in; None: this kernel doesn't tell.
+        rules: in the order in which the kernel applies them; None: this kernel has no rules.
+        sockets: listening and bound ones; None: this kernel doesn't list them.
         ipv6: whether it has IPv6.
     """
 
@@ -121,7 +121,7 @@ class Plan(NamedTuple):
     Args:
         agent: the agent's name, for remedies.
         transparent: whether every address leads to the daemon; else there is only the relay of the proxy form.
-        addresses: what `lo` needs beside the addresses that the kernel gives it.
+        addresses: those of `lo`, beside the addresses that the kernel gives it.
         sockets: where the daemon or the relay listens; those of IPv6 count only where the namespace has it.
     """
 
@@ -132,7 +132,7 @@ class Plan(NamedTuple):
 
     @property
     def goal(self) -> str:
-        """What traffic has to reach first."""
+        """The first thing that traffic must reach: the daemon or the relay."""
         return "the daemon" if self.transparent else "the relay"
 
     @property
@@ -145,10 +145,10 @@ def judge(found: Namespace, plan: Plan, allow: tuple[str, ...], denials: tuple[s
     """Judge each part of a network.
 
     Args:
-        found: what is there.
-        plan: what should be.
+        found: the network as it is.
+        plan: the network as it should be.
         allow: the allow-list in force, in canonical form.
-        denials: what this turn's network refused, oldest first, as `NAME:PORT: why[; remedy]`.
+        denials: this turn's refusals, oldest first, as `NAME:PORT: why[; remedy]`.
     """
     return (
         _links(found, plan),
@@ -214,27 +214,27 @@ def _rules(found: Namespace, plan: Plan) -> Finding:
     for family in ("IPv4", "IPv6") if found.ipv6 else ("IPv4",):
         first = next((rule for rule in found.rules if rule.family == family), None)
         if first is None or (first.action, first.table, first.selects) != ("to_tbl", LOCAL_TABLE, False):
-            what = (
+            problem = (
                 f"there is no {family} rule"
                 if first is None
                 else f"the first {family} rule isn't the local table's ({first})"
             )
-            detail = f"{what}: connections may miss {plan.goal}"
+            detail = f"{problem}: connections may miss {plan.goal}"
             return Finding("rules", BROKEN, detail, plan.renew)
     return Finding("rules", GOOD, "the local table is asked first")
 
 
 def _sockets(found: Namespace, plan: Plan) -> Finding:
     if found.sockets is None:
-        return Finding("sockets", WEAKER, "this kernel doesn't tell who listens", _DIAGNOSIS_REMEDY)
+        return Finding("sockets", WEAKER, "this kernel doesn't list listening sockets", _DIAGNOSIS_REMEDY)
     wanted = [one for one in plan.sockets if found.ipv6 or ":" not in one.address]
     missing = [one for one in wanted if one not in found.sockets]
     if missing:
         if plan.transparent:
-            what = f"the daemon doesn't listen at {', '.join(map(str, missing))}: connections there are refused"
+            problem = f"the daemon doesn't listen at {', '.join(map(str, missing))}: connections there are refused"
         else:
-            what = f"the relay doesn't listen at {missing[0]}: programs find no proxy (the agent can end its relay)"
-        return Finding("sockets", BROKEN, what, plan.renew)
+            problem = f"the relay doesn't listen at {missing[0]}: programs find no proxy (the agent can end its relay)"
+        return Finding("sockets", BROKEN, problem, plan.renew)
     return Finding("sockets", GOOD, f"{plan.goal} listens at {', '.join(map(str, wanted))}")
 
 
@@ -260,9 +260,9 @@ def _allowing(entries: str, plan: Plan) -> str:
 
 
 _OWN_TROUBLE = ("everything: ", "ports ")
-"""How the daemon's own failures begin among the refusals; a target has no space and always a port."""
+"""The beginnings of the daemon's own failures among the refusals; a target has no space and always a port."""
 _REMEDY = re.compile(r"; substratctl allow \S+ (?P<entry>\S+?)( \(\d+ times\))?$")
-"""How a refusal ends that an entry of the list would have let through."""
+"""The end of a refusal that an entry of the list would have let through."""
 
 
 def _missing_entry(text: str) -> str | None:

@@ -22,7 +22,7 @@ CASES = {
     "namespaces": (machine.namespaces(None, ""), GOOD, "was made", ""),
     "another machine":
         (machine.system_calls("riscv64", ("x86_64", "aarch64"), has_seccomp=True), BROKEN, "no table of them for riscv64",
-         "x86_64 and aarch64"),
+         "x86_64 or aarch64"),
     "no seccomp": (machine.system_calls("x86_64", ("x86_64",), has_seccomp=False), BROKEN, "can't filter", "SECCOMP"),
     "seccomp": (machine.system_calls("x86_64", ("x86_64",), has_seccomp=True), GOOD, "the table for x86_64", ""),
     "no prlimit": (machine.limits(prlimit=False, setsid=True), BROKEN, "/usr/bin/prlimit", "apt install util-linux"),
