@@ -1,6 +1,6 @@
-"""Clients that the benchmarks run as processes of their own: `clients.py KIND SOCKET [COUNT]`.
+"""Runs a client of the benchmarks as a process of its own: `clients.py KIND SOCKET [COUNT]`.
 
-Each prints `begun` when it has begun, goes on until its standard input is closed, and prints what it found out:
+Each prints `begun` when it has begun, goes on until its standard input is closed, and then prints its result:
 
 - `prober` asks for the list of agents every 10 ms; it prints the longest wait for an answer, in seconds.
 - `followers` subscribes COUNT times, on a connection each; it prints how many events came, and within how many seconds.
@@ -38,7 +38,7 @@ def probe(path: str) -> None:
 
 
 def follow(path: str, count: int) -> None:
-    """Take every event on many connections at once, without decoding it: this process shall not be the bottleneck."""
+    """Receive every event on many connections at once, undecoded, so that this process isn't the bottleneck."""
     wires = [Wire(path) for _ in range(count)]
     for wire in wires:
         wire.call("events.subscribe")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: figures, a private daemon, a blocking client, bounded waits, readings from /proc."""
+"""Provides the benchmarks with figures, a private daemon, a blocking client, bounded waits and readings from /proc."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 BIN = os.path.dirname(sys.executable)
 STANDIN = os.path.join(BIN, "cursor-agent-standin")
 PATIENCE_S = 40.0
-"""Seconds that an answer, a start or an end may take: far more than any does, far less than the whole run may."""
+"""Seconds that an answer, a start or an end may take: far more than any needs, far less than the whole run may take."""
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 class FigureFailed(Exception):
-    """A figure couldn't be taken; the message is the sentence that says why."""
+    """A figure couldn't be taken; the message says why."""
 
 
 class Figure(NamedTuple):
     """One line of the report.
 
     Args:
-        name: which figure it is.
+        name: the figure's, for example `tool call, p50`.
         value: the measured value, with its unit.
-        floor: what the same run measured to compare it with; `-` where the goal is a number by itself.
+        floor: a value of the same run to compare it with; `-` where the goal is a number by itself.
         goal: the goal, as in the design brief's table.
         met: whether the value reaches the goal.
     """
@@ -57,7 +57,7 @@ class Figure(NamedTuple):
 
 @contextmanager
 def within(seconds: float, doing: str) -> Iterator[None]:
-    """Interrupt whatever is done inside when it takes too long; only for the main thread, and not nested.
+    """Interrupt the block when it takes too long; only for the main thread, and not nested.
 
     Args:
         seconds: how long it may take.
@@ -87,12 +87,12 @@ def wait_readable(descriptor: int, waiting_for: str, seconds: float = PATIENCE_S
         raise FigureFailed(f"waited {seconds:g} s in vain for {waiting_for}")
 
 
-def wait_end(process: subprocess.Popen[bytes], what: str, seconds: float = PATIENCE_S) -> int:
+def wait_end(process: subprocess.Popen[bytes], name: str, seconds: float = PATIENCE_S) -> int:
     """Wait until a process ends and return its exit status; raises `FigureFailed` when that takes too long."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
-        raise FigureFailed(f"{what} hasn't ended after {seconds:g} s") from None
+        raise FigureFailed(f"{name} hasn't ended after {seconds:g} s") from None
 
 
 # Processes
@@ -137,7 +137,7 @@ def rss_mib(pid: int) -> float:
 
 
 def switches(pid: int) -> int:
-    """Return how often a process has gone to sleep so far, and so how often something has woken it."""
+    """Return how often a process has gone to sleep so far, which is how often it has been woken."""
     return int(_status(pid)["voluntary_ctxt_switches"])
 
 
@@ -257,7 +257,7 @@ def daemon(agent: str = STANDIN, root: str | None = None) -> Iterator[Daemon]:
             wire.call("daemon.shutdown", suspend=True)
             wire.close()
         except FigureFailed as problem:
-            # Its connections are closed an instant before it can be waited for.
+            # The kernel closes its connections an instant before a wait returns.
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1)
             if process.returncode is None:
@@ -268,7 +268,7 @@ def daemon(agent: str = STANDIN, root: str | None = None) -> Iterator[Daemon]:
             if status := wait_end(process, "the daemon"):
                 raise FigureFailed(f"the daemon has ended with {status}, and {_last_words(root)}")
         finally:
-            # What runs in its sandboxes then is `kill_descendants`'s.
+            # `kill_descendants` ends the processes that are left in its sandboxes.
             if process.poll() is None:
                 process.kill()
                 process.wait(PATIENCE_S)

@@ -1,6 +1,6 @@
-"""What the `filtered` network costs in both forms: a launch beside bare bubblewrap, a large download beside direct loopback.
+"""Measures the cost of the `filtered` network, in both forms: a launch and a large download, beside those without it.
 
-`python benchmarks/network.py`; only loopback and namespaces of its own.
+Run `python benchmarks/network.py`. It uses only loopback and namespaces of its own.
 """
 
 import os
@@ -22,7 +22,7 @@ from substrat.daemon.network.transparent import Names, TransparentNetwork
 
 BWRAP = ("/usr/bin/bwrap", "--unshare-user", "--unshare-pid", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
 RELAY = (sys.executable, "-I", "-S", netrelay.__file__, str(netrelay.PORT))
-SIZE = 1 << 30
+SIZE = 1 << 30  # bytes: a second or two at loopback's speed, so that the start counts for little
 READ = """
 import socket, sys, time
 s = socket.create_connection(("127.0.0.1", int(sys.argv[-1])))
@@ -43,7 +43,7 @@ def launches(command, count=40):
 
 
 def serve(listener):
-    """Send `SIZE` bytes to whoever connects, in a process of its own."""
+    """Send `SIZE` bytes to each client, in a process of its own."""
     if os.fork() == 0:
         for _ in range(3):
             connection, _ = listener.accept()

@@ -2,11 +2,12 @@
 
 Each figure is a line, printed as it is taken: `NAME  VALUE  (floor F, goal G) ok|missed`. The floor was measured in the
 same run, in turns with the value where that can be done, because other load on the machine moves both. A figure that
-couldn't be taken is a line `NAME  not taken: SENTENCE`. `measures/` says what each figure is.
+couldn't be taken is a line `NAME  not taken: SENTENCE`. `measures/` describes each figure. Example (invented numbers):
+`idle agent: daemon memory  2.00 KiB  (floor empty daemon 50 MiB, goal < 3 KiB)  ok`.
 
-The exit status is 0 when every figure was taken, also when goals were missed, and 1 when one wasn't. Every wait has an
-end: each group of figures has a time limit, and all of them together have less than four minutes. What is still running
-then is killed.
+The exit status is 0 when every figure was taken, also when goals were missed, and 1 when one wasn't. Every wait is bounded:
+each group of figures has a time limit, and all of them together have less than four minutes. Processes that still run
+then are killed.
 
 Not measured here are the times of `make test` and `.ci/run`, which take longer than the four minutes.
 """
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 WHOLE_SECONDS = 225.0
-"""The limit of all figures together: less than four minutes, by what the last clean-up takes."""
-_LEAST_SECONDS = 0.1
+"""The limit of all figures together: four minutes less the time that the last clean-up takes."""
+_LEAST_SECONDS = 0.1  # a group without time left fails at once; an alarm after 0 s would mean none (setitimer(2))
 
 
 class Group(NamedTuple):
     """Figures that are taken together.
 
     Args:
-        name: what `run.py` is given to take only these.
+        name: the argument of `run.py` that takes only these.
         figures: their names, in the order in which they are taken.
         seconds: how long they may take.
         measure: takes them.
@@ -76,12 +77,12 @@ def take(group: Group, seconds: float) -> bool:
                 print(figure.line(), flush=True)
     except FigureFailed as problem:
         failed = str(problem)
-    except Exception as problem:  # whatever it is, the other groups are still to be measured
+    except Exception as problem:  # any failure: the other groups are still to be measured
         failed = f"{type(problem).__name__}: {problem}"
     else:
         failed = f"the group {group.name} has left it out" if missing else ""
     kill_descendants()
-    # When all were taken, it is the last one's daemon that didn't end well.
+    # When all figures were taken, the failure is the daemon's end, and the last figure is named.
     for name in (missing or list(group.figures)[-1:]) if failed else ():
         print(f"{name}  not taken: {failed}", flush=True)
     return not failed
@@ -92,7 +93,7 @@ def run(groups: Sequence[Group], seconds: float = WHOLE_SECONDS) -> int:
     began = time.monotonic()
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        tempfile.tempdir = directory  # whatever is interrupted is removed with it
+        tempfile.tempdir = directory  # files of interrupted groups are removed with it
         try:
             good = [take(group, seconds - (time.monotonic() - began)) for group in groups]
         finally:

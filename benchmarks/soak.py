@@ -1,13 +1,13 @@
-"""Many stand-in agents for as long as asked, with random faults, and what grows under them; `make soak`.
+"""Runs many stand-in agents with random faults for a given time, and reports everything that grows; `make soak`.
 
 A private daemon in a temporary directory is kept busy: agents in directories and git repositories of every kind, on all
 networks, with messages, tool calls, children, commands of `exec`, suspends, freezes, interrupts and kills, while a person
-uses git in the same repositories. In the first part the daemon is killed again and again; in the second one it isn't, so
-that its figures can be compared: with all agents idle, and with all removed, each time before and after the load
-(`soaking.figures` says which, and by how much each may grow and why).
+uses git in the same repositories. In the first part the daemon is killed again and again. In the second part it lives on,
+and its figures are compared: with all agents idle, and with all removed, each time before and after the load.
+`soaking.figures` names them, with the growth that each may have and the reason.
 
-The exit status is 1 if anything grew or was left, if something that was accepted was never told or told twice, if a
-follower missed an event, or if the daemon hung. It ends in time also then.
+The exit status is 1 if a figure grew or something was left over, if an accepted prompt or message was lost or delivered
+twice, if a follower missed an event, or if the daemon hung. The run ends in time then too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import trio
 from harness import rss_mib
 from soaking import figures
 from soaking.agents import Agents
-from soaking.ledger import UNTOLD, Follower, Ledger
+from soaking.ledger import LOST, Follower, Ledger
 from soaking.link import LOOK_S, PATIENCE, STATUS_PATIENCE, GaveUp, Link
 from soaking.place import Place
 from soaking.server import Server
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
     from soaking.figures import Figures
 
-WORKERS = 8
-PROGRESS_S = 5.0
+WORKERS = 8  # requests at once: agents are busy at the same time, and the daemon still answers within seconds
+PROGRESS_S = 5.0  # a line each: often enough to see that it goes on
 RESTARTED_PART = 0.4
 """The part of the time in which the daemon is killed again and again."""
 WARM_PART = 0.25
 """The part of the rest after which figures count: by then caches are filled and everything is imported."""
 SETTLE_S = 12.0
-"""How long what isn't needed any more may take to go: a process's end, a connection's, and a thread's, after 10 s."""
+"""How long ended processes, connections and threads may stay: Trio's idle threads end after 10 s."""
 DELETION_S = 60.0
 """How long removed files may stay: the daemon rests between two sweeps for 20 times as long as the last one took."""
 OVERTIME_S = 6 * PATIENCE
 """How much longer than asked a soak may take on a busy machine: it comes to rest five times and removes its agents twice."""
 SLOW_S = 0.002
-"""What the slow follower waits after each event: it falls behind under load, and catches up in a rest."""
+"""The slow follower's pause after each event: it falls behind under load, and catches up in a rest."""
 
 
 class Measured(NamedTuple):
-    """What was measured before and after the load, with all agents idle and with all removed."""
+    """The figures before and after the load, with all agents idle and with all removed."""
 
     idle_before: Figures
     removed_before: Figures
@@ -64,7 +64,7 @@ class Measured(NamedTuple):
     removed_after: Figures
 
     def grown(self) -> list[str]:
-        """Say what grew that should not."""
+        """Return a sentence for each figure that grew by more than it may."""
         idle = figures.grown(figures.IDLE, "with all agents idle", self.idle_before, self.idle_after)
         return idle + figures.grown(figures.REMOVED, "with all agents removed", self.removed_before, self.removed_after)
 
@@ -80,12 +80,12 @@ class Soak:
     """One run.
 
     Args:
-        place: where.
+        place: its directory and daemon.
         agents: how many.
         seconds: for how long.
-        seed: what is random depends on this, and on how fast the machine is.
-        patience: seconds in which the daemon has to say how it is.
-        settle: seconds in which what isn't needed any more has to go.
+        seed: of all random choices; the machine's speed influences the run too.
+        patience: seconds within which the daemon must answer `daemon.status`.
+        settle: seconds within which ended processes, connections and threads must be gone.
     """
 
     def __init__(self, place: Place, agents: int, seconds: float, seed: int, patience: float, settle: float) -> None:
@@ -106,10 +106,10 @@ class Soak:
         self.began = trio.current_time()
 
     async def run(self) -> Measured | None:
-        """Do it all.
+        """Run all phases.
 
         Returns:
-            What was measured; None if it came to no measurement.
+            The figures; None if the run ended before they were taken.
         """
         measured = None
         try:
@@ -120,7 +120,7 @@ class Soak:
                     await nursery.start(self.link.keep_daemon)
                     await self.populate()
                     self.say(f"{self.size} agents are there")
-                    nursery.start_soon(self.tell_progress)
+                    nursery.start_soon(self.report_progress)
                     measured = await self.phases()
                     await self.link.stop()
                     nursery.cancel_scope.cancel()
@@ -168,18 +168,18 @@ class Soak:
                 working.start_soon(self.agents.work, resting)
             working.start_soon(self.person.work, resting)
             if kill_daemon:
-                killing.start_soon(self.link.kill_often, self.random, lambda what: self.done.update([what]))
+                killing.start_soon(self.link.kill_often, self.random, lambda kind: self.done.update([kind]))
             with trio.move_on_after(seconds):
                 await self.link.over.wait()
-            # What the workers have begun they finish, with a daemon.
+            # The workers finish their requests while a daemon runs.
             resting.set()
             killing.cancel_scope.cancel()
 
-    async def quiet(self, what: str) -> None:
-        """Let everybody come to an end, and look whether all that was accepted has been told and all events were sent.
+    async def quiet(self, phase: str) -> None:
+        """Wait until every turn has ended, and check that everything accepted was delivered and all events were sent.
 
         Raises:
-            GaveUp: it doesn't come to an end.
+            GaveUp: the turns don't end.
         """
         where = "nothing was asked yet"
         try:
@@ -205,12 +205,12 @@ class Soak:
         self.left.update(self.place.processes())
         await self.link.audit()
         for name in sorted(self.ledger.accepted):
-            untold = self.ledger.untold(name)
-            self.broken += [f"{token}: {UNTOLD}: {self.place.whereabouts(token) or 'no item'}" for token in untold]
+            lost = self.ledger.lost(name)
+            self.broken += [f"{token}: {LOST}: {self.place.whereabouts(token) or 'no item'}" for token in lost]
             # Each is noted once.
-            self.ledger.excuse(untold)
+            self.ledger.excuse(lost)
         self.person.tidy()
-        self.say(f"quiet: {what}")
+        self.say(f"quiet: {phase}")
 
     async def encourage(self, agents: list[dict]) -> None:
         """Let agents go on that failed or were left suspended."""
@@ -223,10 +223,10 @@ class Soak:
                     await self.link.call(lambda client, name=agent["name"]: client.end(name))
 
     async def settled(self, grown: Callable[[Figures], object] = lambda _: False) -> Figures:
-        """Measure when what was removed is deleted, again until nothing has grown or what isn't needed had time to go.
+        """Measure once removed files are deleted, and again until nothing has grown or `settle` is over.
 
         Args:
-            grown: says what has grown since an earlier measurement.
+            grown: lists the figures that have grown since an earlier measurement.
         """
         with trio.move_on_after(DELETION_S):
             while figures.unsettled(figures.measure(self.place)):  # noqa: ASYNC110 - the daemon tells no one
@@ -245,12 +245,12 @@ class Soak:
                 self.say("stopping; once more to give up at once")
                 self.link.over.set()
 
-    # Telling
+    # Reports
 
     def say(self, text: str) -> None:
         print(f"{trio.current_time() - self.began:6.0f} s  {text}", flush=True)
 
-    async def tell_progress(self) -> None:
+    async def report_progress(self) -> None:
         while True:
             await trio.sleep(PROGRESS_S)
             memory, descriptors = "", ""
@@ -264,8 +264,8 @@ class Soak:
             )
 
     def report(self) -> str:
-        def counts(what: Counter[str]) -> str:
-            return ", ".join(f"{kind} {count}" for kind, count in sorted(what.items())) or "none"
+        def counts(counted: Counter[str]) -> str:
+            return ", ".join(f"{kind} {count}" for kind, count in sorted(counted.items())) or "none"
 
         server, person = self.server, self.person
         reasons = "".join(f"\n    {count} x {reason}" for reason, count in person.reasons.most_common(5))
@@ -277,11 +277,11 @@ class Soak:
             f"… that failed beside the agents': {counts(person.refused)}{reasons}\n"
             f"connections by network: {counts(server.requests)}; {server.received} bytes up, {server.sent} down\n"
             f"events: {', '.join(f'{follower.events} to {follower.name}' for follower in self.followers)}\n"
-            f"prompts and messages: {self.ledger.told.total()}; daemons: {self.link.starts}\n"
+            f"prompts and messages: {self.ledger.delivered.total()}; daemons: {self.link.starts}\n"
         )
 
     def errors(self) -> Counter[str]:
-        """Count the errors in the daemon's log; nothing that is done here is a reason for one."""
+        """Count the errors in the daemon's log; none of the soak's actions justifies one."""
         found: Counter[str] = Counter()
         with open(f"{self.place.root}/log", encoding="utf-8", errors="replace") as log:
             for line in log:
@@ -293,7 +293,7 @@ class Soak:
         return found
 
     def check_the_rest(self) -> None:
-        """Note what isn't measured: errors that were logged, connections that must not be, a load that wasn't one."""
+        """Check the log for errors, the network `none` for connections, and that the load really was one."""
         for problem, count in self.errors().items():
             self.broken.append(f"the daemon logged an error {count} times: {problem}")
         if self.server.requests["none"]:
@@ -342,7 +342,9 @@ async def soak(given: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Run stand-in agents with random faults, and look what grows.")
+    parser = argparse.ArgumentParser(
+        description="Run stand-in agents with random faults, and report everything that grows."
+    )
     parser.add_argument("--agents", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)

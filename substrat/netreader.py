@@ -24,7 +24,7 @@ from typing import Any
 
 FAILED = 125
 """The exit status when a namespace can't be read; 126 and 127 are the shell's."""
-NO_LIBRARY = 124  # any number beside FAILED that neither Python nor a shell uses
+NO_LIBRARY = 124  # the number before FAILED; Python's own failures exit with 1 or 2
 
 CLONE_NEWNET = 0x40000000  # linux/sched.h, as CLONE_NEWUSER
 CLONE_NEWUSER = 0x10000000

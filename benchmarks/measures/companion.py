@@ -1,4 +1,4 @@
-"""The companion and the calls that go through it, beside a minimal stdio server made with the official SDK.
+"""Measures the companion and the calls that go through it, beside a minimal stdio server made with the official SDK.
 
 - *exec to tools/list*: from starting the process until `tools/list` is answered, with the handshake sent at once. The
   companion is answered by the daemon, the other server answers by itself. Both are started in turns.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 START, MEMORY, CALL = "companion: exec to tools/list", "companion: memory", "tool call, p50"
 NAMES = (START, MEMORY, CALL)
-SECONDS = 60.0
+SECONDS = 60.0  # for nine starts of each server and 500 calls; groups' limits are far above their usual times
 
 RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "mcp_server", "relay.py")
 _HANDSHAKE = (
@@ -53,8 +53,8 @@ class _Server:
     """An MCP server on stdio, driven by hand.
 
     Args:
-        name: what it is called in sentences.
-        command: what starts it.
+        name: its name in sentences.
+        command: the command that starts it.
         environ: its environment.
     """
 

@@ -1,4 +1,4 @@
-"""How fast events come through, live and read back.
+"""Measures how fast events come through, live and read back.
 
 - *event*: from the agent's clock just before it writes a line to a subscriber's after it has read the event: 400 lines of
   one agent, one every 10 ms.
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 P50, P99 = "event: written to read, p50", "event: written to read, p99"
 LIVE_NAMES = (P50, P99)
-LIVE_SECONDS = 40.0
-_LINES = 400
-BACK_EVENTS = 300_000
+LIVE_SECONDS = 40.0  # ten times the 4 s in which the lines come
+_LINES = 400  # so that p99 is the fourth largest, not the largest
+BACK_EVENTS = 300_000  # a long turn, and more than the daemon keeps in memory
 BACK, MEANWHILE = f"reading back {BACK_EVENTS} events and a result of 1 MiB", "another request meanwhile, longest"
 BACK_NAMES = (BACK, MEANWHILE)
-BACK_SECONDS = 90.0
+BACK_SECONDS = 90.0  # the goal is 10 s for the reading; writing the events takes longer
 FOLLOWERS = "100 followers of 50 agents"
 FOLLOWERS_NAMES = (FOLLOWERS,)
-FOLLOWERS_SECONDS = 60.0
-_RATE = 50_000
+FOLLOWERS_SECONDS = 60.0  # starting 50 agents and 100 connections, and some seconds of measuring
+_RATE = 50_000  # 50 agents x 10 lines a second x 100 followers
 
 _TICKER = f"""#!/usr/bin/python3
 import time
@@ -116,7 +116,7 @@ def measure_followers() -> Iterator[Figure]:
         names = [f"busy-{number}" for number in range(50)]
         for name in names:
             os.mkdir(f"{running.root}/{name}")
-        # Far longer than is measured: they are stopped with the daemon.
+        # Far longer than the measurement; the agents are stopped with the daemon.
         prompt = "\n".join(["/emit 1 40\n/sleep 0.1"] * 600)
         for name in names:
             wire.call("agent.spawn", workspace=f"{running.root}/{name}", name=name, prompt=prompt, network="none")
@@ -134,7 +134,7 @@ def measure_followers() -> Iterator[Figure]:
             )
     rate = events / seconds
     if rate < _RATE / 10:
-        raise FigureFailed(f"only {rate:.0f} events a second were sent, which says nothing about {_RATE}")
+        raise FigureFailed(f"only {rate:.0f} events a second were sent, too few to judge {_RATE}")
     cores = used / took * _RATE / rate
     value = f"{cores:.2f} cores ({used / took:.2f} at {rate:.0f} events/s)"
     yield Figure(FOLLOWERS, value, "-", f"< 0.5 cores at {_RATE} events/s", met=cores < 0.5)
@@ -172,7 +172,7 @@ class _Child:
             raise FigureFailed(f"the {kind} ended with {self._process.wait(PATIENCE_S)} before it had begun")
 
     def end(self) -> str:
-        """Let it stop, and return what it found out."""
+        """Let it stop, and return its result."""
         try:
             said = self._process.communicate(timeout=PATIENCE_S)[0].decode()
         except subprocess.TimeoutExpired:

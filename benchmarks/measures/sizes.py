@@ -1,4 +1,4 @@
-"""What agents cost that do nothing, and what `substratctl` costs.
+"""Measures the cost of idle agents, and of `substratctl ls`.
 
 - *substratctl ls*: the whole process, beside `python -I -c pass` with the same Python, without agents and with 1,000.
 - *idle agent: daemon memory*: the daemon's resident memory with 5,000 idle agents, less that of one without agents,
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 LS = {0: ("substratctl ls, whole process", 2.3), 1000: ("substratctl ls, 1000 agents", 4.0)}
 LS_NAMES = tuple(name for name, _ in LS.values())
-LS_SECONDS = 40.0
+LS_SECONDS = 40.0  # for two daemons and some hundred starts of Python
 MEMORY, READY = "idle agent: daemon memory", "5000 agents: exec to ready"
 WAKEUPS = "5000 idle agents: wakeups in 2 s, processes"
 IDLE_NAMES = (MEMORY, READY, WAKEUPS)
-IDLE_SECONDS = 60.0
-_AGENTS = 5000
+IDLE_SECONDS = 60.0  # for two daemons, one of which restores all agents
+_AGENTS = 5000  # so many that one agent's share shows beside the daemon's own memory
 
 
 def measure_ls() -> Iterator[Figure]:

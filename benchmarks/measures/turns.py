@@ -1,11 +1,11 @@
-"""What starting and running a turn costs.
+"""Measures the cost of starting and of running a turn.
 
 - *spawn*: from writing the request `agent.spawn` to the first thing that the agent program does, which is to write to a
-  FIFO in its workspace. Beside it: the same program started by bubblewrap alone, with the very options that an agent with
-  the network `none` has, while a turn of that agent runs, because some of what is mounted is only there meanwhile.
-- *processor time of a turn*: what the daemon's own process uses from the prompt to the turn's end, in the mean of 40
-  turns of a stand-in that begins its MCP connections and says one line. The network is `filtered`. Beside it: what
-  `python -I -c pass` uses in the same run, in the median; other load makes both larger, by half and more.
+  FIFO in its workspace. Beside it: the same program started by bubblewrap alone, with the options of an agent with the
+  network `none`, while a turn of that agent runs, because some mounts' sources exist only meanwhile.
+- *processor time of a turn*: that of the daemon's own process from the prompt to the turn's end, in the mean of 40 turns of
+  a stand-in that begins its MCP connections and says one line. The network is `filtered`. Beside it: that of
+  `python -I -c pass` in the same run, in the median; other load makes both larger, by half and more.
 - *100 turns at once*: how many succeed, the time from the first request to the last end beside the 8 seconds that each
   sleeps, and the daemon's memory at the end.
 """
@@ -41,15 +41,15 @@ SPAWN = {
     "filtered": ("spawn filtered: request to first instruction", 25),
 }
 SPAWN_NAMES = tuple(name for name, _ in SPAWN.values())
-SPAWN_SECONDS = 60.0
+SPAWN_SECONDS = 60.0  # for some dozens of starts with each network
 TURN = "the daemon's processor time of a turn"
 TURN_NAMES = (TURN,)
-TURN_SECONDS = 60.0
-_TURNS = 40
+TURN_SECONDS = 60.0  # more than a second a turn, most of which the stand-in takes
+_TURNS = 40  # the mean is of processor time, which the kernel counts in coarse steps
 RUN, WALL, MEMORY = "100 turns at once: succeeded", "100 turns at once: wall time", "100 turns at once: daemon memory"
 HUNDRED_NAMES = (RUN, WALL, MEMORY)
-HUNDRED_SECONDS = 90.0
-_SLEEP = 8
+HUNDRED_SECONDS = 90.0  # the goal for the whole is 12 s
+_SLEEP = 8  # seconds: longer than all the starts, so that a hundred turns really run at once
 
 _FIRST = "#!/bin/sh\necho x >first\n[ ! -e hold ] || exec sleep 600\n"
 
@@ -62,7 +62,7 @@ class _Fifo:
         path = os.path.join(workspace, "first")
         if not os.path.exists(path):
             os.mkfifo(path)
-        # For writing too: then it never looks as if its writer had gone.
+        # Opened for writing too: a FIFO without a writer reads as ended.
         self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wait(self) -> None:
@@ -84,7 +84,7 @@ def measure_spawn() -> Iterator[Figure]:
         wire.call("agent.spawn", workspace=held, name="held", prompt="x", network="none")
         first.wait()
         command = wire.call("agent.explain", agent="held")["command"]
-        os.unlink(f"{held}/hold")  # what bubblewrap alone starts ends at once
+        os.unlink(f"{held}/hold")  # a program that bubblewrap alone starts then ends at once
         for network, (name, more) in SPAWN.items():
             _spawn(wire, f"{running.root}/warm-{network}", network)
             number = iter(range(1000))
@@ -105,7 +105,7 @@ def _spawn(wire: Wire, workspace: str, network: str) -> float:
     first.wait()
     took = time.perf_counter() - began
     wire.answer(number, "agent.spawn")
-    # So that nothing of this turn is still to be done while the next thing is measured.
+    # The turn's end must not fall into the next measurement.
     wire.call("agent.wait", agents=[name])
     return took
 

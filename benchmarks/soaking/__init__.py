@@ -1,1 +1,1 @@
-"""The parts of the soak: a private daemon, its agents and workspaces, what is done to them and what is measured."""
+"""The parts of the soak: a private daemon, its agents and workspaces, the random requests and the figures."""

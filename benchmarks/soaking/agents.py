@@ -1,4 +1,4 @@
-"""What is done to agents at random, and what they are given to do; each accepted thing gets a token for the ledger."""
+"""Makes random requests for agents, with random prompts; each accepted prompt or message holds a token for the ledger."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from soaking.workspaces import Workspace
 
 MOST_UNREAD = 20
-"""Messages that may wait for an agent before it is left alone for a while: the machine is slower than its users then."""
+"""The most messages that wait for an agent; it then gets no more for a while, because the machine is too slow for them."""
 NOT_STARTED = "the sandbox couldn't be made"
-"""What `exec` says when bubblewrap failed before the command."""
+"""The beginning of `exec`'s sentence when bubblewrap failed before the command."""
 KINDS = {
     "send": 12, "suspend": 2, "freeze": 2, "interrupt": 2, "kill sandbox": 2, "exec": 2, "exec in terminal": 1,
     "exec killed": 1, "allow": 2, "replace": 1, "interrupted wait": 1, "inbox": 1, "retire children": 1,
 }  # fmt: skip
-"""What is done to an agent, and how often."""
+"""The kinds of requests, with their weights in the random choice."""
 
 
 class Agents:
-    """The soak's agents, and everything random that is done to them.
+    """The soak's agents, and the random requests for them.
 
     Args:
-        link: the daemon.
-        ledger: what was accepted and told.
-        server: what they connect to.
-        chance: what is random.
-        done: counts what was done.
+        link: the connection to the daemon.
+        ledger: the record of accepted and delivered tokens.
+        server: the HTTP server that agents connect to.
+        chance: the source of randomness.
+        done: counts the requests by kind.
     """
 
     def __init__(self, link: Link, ledger: Ledger, server: Server, chance: random.Random, done: Counter[str]) -> None:
@@ -60,14 +60,14 @@ class Agents:
         self.workspaces: dict[str, Workspace] = {}
         self._numbers = 0
 
-    # What they are given to do
+    # Prompts
 
     def _number(self) -> int:
         self._numbers += 1
         return self._numbers
 
     def token(self, name: str) -> str:
-        """Make a token for something that is told to an agent."""
+        """Make a token, for example `tok17@plain-3`, for a prompt or message to an agent."""
         return f"tok{self._number()}@{name}"
 
     def prompt(self, name: str) -> tuple[str, str]:
@@ -133,7 +133,7 @@ class Agents:
             }[kind]
         )
 
-    # What is done to them
+    # Requests
 
     async def work(self, resting: trio.Event) -> None:
         """Do one random thing to one random agent after the other."""
@@ -187,7 +187,7 @@ class Agents:
         """Give an agent some work."""
         token, text = self.prompt(name)
         agent = await self.link.call(lambda client: client.show(name))
-        if agent["state"] == "failed":  # a new prompt would make it forget what it failed at
+        if agent["state"] == "failed":  # a new prompt would replace the one that failed
             await self.go_on(name)
         if agent["unread"] > MOST_UNREAD:
             await self.link.call(lambda client: client.wait(name, timeout=PATIENCE))
@@ -280,13 +280,13 @@ class Agents:
         await self.spawn(self.workspaces.pop(name))
 
     async def retire_children(self) -> None:
-        """End and forget the children that have done what they were spawned for; what they were told stays to be checked."""
+        """End and forget the children that have done their task; their tokens are still checked."""
         for agent in await self.link.call(lambda client: client.agents()):
             if agent["name"].startswith("c") and agent["state"] == "idle" and agent["turn"] is not None:
                 await self.remove(agent["name"])
 
     async def answer_all(self) -> int:
-        """Answer or dismiss what agents have asked; an answer's token counts once it was accepted.
+        """Answer or dismiss agents' questions; an answer's token counts once it was accepted.
 
         Returns:
             How many questions there were.

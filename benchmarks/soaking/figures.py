@@ -1,4 +1,4 @@
-"""What is measured of the daemon and its surroundings while nothing runs, and what of it may grow by how much."""
+"""Measures the daemon and its surroundings while no turn runs, and says by how much each figure may grow, and why."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from soaking.place import Place
 
 SIOCGSKNS = 0x894C
-"""Gives a descriptor of the network namespace that a socket is in (linux/sockios.h)."""
+"""The ioctl that returns a descriptor of a socket's network namespace (linux/sockios.h)."""
 SYS_PIDFD_GETFD = 438
 """The same number on every architecture (pidfd_getfd(2)); Python has no function for it."""
 PASSING = frozenset({"mount_points", "reminders", "dropped_turns", "removed_agents", "damaged"})
-"""Tables whose rows stand for something that is under way or wrong. The others keep what happened until `rm`."""
+"""Tables whose rows stand for something that is under way or wrong. The others keep history until `rm`."""
 
 Figures = dict[str, "Counter[str]"]
-"""What was measured: for each key of `RULES` how many there are of each kind."""
+"""The measured figures: for each rule's key the number of each kind, for example `{"descriptors": {"pipe": 2}}`."""
 
 
 class Rule(NamedTuple):
-    """What may grow by how much.
+    """The growth that a figure may have.
 
     Args:
-        key: what is measured.
-        title: how the report calls it.
+        key: the figure's name in `Figures`.
+        title: its name in the report.
         slack: by how much each kind may be larger than before.
         reason: why by so much.
-        factor: what the earlier figure is multiplied with before.
+        factor: the earlier figure counts so many times.
         empty: whether there must be none at all, also before.
     """
 
@@ -68,7 +68,7 @@ IDLE = (
     Rule("agent", "files an agent, but turns'", 3, "its program's transcript of each chat: agents that were replaced have fewer"),
     Rule("passing", "rows of what is under way", 0, "nothing is under way"),
 )  # fmt: skip
-"""With all agents idle, as many after as before."""
+"""The rules with all agents idle, as many after as before."""
 
 REMOVED = (
     Rule("descriptors", "descriptors", 0, "the same clients are connected"),
@@ -79,7 +79,7 @@ REMOVED = (
     Rule("rows", "rows in the database", 0, "`rm` deletes them, and questions were answered", empty=True),
     Rule("used", "database in use, KiB", 64, "empty tables and indexes keep pages: some 20 of 4 KiB"),
 )
-"""With all agents removed."""
+"""The rules with all agents removed."""
 
 
 def measure(place: Place) -> Figures:
@@ -114,7 +114,7 @@ def measure(place: Place) -> Figures:
 
 
 def descriptors(pid: int, root: str) -> Counter[str]:
-    """Count a process's descriptors by kind: what each leads to, without numbers and ids."""
+    """Count a process's descriptors by kind: the file or object that each refers to, without numbers and ids."""
     found: Counter[str] = Counter()
     for number in _entries(f"/proc/{pid}/fd"):
         with suppress(OSError):
@@ -185,7 +185,7 @@ def mounts(pid: int, root: str) -> Counter[str]:
 
 
 def files(path: str) -> Counter[str]:
-    """Count files by where they are below a directory, and as `turns` and `agents` those directories.
+    """Count the files below a directory by place, and as `turns` and `agents` the directories of those.
 
     The database's own files are left out: they come and go with connections.
     """
@@ -224,7 +224,7 @@ def _cgroups(service: str | None) -> Counter[str]:
 
 
 def starred(name: str) -> str:
-    """Put a star for what differs from one turn, chat or attempt to the next: ids, numbers, random names."""
+    """Replace with a star the parts that differ between turns, chats or attempts: ids, numbers, random names."""
     name = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{12,}", "*", name)
     name = re.sub(r"(left-|tmp|exec-)[A-Za-z0-9_-]+", r"\1*", name)
     return re.sub(r"\d+", "*", name)
@@ -242,16 +242,16 @@ def _entries(path: str) -> list[str]:
 
 
 def unsettled(figures: Figures) -> bool:
-    """Say whether the daemon still deletes what was removed, which it does in its own time."""
+    """Say whether the daemon is still deleting removed files, which it does in its own time."""
     return figures["state"]["trash/*"] > 0 or figures["passing"]["removed_agents"] > 0
 
 
 def grown(rules: Iterable[Rule], when: str, before: Figures, after: Figures) -> list[str]:
-    """Say what grew by more than it may, kind by kind, or is there though it must not be.
+    """Return a sentence for each kind that grew by more than it may, or that must not exist.
 
     Args:
-        rules: what may grow by how much.
-        when: what both were measured with.
+        rules: the growth that each figure may have.
+        when: the state in which both were measured, for example `with all agents idle`.
         before: the earlier figures.
         after: the later ones.
     """
@@ -268,7 +268,7 @@ def grown(rules: Iterable[Rule], when: str, before: Figures, after: Figures) -> 
 
 
 def table(titles: tuple[str, ...], rules: tuple[Rule, ...], *measured: Figures) -> str:
-    """Return figures as a table, with what each may grow by."""
+    """Return figures as a table, with the growth that each may have."""
     rows = [("", *titles, "may grow by")]
     for rule in rules:
         share = f" and {rule.factor - 1:.0%}" if rule.factor > 1 else ""

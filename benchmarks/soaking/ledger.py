@@ -1,4 +1,4 @@
-"""Records what the daemon accepted and what it told, and compares the two."""
+"""Records the prompts and messages that the daemon accepted and those that it delivered, and compares the two."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 QUOTED = "You were stopped in the middle"
-"""How a prompt begins that repeats the one of a stopped turn (`substrat.core.agents.prompts.continuation`)."""
-UNTOLD = "accepted and never told"
+"""The beginning of a prompt that repeats the one of a stopped turn (`substrat.core.agents.prompts.continuation`)."""
+LOST = "accepted and never delivered"
 
 
 def tokens(name: str, text: str) -> list[str]:
@@ -20,12 +20,12 @@ def tokens(name: str, text: str) -> list[str]:
 
 
 class Follower:
-    """A subscriber to all events: where it is, and which events it was sent since the last audit.
+    """A subscriber to all events: its cursor, and the events that it was sent since the last audit.
 
     Args:
-        name: how a report calls it.
-        broken: where broken promises are noted.
-        pause: seconds it waits after each event, so that the daemon has to wait for it.
+        name: its name in a report.
+        broken: the list of broken promises.
+        pause: seconds for which it waits after each event, so that the daemon must wait for it.
     """
 
     def __init__(self, name: str, broken: list[str], pause: float = 0.0) -> None:
@@ -57,18 +57,18 @@ class Follower:
 
 
 class Ledger(Follower):
-    """The follower that keeps account: each token that was accepted has to be told to its agent, once.
+    """The follower that keeps account: each accepted token must be delivered to its agent, once.
 
     Args:
-        broken: where broken promises are noted.
+        broken: the list of broken promises.
     """
 
     def __init__(self, broken: list[str]) -> None:
         super().__init__("the first follower", broken)
         self.names: dict[str, str] = {}
         self.accepted: dict[str, set[str]] = {}
-        self.told: Counter[str] = Counter()
-        self.retold: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
+        self.repeated: Counter[str] = Counter()
         self.excused: set[str] = set()
         self.running: dict[str, str] = {}
         self.children: dict[str, str] = {}
@@ -84,11 +84,11 @@ class Ledger(Follower):
         self.children[name] = token
 
     def excuse(self, found: Collection[str]) -> None:
-        """Note tokens in the prompt of a turn that a person interrupted, maybe before it was told."""
+        """Note tokens in the prompt of a turn that a person interrupted, maybe before its delivery."""
         self.excused.update(found)
 
     def forget(self, name: str) -> None:
-        """Forget an agent that was removed with what still waited for it."""
+        """Forget an agent that was removed with the messages that still waited for it."""
         self.accepted.pop(name, None)
 
     def take(self, event: dict) -> None:
@@ -119,15 +119,17 @@ class Ledger(Follower):
     def _take_prompt(self, name: str, text: str) -> None:
         own = tokens(name, text)
         if text.startswith(QUOTED):
-            self.retold.update(own)
+            self.repeated.update(own)
             return
-        self.told.update(own)
-        self.broken += [f"{token} was told {self.told[token]} times" for token in own if self.told[token] > 1]
+        self.delivered.update(own)
+        self.broken += [
+            f"{token} was delivered {self.delivered[token]} times" for token in own if self.delivered[token] > 1
+        ]
 
-    def untold(self, name: str) -> list[str]:
-        """Return what was accepted for an agent and not told to it."""
+    def lost(self, name: str) -> list[str]:
+        """Return the tokens that were accepted for an agent and not delivered to it."""
         return sorted(
             token
             for token in self.accepted.get(name, ())
-            if not self.told[token] + self.retold[token] and token not in self.excused
+            if not self.delivered[token] + self.repeated[token] and token not in self.excused
         )

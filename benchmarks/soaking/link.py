@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 AWAY = (errors.ConnectionLost, errors.DaemonNotRunning)
 PATIENCE = 120.0
-"""Seconds that anything may take that must happen: 50 agents share the machine, and others use it too."""
+"""Seconds that a required action may take: 50 agents share the machine, and others use it too."""
 STATUS_PATIENCE = 30.0
-"""Seconds in which a daemon that doesn't hang says how it is, however busy the machine is: it waits for nothing then."""
+"""Seconds within which `daemon.status` is answered unless the daemon hangs: the answer waits for nothing but the machine."""
 LOOK_S = 0.05
-"""Seconds between two looks at what the kernel tells no one about."""
+"""Seconds between two looks at facts for which the kernel has no notification."""
 
 
 class GaveUp(Exception):
@@ -32,13 +32,13 @@ class GaveUp(Exception):
 
 
 class Link:
-    """The daemon as the soak reaches it.
+    """The connection to the daemon, which it restarts.
 
     Args:
-        place: where it runs.
-        followers: who is sent all events; each goes on where it was when the daemon is started again.
-        broken: where broken promises are noted.
-        patience: seconds in which it has to say how it is.
+        place: the daemon's directory.
+        followers: the subscribers to all events; each goes on at its cursor when the daemon is started again.
+        broken: the list of broken promises.
+        patience: seconds within which the daemon must answer `daemon.status`.
     """
 
     def __init__(self, place: Place, followers: Sequence[Follower], broken: list[str], patience: float) -> None:
@@ -113,8 +113,8 @@ class Link:
         """Make a request; when the daemon dies meanwhile, make it again with the next one if that is harmless.
 
         Raises:
-            ConnectionLost: the daemon died and whether it did it isn't known.
-            GaveUp: it wasn't answered in time.
+            ConnectionLost: the daemon died, perhaps before it had done it.
+            GaveUp: there was no answer in time.
         """
         while True:
             await self._up.wait()

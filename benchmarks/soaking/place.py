@@ -1,4 +1,4 @@
-"""A temporary directory with a daemon of the soak's own, and the processes that belong to them."""
+"""Makes a temporary directory with a daemon of the soak's own, finds their processes, and removes everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from substrat.core.agents import cgroup_limits
 ENTER = 'echo 0 >"$0"/cgroup.procs && exec "$@"'
 LEAKS = os.path.join(os.path.dirname(__file__), "leaks.py")
 REMOVAL_S = 15.0
-"""How long the kernel may take to end what was killed: a network namespace alone takes it tenths of a second."""
+"""How long the kernel may take to end killed processes: a network namespace alone takes it tenths of a second."""
 
 
 class Place:
@@ -94,9 +94,9 @@ class Place:
         return self.process.wait()
 
     def sandboxed(self) -> dict[int, str]:
-        """Return the processes of turns' sandboxes, each with the agent's id where it can be told."""
+        """Return the processes of turns' sandboxes, each with the id of its agent where that is known."""
         found: dict[int, str] = {}
-        # Not remembered: the kernel gives a namespace's number to a stranger's as soon as it is free.
+        # Not kept for later: the kernel reuses a namespace's number as soon as it is free.
         namespaces: set[str] = set()
         mark = f"{self.state}/agents/"
         pids = _pids()
@@ -127,7 +127,7 @@ class Place:
         return found
 
     def prompt_of(self, agent: str, turn: int) -> str:
-        """Return what a turn was to be told: the prompt as it was launched with, and what went into it.
+        """Return a turn's prompt as it was launched with, and the items that went into it.
 
         A turn that was stopped before its launch has no prompt yet, and one that goes on repeats another's.
         """
@@ -140,7 +140,7 @@ class Place:
         return "\n".join([found, *(text for (text,) in self.query(where, agent, turn))])
 
     def whereabouts(self, token: str) -> str:
-        """Say what became of the item that holds a token."""
+        """Return the state of the item that holds a token, for example `its message went into turn 3 (outcome …)`."""
         rows = self.query(
             "SELECT items.kind, items.turn, turns.number, turns.outcome, turns.stop FROM items LEFT JOIN turns "
             "ON items.turn = turns.id WHERE items.text LIKE ?", f"%{token}%",
@@ -161,7 +161,7 @@ class Place:
         return {os.getpid(), self.process.pid if self.process is not None else 0}
 
     def remove(self) -> None:
-        """End every process and remove every file, mount and cgroup, whatever went before."""
+        """End every process and remove every file, mount and cgroup, also after a failure."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -1,4 +1,4 @@
-"""The HTTP server that agents connect to: on this machine's loopback, allowed by address and name in `filtered`."""
+"""Runs the HTTP server that agents connect to, on this machine's loopback: `filtered` allows its address and name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import trio
 BODY = 64 * 1024
 """Bytes that each request carries up and each answer down: more than a socket's or a pipe's buffer takes at once."""
 HELD_S = 30.0
-"""How long `/held` is kept open. Ends of turns, changes of the list and kills cut it before."""
+"""How long `/held` is kept open: longer than a turn, so that ends of turns, changes of the list and kills cut it."""
 
 
 class Server:
-    """Counts who came from which network and how many bytes went each way.
+    """Counts connections by the agent's network, and the bytes each way.
 
     Give `serve` to a nursery's `start`; `port` is known then.
     """

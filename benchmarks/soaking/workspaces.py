@@ -1,4 +1,4 @@
-"""The workspaces of the soak's agents, what is left in them when no sandbox runs, and a person's ordinary git in them."""
+"""Makes the workspaces of the soak's agents, finds leftovers in them, and plays a person who uses git there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import random
 
 OURS = "soak-"
-"""How each file begins that the soak's agents and person make, in which everything else is a leftover."""
+"""The prefix of all files that the soak's agents and person make; every other new file is a leftover."""
 FILES = 20
-"""How many different files each of them makes in a workspace, so that walking it costs the same for as long as it lasts."""
+"""How many different files each of them makes in a workspace: a bound, so that walking it costs the same to the end."""
 GIT_SECONDS = 60.0
 """How long one git command of a person's may take on a machine that is shared by all agents."""
 CONFIG = """\
@@ -47,8 +47,8 @@ class Workspace(NamedTuple):
         home: the person's home, whose git configuration holds here.
         network: the network of the agents in it.
         repositories: the working trees in it, its own and nested ones.
-        git_directories: what git obeys for these: where placeholders could be left.
-        before: what was there when it was made.
+        git_directories: the git directories of these, where placeholders could be left.
+        before: its entries when it was made.
     """
 
     path: str
@@ -64,7 +64,7 @@ class Workspace(NamedTuple):
         return os.path.basename(self.path)
 
     def leftovers(self) -> list[str]:
-        """Return what is in it that neither an agent nor the person made, as paths, and what `git status` shows of it."""
+        """Return the entries that neither an agent nor the person made, as paths, and those that `git status` shows."""
         found = sorted(_entries(self.path, self.git_directories) - self.before)
         unknown = [path for path in found if not os.path.basename(path).startswith(OURS)]
         left = [f"{self.name}: {os.path.relpath(path, self.path)}" for path in unknown]
@@ -82,7 +82,7 @@ class Workspace(NamedTuple):
 
 
 def _entries(path: str, git_directories: tuple[str, ...]) -> set[str]:
-    """List a workspace without what is in git directories, and of those the names that Substrat protects."""
+    """List a workspace, but of its git directories only the names that Substrat protects."""
     found = set()
     for top, directories, files in os.walk(path):
         found.update(os.path.join(top, name) for name in (*directories, *files) if name != ".git")
@@ -157,12 +157,12 @@ def make(root: str) -> list[Workspace]:
 
 
 class Person:
-    """Somebody who works with git in the agents' repositories while the agents work there too.
+    """A person who works with git in the agents' repositories while the agents work there too.
 
     Args:
         root: the soak's directory.
-        workspaces: where.
-        chance: what is random.
+        workspaces: the agents' workspaces.
+        chance: the source of randomness.
     """
 
     def __init__(self, root: str, workspaces: list[Workspace], chance: random.Random) -> None:
@@ -192,7 +192,7 @@ class Person:
                 await resting.wait()
 
     def tidy(self) -> None:
-        """Remove the locks that a git leaves which is killed with its sandbox, and what a killed stash or worktree left."""
+        """Remove the locks and half-made stashes and worktrees of git processes that were killed with their sandbox."""
         for git in self._directories:
             for top, _, files in os.walk(git):
                 for name in files:
@@ -221,7 +221,7 @@ class Person:
         return False
 
     def _remove_stale_locks(self) -> None:
-        """Remove locks whose git was killed: nobody holds one for as long as a person's command may take."""
+        """Remove locks whose git was killed: a living git holds its locks for less time than a person's command may take."""
         for git in self._directories:
             for name in ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock"):
                 with suppress(OSError):

@@ -14,9 +14,9 @@ from substrat.core.programs.table import PROGRAM
 GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
 
 _MIB, _GIB = 1 << 20, 1 << 30  # bytes
-_LITTLE_SPACE = _GIB  # a busy agent writes some MiB an hour; below this, a large build's output can fill the disk
+_LITTLE_SPACE = _GIB  # a build's output or a clone may fill less
 _KERNEL_FOR_PIDFDS = (5, 3)  # pidfd_open(2), "VERSIONS"
-_KERNEL_FOR_LIMITS = (5, 14)  # counts RLIMIT_NPROC for each user namespace (linux commit 21d1c5e386bc)
+_KERNEL_FOR_LIMITS = (5, 14)  # the first that counts RLIMIT_NPROC by user namespace ("ucounts")
 _SYSTEMD_FOR_SUBGROUPS = 254  # its NEWS: DelegateSubgroup=
 
 

@@ -19,7 +19,7 @@ _VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#]+)(?::([0-9]{1,5}))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(;[\t -~\x80-\xff]*)?")
-_LONGEST_CHUNK_LINE = 4096  # a chunk's size has some 4 digits; clients send no extensions, servers may ignore them
+_LONGEST_CHUNK_LINE = 4096  # a few digits; extensions, rarely used, may follow (RFC 9112, 7.1.1)
 _VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 _BETWEEN_HOPS = frozenset({
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"upgrade",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 LONGEST_ANSWER = 64 * 1024
-"""The most bytes of an answer's head; proxies send some hundreds, those with cookies or a page in it a few thousand."""
+"""The most bytes of an answer's head: several times the 8 KiB to which common servers limit theirs."""
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r?\n")
 _REASONS = {
     403: "it refuses the host or the port",

@@ -38,7 +38,7 @@ _ANSWER_SECONDS = 5.0
 """How long a refused client may take to read the answer: it is on the same machine."""
 _MOST_UNREAD = 1 << 20
 """Bytes read from a refused client: a request's body that fits is taken, so that the client sees the answer."""
-_CHUNK = 64 * 1024  # a pipe's size in Linux (pipe(7)): more isn't sent at once by most programs
+_CHUNK = 64 * 1024  # bytes a read, as many as a pipe holds (pipe(7)); more saves little
 
 
 class Proxy:
