@@ -1,1 +1,1 @@
-"""The program `substratctl`: what people type; it keeps no state, and whatever it knows it asked the daemon."""
+"""The program `substratctl`, with which people drive the daemon; it keeps no state of its own."""

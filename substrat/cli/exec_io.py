@@ -1,8 +1,8 @@
-"""A command that the daemon runs, between this process's standard input, output and error; nothing runs here.
+"""Connects a command that the daemon runs to this process's standard input, output and error.
 
-It has none of the three itself. Where input and output are a terminal it gets one of its own (pty(7)), so it can't touch
-the person's and job control works; everything else is carried through pipes (`stdio_pipes`). Where only one of the two is a
-terminal, as in front of `| less`, it has pipes only: it prints there, and what is typed is left to whoever else reads it.
+The command gets none of the three itself. Where input and output are a terminal it gets a terminal of its own (pty(7)), so
+that it can't touch the person's, and job control works; other input and output goes through pipes (`stdio_pipes`). Where
+only one of the two is a terminal, as in front of `| less`, the command has pipes only, and typed keys are for the pager.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from substrat.cli.connection import Connection
     from substrat.cli.stdio_pipes import Watched
 
-# Asked for a second time, these end a command that took no notice of the first.
+# The second of these ends a command that ignored the first.
 _INSISTENT = (signal.SIGHUP, signal.SIGTERM)
 
 
@@ -46,32 +46,32 @@ def run(connection: Connection, agent: str, command: list[str]) -> int:
         The command's exit status.
 
     Raises:
-        SubstratError: it couldn't be run, or not all that it read or wrote could be carried.
+        SubstratError: it couldn't be run, or some of its input or output was lost.
         ConnectionLost: the daemon went away, and the command with it.
     """
     with ExitStack() as stack:
         # First in, last out: no signal comes between a person and their terminal as it was.
         signals = stack.enter_context(_signals())
         terminal = stack.enter_context(_terminal()) if os.isatty(0) and os.isatty(1) else None
-        # What is a terminal is then the command's terminal.
-        carrier = StdioPipes([number for number in range(3) if terminal is None or not os.isatty(number)])
-        stack.enter_context(closing(carrier))
+        # With a terminal, the command's input and output are that terminal, and the pipes serve the rest.
+        pipes = StdioPipes([number for number in range(3) if terminal is None or not os.isatty(number)])
+        stack.enter_context(closing(pipes))
         listener = stack.enter_context(closing(_Listener(connection)))
         params: dict[str, object] = {"agent": agent, "command": command, "descriptors": listener.path}
         if terminal is not None:
             params["terminal"] = os.environ.get("TERM") or "dumb"
         number = connection.submit("agent.exec", params)
         connection.send_queued()
-        _Loan(connection, number, listener, terminal, carrier, signals).serve_to_the_end()
+        _ExecIO(connection, number, listener, terminal, pipes, signals).serve_to_the_end()
     result = connection.take_answer(number)
-    carrier.check()
+    pipes.check()
     if not isinstance(result, dict):
         raise errors.SubstratError("the daemon's answer to agent.exec has another form than expected: upgrade it")
     return int(result["exit_code"])
 
 
 class _Terminal:
-    """A terminal for the command, and what is on its way to it.
+    """A terminal for the command, and the typed bytes on their way to it.
 
     Args:
         master: the end that is held here.
@@ -89,7 +89,7 @@ class _Terminal:
             termios.tcsetwinsize(self.master, termios.tcgetwinsize(0))
 
     def take(self) -> bool:
-        """Take what the person typed; False when nothing comes any more."""
+        """Read the typed bytes; False at the end of the input."""
         try:
             self.pending = os.read(0, CHUNK)
         except OSError:
@@ -97,18 +97,18 @@ class _Terminal:
         return bool(self.pending)
 
     def give(self) -> None:
-        """Pass on what was typed, as far as there is room."""
+        """Pass the typed bytes on, as far as there is room."""
         with suppress(BlockingIOError, InterruptedError):
             self.pending = self.pending[os.write(self.master, self.pending) :]
 
     def show(self) -> bool:
-        """Show what the command printed; False when there is nothing to show now, or will never be."""
+        """Show the command's output; False when there is none now, or never will be."""
         try:
             data = os.read(self.master, CHUNK)
         except BlockingIOError:
             return False
         except OSError as problem:
-            if problem.errno != errno.EIO:  # nobody has the other end open any more
+            if problem.errno != errno.EIO:  # no process has the other end open any more
                 raise
             return False
         while data:
@@ -116,8 +116,8 @@ class _Terminal:
         return True
 
 
-class _Loan:
-    """What goes on while a command runs: its descriptors are handed over, signals and bytes carried."""
+class _ExecIO:
+    """The input, output and signals of a running command: hands its descriptors to the daemon, relays bytes and signals."""
 
     def __init__(
         self,
@@ -125,14 +125,14 @@ class _Loan:
         number: int,
         listener: _Listener,
         terminal: _Terminal | None,
-        carrier: StdioPipes,
+        pipes: StdioPipes,
         signals: int,
     ) -> None:
         self._connection = connection
         self._number = number
         self._listener: _Listener | None = listener
         self._terminal = terminal
-        self._connections = carrier
+        self._pipes = pipes
         self._signals = signals
         self._channel: socket.socket | None = None
         self._typing = terminal is not None
@@ -140,21 +140,21 @@ class _Loan:
         self._asked_at, self._is_told = time.monotonic(), False
 
     def serve_to_the_end(self) -> None:
-        """Serve until the daemon has answered and everything the command printed is written."""
+        """Serve until the daemon has answered and all output of the command is written."""
         try:
             while not self._connection.has_answer(self._number):
                 _serve(self._watched(), self._time_to_answer())
         except errors.ConnectionLost:
-            self._carry_the_rest()
+            self._write_the_rest()
             raise
         finally:
             self._hang_up()
-        self._carry_the_rest()
+        self._write_the_rest()
 
     def _time_to_answer(self) -> float | None:
-        """Return how long the daemon may still take to come for the descriptors, in seconds; tell when it is over.
+        """Return how many seconds the daemon may still take to fetch the descriptors; write a notice when they are over.
 
-        None: it has come, or it was told.
+        None: it has fetched them, or the notice is written.
         """
         if self._listener is None or self._is_told:
             return None
@@ -170,22 +170,22 @@ class _Loan:
         if self._listener is not None:
             yield self._listener.fileno(), select.POLLIN, self._hand_over
         else:
-            # Nobody has the other ends open before they were handed over, nor after the end, which the answer tells.
-            yield from self._connections.watched()
+            # The other ends are closed until they are handed over, and after the command's end, which the answer reports.
+            yield from self._pipes.watched()
             if self._terminal is not None:
                 pending = self._terminal.pending
-                yield self._terminal.master, select.POLLIN | (select.POLLOUT if pending else 0), self._carry
+                yield self._terminal.master, select.POLLIN | (select.POLLOUT if pending else 0), self._relay_terminal
                 if self._typing and not pending:
                     yield 0, select.POLLIN, self._type
         yield self._connection.fileno(), select.POLLIN, self._connection.take_in
 
-    def _carry_the_rest(self) -> None:
-        """Carry what is left when the command is gone; a signal, which is nobody's now, ends this as any program."""
+    def _write_the_rest(self) -> None:
+        """Write the rest of the output when the command has ended; a signal now ends this program as any other."""
         self._hang_up()
         while self._terminal is not None and self._terminal.show():
             pass
-        self._connections.finish()
-        while rest := list(self._connections.watched()):
+        self._pipes.finish()
+        while rest := list(self._pipes.watched()):
             _serve([(self._signals, select.POLLIN, self._take_signals), *rest])
 
     def _hang_up(self) -> None:
@@ -200,8 +200,8 @@ class _Loan:
             return
         self._channel, self._listener = channel, None
         slave = self._terminal.slave if self._terminal is not None else -1
-        socket.send_fds(channel, [b"\0"], [self._connections.lent.get(number, slave) for number in range(3)])
-        self._connections.let_go()
+        socket.send_fds(channel, [b"\0"], [self._pipes.command_ends.get(number, slave) for number in range(3)])
+        self._pipes.let_go()
         if self._terminal is not None:
             os.close(self._terminal.slave)
             self._terminal.slave = -1
@@ -218,7 +218,7 @@ class _Loan:
         if self._channel is None or (number in _INSISTENT and number in self._seen):
             raise SystemExit(128 + number)
         self._seen.add(number)
-        with suppress(OSError):  # the daemon has gone: its connection tells
+        with suppress(OSError):  # the daemon has gone, which its connection reports
             self._channel.send(bytes((number,)))
 
     def _type(self) -> None:
@@ -227,7 +227,7 @@ class _Loan:
             self._typing = False
             self._forward(signal.SIGHUP)
 
-    def _carry(self) -> None:
+    def _relay_terminal(self) -> None:
         assert self._terminal is not None
         if self._terminal.pending:
             self._terminal.give()
@@ -235,7 +235,7 @@ class _Loan:
 
 
 def _serve(watched: Iterable[Watched], patience: float | None = None) -> None:
-    """Wait until something has come, for so many seconds at most, and have it worked on."""
+    """Wait for poll(2)'s events, for so many seconds at most, and call their handlers."""
     poll = select.poll()
     handlers = {}
     for descriptor, events, handle in watched:
@@ -246,7 +246,7 @@ def _serve(watched: Iterable[Watched], patience: float | None = None) -> None:
 
 
 def complete_descriptors() -> None:
-    """Open what the caller has closed of standard input, output and error, so that nothing else gets their numbers."""
+    """Open those of standard input, output and error that the caller has closed: no other file may get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -286,7 +286,7 @@ class _Listener:
         return self._socket.fileno()
 
     def accept(self) -> socket.socket | None:
-        """Accept the daemon and close; anybody else is sent away, with None."""
+        """Accept the daemon's connection and close the listener; refuse any other, and return None."""
         channel, _ = self._socket.accept()
         peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         if int.from_bytes(peer[4:8], sys.byteorder) != self._daemon:
@@ -329,7 +329,7 @@ def _terminal() -> Iterator[_Terminal]:
         os.set_blocking(master, False)
         termios.tcsetattr(slave, termios.TCSANOW, settings)
         terminal.resize()
-        tty.setraw(0, termios.TCSADRAIN)  # what was typed already stays
+        tty.setraw(0, termios.TCSADRAIN)  # keys that were typed already stay
         yield terminal
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, settings)

@@ -1,4 +1,4 @@
-"""Reading events: pages of what was, and a subscription for what comes, across restarts of the daemon."""
+"""Reads events, past ones page by page and new ones by subscription, across restarts of the daemon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from substrat.cli.connection import Connection, as_object
 from substrat.cli.outage import Outage
 
 QUIET_S = 0.3
-"""After so long without an event a person is shown what was held back: fragments of one passage come milliseconds apart."""
+"""After so long without an event the held-back text is shown: fragments of one passage come milliseconds apart."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Feed:
         self._connection.__exit__()
 
     def names(self) -> dict[str, str]:
-        """Ask for the agents' names by their ids; none if the connection is lost, which the next event will tell."""
+        """Ask for the agents' names by their ids; none if the connection is lost, which the next event reports."""
         try:
             agents = self._connection.call_list("agent.list", fields=["id", "name"])
         except errors.ConnectionLost:
@@ -70,7 +70,7 @@ class Feed:
                 return
             for event in found:
                 yield event
-                # Only now it was taken: who merges several feeds holds one event of each in hand.
+                # Only now it was consumed: `Feeds` holds one event of each feed in hand.
                 self._cursor = _cursor(event)
             self._cursor = _cursor(page)
 
@@ -120,7 +120,7 @@ class Feed:
             yield from self._rest(end)
 
     def _rest(self, end: int) -> Iterator[Event]:
-        """Give what the subscription hasn't brought yet of an agent that is ended; nothing if it was removed."""
+        """Give the events of an ended agent that the subscription hasn't brought; none if the agent was removed."""
         try:
             self._connection.take_answer(end)
             yield from self.past()
@@ -191,7 +191,7 @@ class Feeds:
                 return
 
     def _live(self) -> Iterator[Event]:
-        """Give what comes over one connection, until every agent is ended."""
+        """Give the events that come over one connection, until every agent is ended."""
         connection = self._connection
         for agent, cursor in self._cursors.items():
             # What `since` counted from the end is a place now: everything before it was given.
@@ -215,8 +215,8 @@ class Feeds:
 
 
 def _arrivals(connection: Connection, end: int | None, on_quiet: Callable[[], object]) -> Iterator[Event]:
-    """Give what a connection's subscriptions bring, until the answer to the request `end` has come."""
-    # What was given before may have left something held back.
+    """Give the events of a connection's subscriptions, until the answer to the request `end` has come."""
+    # Events that were given before may have left text held back.
     patience: float | None = QUIET_S
     while True:
         params, blocks = connection.next_event(until=end, patience=patience)

@@ -44,7 +44,7 @@ HABITS = {
 
 
 def unknown(word: str) -> errors.UsageError:
-    """Make the error for a command that isn't there; it names the one that was meant, as far as that is known."""
+    """Make the error for an unknown command; it names the command that was probably meant."""
     if word in HABITS:
         return errors.UsageError(f"there is no command {word!r}: {HABITS[word]}")
     close = nearest(word, VERBS)

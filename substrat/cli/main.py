@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What a shell reports for a program that SIGINT or SIGPIPE ended.
+# The status that a shell reports for a program that SIGINT or SIGPIPE ended: 128 and the signal's number.
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -64,7 +64,7 @@ def _run(line: list[str]) -> int:
 
 
 def _find_verb(line: list[str]) -> tuple[str | None, list[str]]:
-    """Split a command line into the verb and the rest; without a verb, answer what was asked for."""
+    """Split a command line into the verb and the rest; without a verb, print the help or the version if asked to."""
     before: list[str] = []
     for position, argument in enumerate(line):
         if argument in options.HELP.names:

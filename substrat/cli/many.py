@@ -1,4 +1,4 @@
-"""The verbs that take several agents share this: which agents are meant, one request for each, how each is reported."""
+"""Serves the verbs that take several agents: finds the agents, makes one request for each, reports each."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def put_json(arguments: Arguments, documents: Sequence[object], status: int, *, 
 
 
 def report(arguments: Arguments, agents: Sequence[Agent], status: int, done: str, *, everyone: bool) -> None:
-    """Print what became of agents: JSON, a line for each, or one line for all of them.
+    """Report the agents after a request: as JSON, in a line for each, or in one line for all of them.
 
     Args:
         arguments: the command line.
         agents: the agents that didn't fail.
         status: the exit status so far.
         done: the word for it, for example `suspended`.
-        everyone: whether `--all` or its like stood for the names: fifty lines of one word each tell nothing.
+        everyone: whether `--all` or its like stood for the names; one line then replaces fifty.
     """
     if arguments.json:
         put_json(arguments, agents, status)

@@ -1,4 +1,4 @@
-"""Command lines: what a verb takes, said as data, and the parser and the help text made from it; it runs nothing.
+"""Describes verbs' command lines as data, parses command lines by it, and makes the help text from it.
 
 Not argparse, for two reasons. Options may stand anywhere between the words (`spawn NAME -w DIR PROMPT`), and a prompt
 after `--` must be left alone; argparse's intermixed mode gets one of the two wrong, differently in each Python. And
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_HELP_COLUMN = 28
+_HELP_COLUMN = 28  # where the options' descriptions begin: wide enough for most options with their values
 _HELP_WIDTH = 80
 """A terminal of 80 columns breaks no line of the help."""
 
@@ -24,8 +24,8 @@ class Option:
 
     Args:
         names: its spellings, the long one first.
-        about: what it does, for the help text.
-        value: what its value is called in the help text; None for an option that is there or not.
+        about: its effect, for the help text.
+        value: its value's name in the help text, for example `DIR`; None for an option without a value.
         choices: the values it may have; empty: any.
     """
 
@@ -48,7 +48,7 @@ TIMEOUT = Option("--timeout", value="S", about="with --wait: give up waiting aft
 
 
 class Command:
-    """What a verb takes.
+    """The description of a verb: its arguments, its options and its help.
 
     Args:
         name: the verb.
@@ -80,9 +80,9 @@ class Command:
         self.options = (*options, *COMMON)
         self.notes = notes
 
-    def wrong(self, what: str) -> errors.UsageError:
-        """Make the error for a command line this verb can't use: what is wrong, and where the help is."""
-        return errors.UsageError(f"{self.name}: {what} (see '{PROGRAM} {self.name} --help')")
+    def wrong(self, why: str) -> errors.UsageError:
+        """Make the error for a command line that this verb can't use, with the reason and the way to the help."""
+        return errors.UsageError(f"{self.name}: {why} (see '{PROGRAM} {self.name} --help')")
 
 
 class Arguments:
@@ -92,7 +92,7 @@ class Arguments:
         command: the verb's description.
         words: the arguments without a dash.
         given: the values of each option that was there, by its key.
-        verbatim: the words that came after `--`, which have no second meaning.
+        verbatim: the words that came after `--`; `-` among them isn't standard input.
     """
 
     __slots__ = ("_given", "command", "verbatim", "words")
@@ -159,7 +159,7 @@ def parse(command: Command, line: Sequence[str]) -> Arguments:
     """Read a verb's command line.
 
     Args:
-        command: what the verb takes.
+        command: the verb's description.
         line: the arguments.
 
     Raises:
@@ -191,7 +191,7 @@ def parse(command: Command, line: Sequence[str]) -> Arguments:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that somebody who typed `word` probably meant."""
+    """Return the known word that `word` probably stands for, for example `spawn` for `spwan`."""
     import difflib
 
     found = difflib.get_close_matches(word, list(known), n=1)
@@ -226,7 +226,7 @@ def overview() -> str:
 
 
 def _filled(notes: str) -> str:
-    """Wrap each paragraph of a verb's notes; a line of its own is one, such as a command to copy."""
+    """Wrap each line of a verb's notes as a paragraph of its own."""
     import textwrap
 
     return "\n".join(textwrap.fill(line, _HELP_WIDTH, break_on_hyphens=False) for line in notes.split("\n"))
@@ -243,7 +243,7 @@ def _columns(left: str, right: str) -> list[str]:
 
 
 def _is_option(argument: str) -> bool:
-    # "-" is standard input, and "- buy milk" is a prompt: no option's name has white space in it.
+    # "-" is standard input, and "- buy milk" is a prompt: options' names have no white space.
     name = argument.partition("=")[0]
     return len(argument) > 1 and argument[0] == "-" and not any(letter.isspace() for letter in name)
 

@@ -1,4 +1,4 @@
-"""A daemon that goes away and comes back: connecting again, and asking again for answers that have to be waited for."""
+"""Bridges a restart of the daemon: connects again, and repeats requests that only read or wait."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from substrat.cli.connection import Connection
 
 _PATIENCE_S = 30.0
-"""A restart takes a second; after a crash systemd waits for a few more (`RestartSec`), and a big database is looked at."""
-_PAUSE_S = 0.05
+"""A restart takes a second; after a crash systemd waits some more (`RestartSec`), and the daemon checks its database."""
+_PAUSE_S = 0.05  # between two attempts: a person doesn't notice it, and connect(2) costs microseconds
 
 
 class Outage:
@@ -113,7 +113,7 @@ def wait_for_one(connection: Connection, method: str, **params: object) -> objec
 
 
 def ask_once(connection: Connection, unknown: str, ask: Callable[[], object]) -> object:
-    """Make requests that must not be made twice, and say so when it isn't known whether they were carried out.
+    """Make requests that must not be made twice; the error says so when their outcome is unknown.
 
     Args:
         connection: the conversation.

@@ -1,4 +1,4 @@
-"""What `substratctl` prints: JSON, tables, times, errors on one line, colour; it decides nothing and asks nobody."""
+"""Formats the output of `substratctl`: JSON, tables, times, errors on one line, colours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATE_COLOURS = {"running": GREEN, "queued": CYAN, "suspended": YELLOW, "failed
 
 
 def neutralise(text: str) -> str:
-    """Make text harmless for a terminal: what acts, hides or reorders becomes visible, newline and tab stay."""
+    """Make text harmless for a terminal: characters that act, hide or reorder become visible, newline and tab stay."""
     return visible(text)
 
 
@@ -36,7 +36,7 @@ def one_line(text: str, most: int | None = None) -> str:
         most: shorten it to so many characters.
     """
     flat = " ".join(text.split())
-    if not (flat.isascii() and flat.isprintable()):  # the most texts are, and lists have thousands
+    if not (flat.isascii() and flat.isprintable()):  # most texts are, and lists have thousands
         flat = neutralise(flat)
     return flat if most is None or len(flat) <= most else flat[: most - 1] + "…"
 
@@ -67,7 +67,7 @@ def put_json(document: object) -> None:
 def put_json_list(objects: Iterable[object]) -> None:
     """Write one JSON array on one line to standard output, each object as it comes.
 
-    When one can't be had, what was written is no JSON document, and the exit status tells.
+    When fetching one fails, the output is no whole JSON document, and the exit status isn't 0.
     """
     import json
 
@@ -89,7 +89,7 @@ def complain(problem: errors.SubstratError) -> int:
 
 
 def note(sentence: str) -> None:
-    """Write one line to standard error, after what is on its way to standard output."""
+    """Write one line to standard error, after the pending text of standard output."""
     sys.stdout.flush()
     sys.stderr.write(f"{PROGRAM}: {one_line(sentence)}\n")
     sys.stderr.flush()
@@ -107,7 +107,7 @@ def turn_of(agent: Agent) -> dict[str, object] | None:
 
 
 def attention_of(agent: Agent) -> str:
-    """Say an agent's attention: its kind and, unless that says it all, its text."""
+    """Return an agent's attention: its kind and, if it adds something, its text."""
     found = agent.get("attention")
     if not isinstance(found, dict):
         return "-"
@@ -184,7 +184,7 @@ def cut(titles: Sequence[str], rows: Rows, columns: int | None, least: Mapping[s
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Return the width of the terminal that a stream is; None when it is none."""
+    """Return the width of a stream's terminal; None when the stream is no terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Events as people read them: a small state machine from event objects to text; pure, it prints nothing.
+"""Turns event objects into text for people, with a small state machine. Pure.
 
 Theory of operation
 -------------------
@@ -6,9 +6,9 @@ An agent speaks in fragments (`assistant:delta`, `thinking:delta`) and then says
 The renderer writes fragments as they come and passes over the repetition. On a terminal a line may stay unfinished
 while its fragments come (`flow`); elsewhere a fragment is held back until its line is whole.
 
-`_open` names what the unfinished line is: speech, thought, or the call whose start was shown. Whatever comes that
-doesn't belong to it ends the line first. A call is one line: its start if nothing came between, then its outcome.
-When nothing comes for a moment (`pause`), what is held back is written: the beginning of a line, and calls that run.
+`_open` names the kind of the unfinished line: speech, thought, or the call whose start was shown. An event that doesn't
+belong to it ends the line first. A call is one line: its start if nothing came between, then its outcome. When nothing
+comes for a moment (`pause`), the held-back text is written: the beginning of a line, and calls that run.
 
 An agent is hostile: every text goes through `output.neutralise` before it is put together with our own codes.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 _SPEECH = "speech"
 _THOUGHT = "thought"
-_USER_LENGTH = 160
-_NOTE_LENGTH = 500
-# What the daemon writes after a call's summary: `→ exit 0 (0.2 s)`, `→ done`, `→ failed: why`.
+_USER_LENGTH = 160  # two lines of a terminal: a person knows their prompt, and `transcript` has all of it
+_NOTE_LENGTH = 500  # some six lines: longer notes quote output, which `transcript` has
+# The daemon's text after a call's summary: `→ exit 0 (0.2 s)`, `→ done`, `→ failed: why`.
 _OUTCOME = re.compile(r"^(?P<outcome>.*?)(?: \((?P<took>\d+(?:\.\d+)?) s\))?$", re.DOTALL)
 _GOOD = ("exit 0", "done")
 _FAILED_LINES = 10
 """The last lines of a failed command's output: an error stands at its end. `transcript` has all of it."""
 _NAME_WIDTH = 20
-"""The widest column of names: what agents say needs the rest of an 80-column terminal."""
+"""The widest column of names: agents' words need the rest of an 80-column terminal."""
 _VOICES = (CYAN, YELLOW, MAGENTA, BLUE, GREEN)
 """The colours of agents' names, one after the other; red is for failures."""
 _TURN_FAILED = re.compile(r"turn \d+ (error|timed_out|lost)\b")
@@ -46,9 +46,9 @@ _WARNINGS = frozenset({
     "turn:output-truncated", "turn:output-unread", "turn:ran-out", "state:damaged", "session:refused", "session:changed",
     "mcp:not-contacted", "workspace:protected-again", "workspace:touched", "workspace:unprotected",
 })  # fmt: skip
-"""What a person may have to look at."""
+"""Kinds of events that may need a person; they are yellow."""
 _NOISE = ("system:", "unknown", "connection:", "retry:", "interaction_query:")
-"""What the agent program tells of itself."""
+"""Kinds of events about the agent program itself; they are dim."""
 
 
 class Renderer:
@@ -59,7 +59,7 @@ class Renderer:
         colour: whether to use colours.
         clock: whether to put the time on the daemon's own lines.
         whole_lines: whether only whole lines may be written, as in a chorus.
-        output_of: returns what a completed call gave, from its event; shown for calls that failed.
+        output_of: returns a completed call's output from its event; shown for calls that failed.
     """
 
     def __init__(
@@ -107,18 +107,18 @@ class Renderer:
             case "tool-call-completed":
                 return self._call_completed(_call_id(event), text, event)
             case "result:success":
-                # The result repeats what was said; an agent that said nothing else is heard here.
+                # The result repeats the last speech; it is shown only for an agent that said nothing else.
                 return self._end_line() if self._spoke else self._segment(text)
         # A call may be under way while the daemon has something to say; only the end of a turn ends it too.
         before = self._end_turn() if kind in {"turn:started", "turn:ended"} else self._end_line()
         return before + self._single_line(event, kind, text)
 
     def interrupt(self) -> str:
-        """Return what ends a line under way on a terminal, so that something else can be written there."""
+        """Return the text that ends a line under way on a terminal, so that something else can be written there."""
         return self._end_line() if self._flow else ""
 
     def pause(self) -> str:
-        """Return what was held back, when nothing has come for a moment."""
+        """Return the held-back text, when nothing has come for a moment."""
         if self._flow:
             return ""
         held, self._held = self._held, ""
@@ -128,7 +128,7 @@ class Renderer:
         return text + (self._end_line() + running if running or self._whole_lines else "")
 
     def finish(self) -> str:
-        """Return what is missing at the end of the events: the rest of a line, and the calls that still run."""
+        """Return the remaining text at the end of the events: the rest of a line, and the calls that still run."""
         if self._open in self._calls:
             self._shown_running.add(self._open)
             ended = "  " + paint("… running", DIM, on=self._colour) + "\n"
@@ -140,7 +140,7 @@ class Renderer:
         return ended + running
 
     def _end_turn(self) -> str:
-        """Return what is missing at the end of a turn: the rest of a line, and calls of which no outcome is known."""
+        """Return the remaining text at the end of a turn: the rest of a line, and calls of which no outcome is known."""
         ended = self._end_line()
         lost = [self._call_line(summary, "", note="no outcome was seen") + "\n" for summary in self._calls.values()]
         self._forget_calls()
@@ -256,7 +256,7 @@ class Chorus:
     """Renders the events of many agents as whole lines, each with its time and its agent's name.
 
     Args:
-        names: what to call an agent by its id; ids that aren't in it are shown shortened.
+        names: agents' names by their ids; ids that aren't in it are shown shortened.
         colour: whether to use colours; each agent's name has one of its own then.
         aligned: whether names fill a column as wide as the longest, as on a terminal.
         output_of: as for `Renderer`.
@@ -294,7 +294,7 @@ class Chorus:
         return self._prefixed(event.get("time"), agent, text)
 
     def pause(self) -> str:
-        """Return what was held back, when nothing has come for a moment."""
+        """Return the held-back lines, when nothing has come for a moment."""
         return "".join(self._prefixed(self._times[agent], agent, voice.pause()) for agent, voice in self._voices.items())
 
     def finish(self) -> str:

@@ -1,12 +1,12 @@
-"""Bytes carried between this process's standard input, output and error and pipes that are made for a lent command.
+"""Copies bytes between this process's standard input, output and error and the pipes that a command of `exec` gets.
 
-What a command has it can open again through /proc/self/fd, for writing too, and give another mode (fchmod(2)). So it is
-never lent what the caller has, be it a file, a pipe or /dev/null, but only pipes that end here.
+A command can open its descriptors again through /proc/self/fd, for writing too, and change their files' mode (fchmod(2)).
+So it never gets the caller's own descriptors, be they a file, a pipe or /dev/null, but only pipes that end here.
 
-The caller's descriptors are its shell's too, so they stay blocking. They are read when poll(2) says that something is
-there, and written when it says that there is room, at most PIPE_BUF bytes at a time: a pipe with room takes those at once.
-So a slow reader holds neither signals nor the rest up. It still blocks where another process is faster (it reads the same
-input, or fills the same pipe) and at a terminal that is stopped meanwhile (^S): signals come through when it goes on.
+The caller's descriptors are its shell's too, so they stay blocking. They are read when poll(2) reports input, and written
+when it reports room, at most PIPE_BUF bytes at a time: a pipe with room takes those at once. So a slow reader holds up
+neither signals nor other output. A call still blocks where another process is faster (it reads the same input, or fills
+the same pipe) and at a terminal that is stopped meanwhile (^S): signals come through when it goes on.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     Watched = tuple[int, int, Callable[[], object]]
-    """A descriptor, the poll(2) events that are waited for, and what is called when one has come."""
+    """A descriptor, the poll(2) events that are waited for, and the function to call when one has come."""
 
 CHUNK = 1 << 16
-"""How many bytes are read at a time."""
+"""How many bytes are read at a time: as many as a pipe holds (pipe(7))."""
 
 _NOTHING = memoryview(b"")
 
 
 class StdioPipes:
-    """Carries the bytes of a command from when it was started to its end. Owns its pipes: use it with `closing`.
+    """Copies the bytes of a command from its start to its end. Owns its pipes: use it with `closing`.
 
     Args:
-        numbers: which of 0, 1 and 2 are carried.
+        numbers: those of 0, 1 and 2 that get a pipe.
     """
 
     def __init__(self, numbers: Collection[int]) -> None:
-        self.lent: dict[int, int] = {}
-        """What the command is to have in their place."""
+        self.command_ends: dict[int, int] = {}
+        """The command's ends of the pipes, by number."""
         self._input = _Input() if 0 in numbers else None
         self._outputs: list[_Output] = []
         if self._input is not None:
-            self.lent[0] = self._input.lent
+            self.command_ends[0] = self._input.command_end
         for number in sorted({1, 2}.intersection(numbers)):
-            # As after `2>&1`, and on one terminal, where the order has to stay. A file that was opened twice counts as
-            # well: what would have been overwritten by the other of the two follows it then.
+            # As after `2>&1`, and on one terminal, where the order must stay. A file that was opened twice counts as well:
+            # its two outputs then follow each other instead of overwriting each other.
             if self._outputs and os.path.samestat(os.fstat(1), os.fstat(2)):
-                self.lent[number] = self.lent[1]
+                self.command_ends[number] = self.command_ends[1]
             else:
                 self._outputs.append(_Output(number))
-                self.lent[number] = self._outputs[-1].lent
+                self.command_ends[number] = self._outputs[-1].command_end
 
     def let_go(self) -> None:
-        """Leave the lent ends of the outputs to the command alone, so that they end with it."""
+        """Close this process's copies of the outputs' command ends, so that they end with the command."""
         for output in self._outputs:
             output.let_go()
 
     def watched(self) -> Iterator[Watched]:
-        """Give what is to be waited for now."""
+        """Yield the descriptors and events to wait for now."""
         if self._input is not None:
             yield from self._input.watched()
         for output in self._outputs:
             yield from output.watched()
 
     def finish(self) -> None:
-        """Take what the command has left in its pipes when it is gone: nothing more is read, here or there."""
+        """Copy the bytes that an ended command has left in its pipes; the input is read no further."""
         if self._input is not None:
             self._input.finish()
         for output in self._outputs:
@@ -79,12 +79,12 @@ class StdioPipes:
 
     def check(self) -> None:
         """Raise a `SubstratError` if something couldn't be read or written, so that its bytes are missing."""
-        for carried in (self._input, *self._outputs):
-            if carried is not None and carried.problem is not None:
-                raise errors.SubstratError(carried.problem)
+        for end in (self._input, *self._outputs):
+            if end is not None and end.problem is not None:
+                raise errors.SubstratError(end.problem)
 
     def close(self) -> None:
-        """Give up what is still on its way."""
+        """Close the pipes; bytes in them are lost."""
         self.finish()
         for output in self._outputs:
             output.give()
@@ -94,13 +94,13 @@ class StdioPipes:
 class _Input:
     """Standard input, on its way to the command.
 
-    A terminal isn't read: while the output goes elsewhere, what is typed is for who reads that, a pager or sudo's question
-    for a password. The command finds the input at its end.
+    A terminal isn't read: while the output goes elsewhere, typed keys are for a pager, or for sudo's question for a
+    password. The command finds the input at its end.
     """
 
     def __init__(self) -> None:
-        # Kept here too: so writing never fails, and at the end it tells how much nobody has read.
-        self.lent, self._pipe = os.pipe()
+        # Kept open here too, so that writing never fails, and the pipe shows at the end how much is unread.
+        self.command_end, self._pipe = os.pipe()
         os.set_blocking(self._pipe, False)
         self.problem: str | None = None
         self._pending = _NOTHING
@@ -115,16 +115,16 @@ class _Input:
             yield 0, select.POLLIN, self._take
 
     def finish(self) -> None:
-        """Close everything. A file is put back to what wasn't read, as in `while read line; do substratctl exec ...`."""
-        if self.lent < 0:
+        """Close everything. A file's offset is put back to its unread bytes, as `while read line; do … exec …` needs it."""
+        if self.command_end < 0:
             return
-        # The command may have written into its own input, which isn't more than was taken.
-        unread = min(len(self._pending) + _waiting(self.lent), self._taken)
+        # The command may have written into its own input, so the count is limited to the bytes taken from here.
+        unread = min(len(self._pending) + _waiting(self.command_end), self._taken)
         if unread and stat.S_ISREG(os.fstat(0).st_mode):
-            with suppress(OSError):  # somebody else has put it elsewhere, where there is no room before
+            with suppress(OSError):  # another process has moved the offset to near the file's beginning
                 os.lseek(0, -unread, os.SEEK_CUR)
         self._pending = _NOTHING
-        self._pipe, self.lent = _closed(self._pipe), _closed(self.lent)
+        self._pipe, self.command_end = _closed(self._pipe), _closed(self.command_end)
 
     def _take(self) -> None:
         try:
@@ -133,7 +133,7 @@ class _Input:
             return
         except OSError as problem:
             data = b""
-            if problem.errno != errno.EBADF:  # it isn't open for reading, which nohup(1) does: so there is no input
+            if problem.errno != errno.EBADF:  # it isn't open for reading, as under nohup(1): there is no input
                 self.problem = _complaint("standard input can't be read", problem)
         self._pending = memoryview(data)
         self._taken += len(data)
@@ -155,7 +155,7 @@ class _Output:
     """
 
     def __init__(self, number: int) -> None:
-        self._pipe, self.lent = os.pipe()
+        self._pipe, self.command_end = os.pipe()
         os.set_blocking(self._pipe, False)
         self.problem: str | None = None
         self._number = number
@@ -164,18 +164,18 @@ class _Output:
         self._room.register(number, select.POLLOUT)
 
     def let_go(self) -> None:
-        """Close the lent end."""
-        self.lent = _closed(self.lent)
+        """Close this process's copy of the command's end."""
+        self.command_end = _closed(self.command_end)
 
     def watched(self) -> Iterator[Watched]:
         if self._pending:
             yield self._number, select.POLLOUT, self.give
         elif self._pipe >= 0:
             yield self._pipe, select.POLLIN, self._take
-            yield self._number, 0, self._give_up  # poll(2) tells when nobody reads there any more
+            yield self._number, 0, self._give_up  # poll(2) reports that the last reader has gone
 
     def finish(self) -> None:
-        """Take what is left, however much others who may have got hold of the pipe still write."""
+        """Copy the bytes that are left now; processes that hold the pipe may go on writing, and aren't waited for."""
         if self._pipe >= 0:
             with suppress(BlockingIOError):
                 self._pending = memoryview(bytes(self._pending) + os.read(self._pipe, _waiting(self._pipe)))
@@ -192,7 +192,7 @@ class _Output:
             self._give_up()
         except OSError as problem:
             name = "standard output" if self._number == 1 else "standard error"
-            self.problem = _complaint(f"{name} can't be written, and what the command wrote is lost", problem)
+            self.problem = _complaint(f"{name} can't be written, and the command's output is lost", problem)
             self._give_up()
 
     def _take(self) -> None:
@@ -206,7 +206,7 @@ class _Output:
             self.give()
 
     def _give_up(self) -> None:
-        """Nobody reads any more: let the command find that out, as it would without us."""
+        """Close the pipe when the last reader has gone, so that the command gets SIGPIPE as it would without us."""
         self._pending = _NOTHING
         self._pipe = _closed(self._pipe)
 
@@ -217,11 +217,11 @@ def _waiting(pipe: int) -> int:
 
 
 def _closed(descriptor: int) -> int:
-    """Close a descriptor if it is one; returns what stands for none."""
+    """Close a descriptor if it is one; return -1, which stands for none."""
     if descriptor >= 0:
         os.close(descriptor)
     return -1
 
 
-def _complaint(what: str, problem: OSError) -> str:
-    return f"{what}: {(problem.strerror or str(problem)).lower()}"
+def _complaint(sentence: str, problem: OSError) -> str:
+    return f"{sentence}: {(problem.strerror or str(problem)).lower()}"

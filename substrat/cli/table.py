@@ -1,4 +1,4 @@
-"""The verbs of `substratctl` and one line about each; what a verb takes and does stands in its own file."""
+"""Lists the verbs of `substratctl` with one line about each; `verbs/` has a file for each."""
 
 from __future__ import annotations
 

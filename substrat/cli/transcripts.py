@@ -1,4 +1,4 @@
-"""Renders a transcript's steps (`substrat.core.programs.transcript`) as text or as Markdown; pure, it prints nothing.
+"""Renders a transcript's steps (`substrat.core.programs.transcript`) as text or as Markdown. Pure.
 
 An agent is hostile: text goes through `output.neutralise` before it reaches a terminal, and in Markdown every text of a
 tool stands in a fence longer than any in it.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Turn = Mapping[str, object]
 
-_SHOWN_LINES = 12
+_SHOWN_LINES = 12  # of a tool's output: half a terminal's height; `--whole` shows all
 _STATUS_COLOURS = {"done": GREEN, "open": YELLOW}
 
 
@@ -27,7 +27,7 @@ def heading(turn: Turn | None) -> str:
     """Say a turn in one line: its number, how it ended, how long it took.
 
     Args:
-        turn: the turn object; None for what happened between turns.
+        turn: the turn object; None for events between turns.
     """
     if turn is None:
         return "Between turns"
@@ -40,7 +40,7 @@ def heading(turn: Turn | None) -> str:
 
 
 def usage_line(turn: Turn | None) -> str:
-    """Say what a turn used, empty when it didn't tell."""
+    """Return the tokens that a turn used, in one line; empty when the agent program didn't report them."""
     usage = turn.get("usage") if turn is not None else None
     if not isinstance(usage, dict) or not usage:
         return ""
@@ -53,7 +53,7 @@ def as_text(step: Step, *, colour: bool, whole: bool) -> str:
     Args:
         step: the step.
         colour: whether to use colours.
-        whole: whether to show all of what tools gave, not only its beginning.
+        whole: whether to show all of tools' output, not only its beginning.
     """
     text = output.neutralise(step.text.strip("\n"))
     match step.kind:
@@ -89,7 +89,7 @@ def session_as_markdown(head: Mapping[str, object], messages: Iterator[Mapping[s
     """Write a chat as a Markdown document, block by block.
 
     Args:
-        head: what the chat says about itself: `session`, `title`, `model`, `created_at`.
+        head: the chat's metadata: `session`, `title`, `model`, `created_at`.
         messages: its messages in order: `role`, `text`, `calls`.
     """
     yield f"# {one_line(str(head.get('title') or '')) or 'Untitled chat'}\n\n"

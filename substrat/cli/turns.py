@@ -1,4 +1,4 @@
-"""What the verbs that start turns share: where the prompt comes from, waiting for a turn, passing its verdict on."""
+"""Serves the verbs that start turns: reads the prompt, waits for the turn, passes its verdict on."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def check_wait(arguments: Arguments, *, has_prompt: bool = True) -> float | None
 
 
 def wait_for_verdict(connection: Connection, agent: Agent, message: object, timeout: float | None, *, json: bool) -> int:
-    """Wait for the turn that carries a prompt, print what became of it and return its verdict as exit status.
+    """Wait for the turn that got a prompt, print its result or its error, and return its verdict as exit status.
 
     Args:
-        connection: the conversation with the daemon, with what is left of its time; a restart of the daemon is waited for.
+        connection: the conversation with the daemon, and the rest of its time; a restart of the daemon is waited for.
         agent: the agent object.
         message: the inbox item's number; None: the newest prompt.
         timeout: the longest to wait from the conversation's start, in seconds.
@@ -71,7 +71,7 @@ def wait_for_verdict(connection: Connection, agent: Agent, message: object, time
     except errors.WaitTimedOut:
         raise still_going(agent, timeout) from None
     except KeyboardInterrupt:
-        tell_of_going_on([agent])
+        note_going_on([agent])
         raise
     after = as_object("agent.wait_message", found)
     if json:
@@ -90,8 +90,8 @@ def ask_once(connection: Connection, name: object, method: str, **params: object
     return outage.ask_once(connection, unknown, lambda: connection.call(method, **params))
 
 
-def tell_of_going_on(agents: Sequence[Agent]) -> None:
-    """Say, to a person who gives up waiting with Ctrl-C, that nothing was stopped, and how to look at it."""
+def note_going_on(agents: Sequence[Agent]) -> None:
+    """Write the notice for a person who gives up waiting with Ctrl-C: nothing was stopped, and how to look at it."""
     names = " ".join(output.text_of(agent["name"]) for agent in agents)
     if len(agents) == 1:
         output.note(f"the turn of {names} goes on: 'substratctl logs -f {names}' shows it, 'interrupt {names}' stops it")
@@ -100,7 +100,7 @@ def tell_of_going_on(agents: Sequence[Agent]) -> None:
 
 
 def still_going(agent: Agent, timeout: float | None) -> errors.WaitTimedOut:
-    """Make the error for a turn that took longer than somebody wanted to wait."""
+    """Make the error for a turn that took longer than `--timeout`."""
     name = agent["name"]
     return errors.WaitTimedOut(
         f"{name} didn't finish within {timeout:g} s; its turn goes on, and 'substratctl logs -f {name}' shows it"
@@ -108,7 +108,7 @@ def still_going(agent: Agent, timeout: float | None) -> errors.WaitTimedOut:
 
 
 def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:
-    """Print a finished turn's result, or what went wrong.
+    """Print a finished turn's result, or its error.
 
     Args:
         agent: the agent object with the turn.
@@ -132,7 +132,7 @@ def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:
 
 
 def announce_waiting(agent: Agent) -> None:
-    """Say so when a prompt was taken for an agent that won't see it soon."""
+    """Write a notice when a prompt was accepted for a suspended agent, which won't see it until it is resumed."""
     if agent.get("state") == "suspended":
         name = agent["name"]
         output.note(f"{name} is suspended; the prompt waits until 'substratctl resume {name}'")

@@ -20,6 +20,6 @@ def explain(connection: Connection, agents: Iterable[Agent]) -> None:
     try:
         reason = connection.call_object("daemon.status").get("waiting_for")
     except errors.SubstratError:
-        return  # what was asked for has been answered
+        return  # the command itself has succeeded
     if reason:
         output.note(f"no turn starts: {reason}")

@@ -1,1 +1,1 @@
-"""One file a verb, each with `COMMAND` (what it takes) and `run` (what it does); only the verb in use is imported."""
+"""One file a verb, each with `COMMAND` (its description) and `run` (which runs it); only the verb in use is imported."""

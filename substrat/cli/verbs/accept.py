@@ -1,4 +1,4 @@
-"""`accept`: notes that a person has seen what asks for attention; `show` lists it with numbers."""
+"""`accept`: notes that a person has seen an agent's findings and its failed turn; `show` lists them with numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAND = Command(
 
 
 def run(arguments: Arguments) -> int:
-    """Accept what was found and return the exit status."""
+    """Accept the findings and return the exit status."""
     names, numbers = _split(arguments)
     with Connection() as connection:
         agents, status = many.ask_objects(connection, "agent.accept", names, what=numbers or None)

@@ -1,4 +1,4 @@
-"""`allow`: shows or changes what agents' `filtered` networks let through; what they decided is in `show`."""
+"""`allow`: shows or changes the allow-lists of agents' `filtered` networks; `show` has the networks' decisions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(arguments: Arguments) -> int:
 def _split(connection: Connection, words: list[str]) -> tuple[list[str], list[str]]:
     """Tell names from hosts: the first word is a name, and those after it as long as agents are called so.
 
-    Agents choose their children's names, so what looks like a host is one, whoever is called so.
+    Agents choose their children's names, so a word that looks like a host is a host even if an agent has that name.
     """
     if len(words) == 1:
         return words, []

@@ -29,14 +29,14 @@ COMMAND = Command(
     ),
 )
 
-# Only what a name can be: bash would run what stands in `$(...)` in the words it completes from. A daemon that doesn't
-# answer must not keep a person waiting at Tab.
+# Only letters that names have: bash would run a `$(...)` in the words it completes from. A daemon that doesn't answer must
+# not keep a person waiting at Tab.
 _SAFE = "grep -x '[A-Za-z0-9._-]*'"
 _NAMES = f"timeout 2 {PROGRAM} ls -q 2>/dev/null | {_SAFE}"
 _FILES = ("DIR", "F", "PATH")
-"""What the values of options are called that are files."""
+"""The names of options' values that are files."""
 _ASKED = {"M": "models", "SESSION": "sessions", "ID": "inbox"}
-"""What the values of options are called that only the daemon knows."""
+"""The names of options' values that only the daemon knows, and the kinds that `--values` prints."""
 _STATES = ("STATE", "STATE,...")
 
 
@@ -96,7 +96,7 @@ def _words_for(option: Option) -> str | None:
 
 
 def _asked(kind: str) -> str:
-    """Return how the shell finds the values of a kind that only the daemon knows."""
+    """Return the shell's expression for the values of a kind that only the daemon knows."""
     return f"$(timeout 2 {PROGRAM} completion --values {kind} 2>/dev/null | {_SAFE})"
 
 

@@ -1,4 +1,4 @@
-"""`demo`: plays the main job with the stand-in, in a private daemon that is gone afterwards."""
+"""`demo`: plays the main job with the stand-in, in a private daemon that ends with it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`doctor`: prints what `substrat.doctor` finds, and whether a daemon answers; the exit status is 1 if agents can't run.
+"""`doctor`: prints the findings of `substrat.doctor`, and whether a daemon answers; exits with 1 if agents can't run.
 
-`--network NAME` prints what `substrat.netdoctor` finds about one running agent's network instead.
+`--network NAME` prints the findings of `substrat.netdoctor` about one running agent's network instead.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def run(arguments: Arguments) -> int:
     """Print the findings and return the exit status."""
     if (name := arguments.value("network")) is not None:
         return _look_at_network(name, as_json=arguments.json)
-    # Imported here because it needs what substratctl otherwise never loads.
+    # Imported here because its own imports are heavy, and no other verb needs them.
     from substrat import doctor
 
     about, environment, runs = _daemon()
-    # A running daemon's own PATH and directories decide, not those of the shell that asks.
+    # A running daemon's own PATH and directories decide, not those of this shell.
     findings = [*doctor.examine({**os.environ, **environment}), about]
     if runs:
         findings = [_seen_from_here(finding) for finding in findings]
@@ -67,7 +67,7 @@ def _print_findings(findings: Iterable[Finding], facts: Mapping[str, Iterable[st
 
 
 def _look_at_network(name: str, *, as_json: bool) -> int:
-    """Print what is found about the network of an agent's running turn, and return the exit status."""
+    """Print the findings about the network of an agent's running turn, and return the exit status."""
     from substrat import netdoctor
 
     with Connection() as connection:
@@ -100,11 +100,11 @@ def _network_facts(report: Report) -> dict[str, object]:
 
 
 _DAEMON_KNOWS = ("bubblewrap", "namespaces", "agent program", "system calls", "chats folder")
-"""What a running daemon has found out for itself, by making a sandbox and finding the agent program."""
+"""Findings that a running daemon has made itself, by making a sandbox and finding the agent program."""
 
 
 def _seen_from_here(finding: Finding) -> Finding:
-    """Weaken what seems broken from here while the running daemon found that agents can run."""
+    """Weaken a finding that is broken seen from here, since the running daemon found that agents can run."""
     from substrat.doctor import BROKEN, WEAKER
 
     if finding.state != BROKEN or finding.name not in _DAEMON_KNOWS:
@@ -113,7 +113,7 @@ def _seen_from_here(finding: Finding) -> Finding:
 
 
 def _check(connection: Connection) -> tuple[str | None, dict[str, str]]:
-    """Ask the daemon what keeps agents from running under it, and where it looks for what they need.
+    """Ask the daemon for the obstacle that keeps agents from running under it, and for its environment.
 
     A daemon from before an upgrade may know neither question.
     """
@@ -151,9 +151,9 @@ def _judged(status: dict[str, object], obstacle: str | None) -> Finding:
     if isinstance(limits, list):
         detail += f", limits sandboxes by cgroups ({', '.join(map(str, limits)) or 'without controllers'})"
     if obstacle:
-        what, _, remedy = str(obstacle).partition(": ")
+        problem, _, remedy = str(obstacle).partition(": ")
         # The daemon may be confined where this command isn't, by its unit for instance.
-        return Finding("daemon", BROKEN, f"{detail}; under it {what}", remedy or "look at its log")
+        return Finding("daemon", BROKEN, f"{detail}; under it {problem}", remedy or "look at its log")
     if damaged := status.get("damaged"):
         where = status.get("state_dir")
         remedy = f"the daemon's log names them; damaged records are in the table 'damaged' of substrat.db in {where}"

@@ -1,4 +1,4 @@
-"""`events`: what all agents did, in order, each line with its time and agent; and with -f what they do."""
+"""`events`: prints all agents' events in order, each line with its time and agent, and with -f those that come."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMAND = Command(
         TAIL,
     ),
 )
-_RECENT = -20
+_RECENT = -20  # a cursor from the end: as many events as fit on a terminal
 
 
 def run(arguments: Arguments) -> int:

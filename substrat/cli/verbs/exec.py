@@ -25,15 +25,15 @@ _SHELL = "/bin/sh"
 def run(arguments: Arguments) -> int:
     """Run the command and return its exit status."""
     if arguments.json:
-        raise COMMAND.wrong("what it prints is the command's own, so there is no --json")
+        raise COMMAND.wrong("its output is the command's own, so there is no --json")
     # Imported here because no other verb needs terminals.
     from substrat.cli import exec_io
 
     name, *command = arguments.words
-    # Before there is a socket: it would get the number of one that is closed, and be read or written.
+    # Before the socket is opened: it would get the number of a closed standard descriptor, and be read or written as that.
     exec_io.complete_descriptors()
     with Connection() as connection:
-        connection.greet()  # tells of a daemon that doesn't answer, which nothing does later
+        connection.greet()  # later nothing would report a daemon that doesn't answer
         return exec_io.run(connection, name, command or _shell(name))
 
 

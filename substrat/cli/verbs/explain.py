@@ -29,7 +29,7 @@ COMMAND = Command(
     ),
 )
 _HIDDEN = "…"
-"""What the daemon puts in the place of a value that may be secret."""
+"""The daemon's replacement for a value that may be secret."""
 _NAMED = 20
 """How many of the paths without placeholders are named: all of them are in `--json`."""
 
@@ -43,7 +43,7 @@ def run(arguments: Arguments) -> int:
         output.put_json(explained)
         return 0
     for line in script(str(agent["name"]), str(agent["workspace"]), explained):
-        # What runs has to be what was written; a terminal must not be driven by it.
+        # A file must hold the command exactly; a terminal must not get control characters from it.
         sys.stdout.write((output.neutralise(line) if sys.stdout.isatty() else line) + "\n")
     return 0
 

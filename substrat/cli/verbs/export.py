@@ -1,4 +1,4 @@
-"""`export`: a whole chat as cursor-agent keeps it, as Markdown; what an agent did under Substrat is `transcript`."""
+"""`export`: prints a whole chat as Markdown, as cursor-agent keeps it; `transcript` has an agent's work under Substrat."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(arguments: Arguments) -> int:
             output.put_json({**{key: head[key] for key in head if key != "after"}, "messages": list(messages)})
         else:
             text = transcripts.session_as_markdown(head, messages)
-            # A file gets the chat as it is; a terminal must not be driven by it.
+            # A file gets the chat as it is; a terminal must not get control characters from it.
             sys.stdout.writelines(map(output.neutralise, text) if sys.stdout.isatty() else text)
     return 0
 
@@ -71,7 +71,7 @@ def _find(connection: Connection, arguments: Arguments) -> tuple[str, str]:
 
 
 def _messages(connection: Connection, workspace: str, session: str, page: Object) -> Iterator[Object]:
-    """Give a chat's messages, and say on standard error where they end before their time."""
+    """Give a chat's messages; write a notice where they end early because the chat is damaged."""
     while True:
         found = page.get("messages")
         if isinstance(found, list):

@@ -1,4 +1,4 @@
-"""`inbox`: what agents ask and tell the operator, until it is answered or dismissed; `answer` answers."""
+"""`inbox`: lists agents' questions and messages to the operator, until they are answered or dismissed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = Command(
 
 
 def run(arguments: Arguments) -> int:
-    """Print what waits, or take some of it off, and return the exit status."""
+    """Print the waiting items, or dismiss some, and return the exit status."""
     numbers = [number_of(arguments, text) for text in arguments.values("dismiss")]
     with Connection() as connection:
         for number in numbers:
@@ -56,9 +56,9 @@ def _print(item: dict[str, object], columns: int | None) -> None:
 
 
 def _items(connection: Connection) -> Iterator[dict[str, object]]:
-    """Walk through what waits, page by page, each item with its whole text.
+    """Yield the waiting items, read page by page, each with its whole text.
 
-    One that is answered or dismissed meanwhile is left out.
+    An item that is answered or dismissed meanwhile is left out.
     """
     after: object = 0
     while True:

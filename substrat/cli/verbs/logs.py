@@ -1,4 +1,4 @@
-"""`logs`: what agents did, readable, as JSON, or their own lines byte for byte; and with -f what they do."""
+"""`logs`: prints agents' events as text or JSON, or their own lines byte for byte, and with -f those that come."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def put_text(renderer: Renderer | Chorus, events: Iterator[Event]) -> None:
 
 
 def output_of(event: Event) -> str:
-    """Return what a completed call gave."""
+    """Return a completed call's output."""
     # Imported here because only calls that failed need it.
     from substrat.core.programs import transcript
 
@@ -105,7 +105,7 @@ def output_of(event: Event) -> str:
 
 
 def pausing(renderer: Renderer | Chorus) -> Callable[[], None]:
-    """Return a function that writes what a renderer holds back."""
+    """Return a function that writes a renderer's held-back text."""
 
     def pause() -> None:
         sys.stdout.write(renderer.pause())

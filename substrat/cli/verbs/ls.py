@@ -153,7 +153,7 @@ def _row(agent: Agent, now: float) -> list[str]:
 
 
 def _doing(agent: Agent) -> str:
-    """Say why an agent needs a person, why it waits, or what it does; `-` when it does nothing."""
+    """Return why an agent needs a person, why it waits, or its activity; `-` when it is idle."""
     found, activity = agent.get("attention"), agent.get("activity")
     if agent.get("reason"):
         return output.text_of(agent["reason"])

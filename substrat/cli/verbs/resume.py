@@ -108,13 +108,13 @@ def _report(resumed: Resumed, *, everyone: bool) -> None:
 def _wait(
     connection: Connection, resumed: Resumed, timeout: float | None, *, json: bool, named: bool
 ) -> tuple[list[Agent], int]:
-    """Wait for all the turns at once; an agent with nothing left to do has none."""
+    """Wait for all the turns at once; an agent without pending work has none."""
     waited = [(agent, message) for agent, message in resumed if message is not None]
     calls: list[Call] = [("agent.wait_message", {"agent": agent["id"], "message": message}) for agent, message in waited]
     try:
         outcomes = outage.wait_for_all(connection, calls)
     except KeyboardInterrupt:
-        turns.tell_of_going_on([agent for agent, _ in waited])
+        turns.note_going_on([agent for agent, _ in waited])
         raise
     after: dict[object, Agent] = {agent["id"]: agent for agent, _ in resumed}
     status = errors.DONE

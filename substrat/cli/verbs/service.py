@@ -61,12 +61,12 @@ def render(template: str, program: str, search: str = "", systemd: int = _SUBGRO
     Args:
         template: the unit as it is shipped.
         program: `substratd`'s absolute path.
-        search: the PATH for the daemon; what isn't absolute or printable in it is left out. Without one it has
-            systemd's, on which ~/.local/bin isn't, and that is where cursor-agent is installed.
+        search: the PATH for the daemon; entries that aren't absolute and printable are left out. By default it has
+            systemd's, without ~/.local/bin, where cursor-agent is installed.
         systemd: the version of systemd it is for.
 
     Raises:
-        SubstratError: it is a path that systemd starts nothing from.
+        SubstratError: systemd can't start a program at this path.
     """
     # systemd refuses these in an executable's path however they are escaped.
     if any(letter in "'\"\\" or not letter.isprintable() for letter in program):
@@ -110,7 +110,7 @@ def _install(path: str, arguments: Arguments) -> int:
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     _say(arguments, f"wrote {path}")
-    # What runs already would go on as it was started: with the program before an upgrade, and without a new PATH.
+    # A running daemon would go on with the program before an upgrade and with the old PATH, so it is restarted.
     restart = [["try-restart", UNIT]] if again else []
     # systemd takes the socket over only while no daemon holds it.
     socket = [["stop", UNIT], ["enable", "--now", SOCKET_UNIT]] if _install_socket(path, arguments) else []
@@ -157,7 +157,7 @@ def _uninstall(path: str, arguments: Arguments) -> int:
 
 
 def _systemd_version() -> int:
-    """Return systemd's version, one that knows everything where there is none to ask."""
+    """Return systemd's version; without systemd a version that knows every setting of the unit."""
     import subprocess
 
     try:
@@ -176,7 +176,7 @@ def daemons_variables(environ: os._Environ[str] | dict[str, str]) -> list[str]:
 
 
 def named_in(settings: str, name: str) -> bool:
-    """Say whether a variable is set in systemd's words: `NAME=VALUE`, perhaps quoted, at a line's or a word's beginning."""
+    """Say whether systemd's settings set a variable: `NAME=VALUE`, perhaps quoted, where a line or a word begins."""
     import re
 
     return re.search(rf"""(?:^|[\s="'])(?:{re.escape(name)})=""", settings, re.MULTILINE) is not None
@@ -195,7 +195,7 @@ def _warn_about_variables() -> None:
 
 
 def _settings_of_the_service() -> str:
-    """Return the variables that the user's systemd gives the service, in its own words."""
+    """Return the variables that the user's systemd gives the service, as `systemctl show` prints them."""
     import subprocess
 
     asked = (["show-environment"], ["show", UNIT, "--property=Environment", "--property=EnvironmentFiles"])
@@ -218,7 +218,7 @@ def _has_manager() -> bool:
 
 
 def _systemctl(commands: list[list[str]], arguments: Arguments) -> bool:
-    """Run systemctl where a user manager answers, else say what to run; returns whether all went well."""
+    """Run systemctl where a user manager answers, otherwise print the commands to run; return whether all succeeded."""
     import subprocess
 
     lines = [["systemctl", "--user", *command] for command in commands]

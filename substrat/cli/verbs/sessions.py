@@ -1,4 +1,4 @@
-"""`sessions`: the chats cursor-agent keeps for a workspace, those of agents and those begun by hand; `export` shows one."""
+"""`sessions`: lists the chats of a workspace, those of agents and those begun by hand; `export` shows one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = Command(
         "letters of a SESSION do, where no other begins with them."
     ),
 )
-_TITLE_LENGTH = 40
+_TITLE_LENGTH = 40  # the rest of an 80-column line beside the other columns
 _BEGINNING = re.compile(r"(?=.{4,35}$)[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{0,12}){0,4}")
 """Part of a UUID, from four letters on: fewer are more likely a slip."""
 

@@ -1,4 +1,4 @@
-"""`show`: everything about agents, each with its newest turn; what they did is `logs`."""
+"""`show`: prints everything about agents, each with its newest turn; `logs` has their events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from substrat.cli.output import Agent
 
 COMMAND = Command("show", VERBS["show"], "NAME...", least=1, most=None, notes=many.JSON_NOTE)
-_RESULT_LENGTH = 400
+_RESULT_LENGTH = 400  # some five lines; `transcript` has all of a result
 _DIFFERENCE_LINES = 40
 """Of each finding; `--json` gives all of it."""
 _PROXY = "filtered (proxy: only for programs that heed HTTPS_PROXY; `substratctl doctor` says why)"
@@ -66,8 +66,8 @@ def describe(
 
     Args:
         agent: the agent object.
-        parent: what to call its parent; its id by default.
-        network: what `agent.network` tells of a `filtered` one.
+        parent: its parent's name; the parent's id by default.
+        network: the answer of `agent.network` for a `filtered` network.
         now: seconds since the epoch, from which silence is counted.
     """
     for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
@@ -107,7 +107,7 @@ def describe(
 
 
 def _places(agent: Agent) -> Iterator[tuple[str, str]]:
-    """Give the lines about what it was given, further places that it sees, and those that it shares with others."""
+    """Give the lines about its variables and binds, and about the places that it shares with other agents."""
     binds, shares, variables = agent.get("binds"), agent.get("shares"), agent.get("environment")
     if isinstance(variables, list) and variables:
         yield "variables", ", ".join(map(output.text_of, variables))
@@ -121,7 +121,7 @@ def _places(agent: Agent) -> Iterator[tuple[str, str]]:
 
 
 def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
-    """Give the lines about why an agent needs a person, and what was found in its workspace."""
+    """Give the lines about why an agent needs a person, and about the findings in its workspace."""
     yield "attention", output.attention_of(agent)
     findings = agent.get("findings")
     for finding in findings if isinstance(findings, list) else ():
@@ -130,14 +130,14 @@ def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
         for line in lines[:_DIFFERENCE_LINES]:
             yield "", "  " + output.one_line(line)
         if len(lines) > _DIFFERENCE_LINES:
-            # What matters may stand behind many lines that don't.
+            # The important lines may come after many others.
             name = output.text_of(agent["name"])
             more = output.lines_more(len(lines) - _DIFFERENCE_LINES)
             yield "", f"  … {more}: 'substratctl show {name} --json' has them all"
 
 
 def _doing(agent: Agent, now: float) -> Iterator[tuple[str, str]]:
-    """Give the lines about what an agent does, since when nothing was heard of it, and why it waits."""
+    """Give the lines about an agent's activity, its silence, and why it waits."""
     activity = agent.get("activity")
     if isinstance(activity, dict):
         title = "doing" if agent.get("state") == "running" or output.is_frozen(agent) else "did last"
@@ -149,7 +149,7 @@ def _doing(agent: Agent, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _use(use: dict[str, object]) -> str:
-    """Say what a sandbox has at the moment, as far as that is counted."""
+    """Return a sandbox's present use of memory, processes and processor time, as far as it is counted."""
     memory, seconds, processes = use.get("memory"), use.get("cpu_seconds"), use.get("processes")
     parts = (
         f"{memory / (1 << 20):.0f} MiB of memory" if isinstance(memory, int) else "",
@@ -160,7 +160,7 @@ def _use(use: dict[str, object]) -> str:
 
 
 def _network(network: dict[str, object]) -> Iterator[tuple[str, str]]:
-    """Give the lines about what a `filtered` network lets through and has decided, each decision once."""
+    """Give the lines about a `filtered` network's allow-list and its decisions, each decision once."""
     allow, decisions = network.get("allow"), network.get("decisions")
     if isinstance(allow, list):
         yield "  allows", ", ".join(map(output.text_of, allow)) or "nothing"
@@ -171,7 +171,7 @@ def _network(network: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _others(connection: Connection) -> tuple[dict[str, str], dict[str, object]]:
-    """Return the agents' names, and when running ones were last heard of, by their ids."""
+    """Return the agents' names, and the times of running agents' last events, by their ids."""
     agents = connection.call_list("agent.list", fields=["id", "name", "heard_at"])
     names = {str(agent["id"]): output.text_of(agent["name"]) for agent in agents}
     return names, {str(agent["id"]): agent.get("heard_at") for agent in agents}

@@ -15,8 +15,8 @@ COMMAND = Command(
     VERBS["shutdown"],
     options=(Option("--suspend", about="suspend every agent before, so that nothing runs afterwards"),),
 )
-_PATIENCE_S = 60.0
-_PAUSE_S = 0.02
+_PATIENCE_S = 60.0  # the daemon ends within seconds; with --suspend it first gives turns `turns.stop_grace`
+_PAUSE_S = 0.02  # between two attempts: shorter than a person notices
 
 
 def run(arguments: Arguments) -> int:
@@ -33,7 +33,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _wait_until_gone(path: str, deadline: float) -> None:
-    """Ask again and again: a listener that is gone tells nobody."""
+    """Connect again and again until that fails: the kernel has no notification for a closed listener."""
     while time.monotonic() < deadline:
         try:
             with Connection(path):
@@ -41,5 +41,5 @@ def _wait_until_gone(path: str, deadline: float) -> None:
         except errors.DaemonNotRunning:
             return
     raise errors.WaitTimedOut(
-        f"the daemon took the order but still listens on {path} after {_PATIENCE_S:g} s; its log says what it waits for"
+        f"the daemon was told to stop but still listens on {path} after {_PATIENCE_S:g} s; its log says why"
     )

@@ -1,4 +1,4 @@
-"""`transcript`: what agents were asked, said and did, turn by turn, as text, Markdown or JSON; `logs` has every event."""
+"""`transcript`: prints agents' prompts, words and tool calls turn by turn, as text, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _put_markdown(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -
     sys.stdout.write(f"In {workspace} with the model {model}.\n\n")
     for step in _with_heads(turns, steps, put_head):
         text = transcripts.as_markdown(step)
-        # A file gets what the agent said as it is; a terminal must not be driven by it.
+        # A file gets the agent's text as it is; a terminal must not get control characters from it.
         sys.stdout.write(output.neutralise(text) if sys.stdout.isatty() else text)
 
 

@@ -1,4 +1,4 @@
-"""`tree`: which agent spawned which; an agent whose parent was removed is a root."""
+"""`tree`: prints agents under the agents that spawned them; an agent whose parent was removed is a root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`usage`: the tokens that agents used, of their own and with all they spawned; what a token costs nobody here knows."""
+"""`usage`: prints the tokens that agents used, each alone and with its descendants; prices aren't known here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(arguments: Arguments) -> int:
             agents, status = connection.call_list("agent.list", fields=["id", "name"]), errors.DONE
         used = connection.each([("agent.usage", {"agent": str(agent["id"])}) for agent in agents])
     known = [(agent, usage) for agent, usage in zip(agents, used, strict=True) if isinstance(usage, dict)]
-    # Without names, an agent that was removed meanwhile isn't one that was asked about.
+    # Without names, an agent that was removed meanwhile is left out.
     failed = [one for one in used if arguments.words or not isinstance(one, errors.NotFound)]
     status = status or many.settle(failed)[1]
     if arguments.json:

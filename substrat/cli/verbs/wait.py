@@ -71,7 +71,7 @@ def _too_long(names: list[str], until: list[str] | None, timeout: float | None) 
 
 
 def _verdict(agents: list[Agent]) -> int:
-    """Say which agents failed, and return the exit status for that."""
+    """Name the agents that failed, and return the exit status for that."""
     failed = [agent for agent in agents if agent.get("state") == "failed"]
     for agent in failed:
         output.note(turns.failure(agent))
