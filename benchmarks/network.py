@@ -54,7 +54,7 @@ def serve(listener):
         os._exit(0)
 
 
-async def through_the_gateway(port):
+async def through_the_transparent_form(port):
     allow = AllowList.of((f"127.0.0.1:{port}",))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = (*launch.launcher(str(theirs.fileno()), allow.ports), sys.executable, "-c", READ, str(port))
@@ -102,9 +102,9 @@ def main():
     port = listener.getsockname()[1]
     serve(listener)
     direct = float(subprocess.run([sys.executable, "-c", READ, str(port)], capture_output=True, check=True).stdout)
-    gated = trio.run(through_the_gateway, port)
+    transparently = trio.run(through_the_transparent_form, port)
     relayed = trio.run(through_the_proxy, port)
-    for form, rate in (("gateway", gated), ("relay and the proxy", relayed)):
+    for form, rate in (("transparent form", transparently), ("proxy form", relayed)):
         print(
             f"download: direct {direct / 1e6:.0f} MB/s, through the {form} {rate / 1e6:.0f} MB/s: {rate / direct:.2f} of it"
         )

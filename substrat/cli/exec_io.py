@@ -137,7 +137,7 @@ class _ExecIO:
         self._channel: socket.socket | None = None
         self._typing = terminal is not None
         self._seen: set[int] = set()
-        self._asked_at, self._is_told = time.monotonic(), False
+        self._asked_at, self._is_noted = time.monotonic(), False
 
     def serve_to_the_end(self) -> None:
         """Serve until the daemon has answered and all output of the command is written."""
@@ -156,12 +156,12 @@ class _ExecIO:
 
         None: it has fetched them, or the notice is written.
         """
-        if self._listener is None or self._is_told:
+        if self._listener is None or self._is_noted:
             return None
         left = self._asked_at + SILENCE_S - time.monotonic()
         if left > 0:
             return left
-        self._is_told = True
+        self._is_noted = True
         self._connection.report_silence()
         return None
 

@@ -157,7 +157,7 @@ async def test_cancellation_of_one_call_leaves_the_others(fake):
         first = peer.read()
         asked.set()
         second = peer.read()
-        # The late answer is for nobody.
+        # The late answer belongs to no waiting request.
         peer.answer(first, "late")
         peer.answer(second, "mine")
 
@@ -191,7 +191,7 @@ async def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection_cle
         assert stuck.wait(20)
         while (request := peer.read()) is not None:
             lines.append(request)
-        # It answers what it was asked before, as the real one does when its client has closed its sending side.
+        # It answers the earlier requests, as the real one does when its client has closed its sending side.
         peer.answer(first, "in time")
 
     fake(serve)

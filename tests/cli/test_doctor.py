@@ -135,7 +135,7 @@ def test_a_wrong_configuration(environment, tmp_path):
     found = examine(environment)
     assert (found["configuration"].state, found["configuration"].remedy) == (BROKEN, f"correct {path}")
     assert "binarry" in found["configuration"].detail
-    # The rest is looked at with what the defaults say.
+    # The other checks use the defaults.
     assert found["agent program"].state == GOOD
     path.write_text("not = [toml")
     assert examine(environment)["configuration"].state == BROKEN

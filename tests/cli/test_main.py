@@ -1,4 +1,4 @@
-"""The program as a whole: finding the verb, exit statuses, interruptions, what it imports."""
+"""The program as a whole: finding the verb, exit statuses, interruptions, imports."""
 
 import json
 import os

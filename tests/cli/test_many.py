@@ -1,4 +1,4 @@
-"""The verbs that take several agents: what they ask, what they print, what a failing name costs."""
+"""The verbs that take several agents: their requests, their output, and a name that fails."""
 
 import subprocess
 

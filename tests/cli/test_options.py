@@ -1,4 +1,4 @@
-"""Command lines: options, words, `--`, and the sentences about what doesn't fit."""
+"""Command lines: options, words, `--`, and the sentences for lines that don't fit."""
 
 import importlib
 
@@ -237,7 +237,7 @@ def test_the_overview_names_every_verb_and_every_status(ctl):
         assert max(map(len, done.out.splitlines())) <= 80
 
 
-# Which word is what
+# Which word is the name, which the prompt
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Daemons that go away, stop or never answer: what the verbs that wait, and those that don't, make of it."""
+"""Daemons that go away, stop or never answer, under the verbs that wait and those that don't."""
 
 import contextlib
 import socket

@@ -175,7 +175,7 @@ def test_install_and_uninstall(ctl, config, installed, tmp_path):
     assert "no systemd user manager answers here; where one does, run: systemctl --user daemon-reload && " in done.err
     assert "systemctl --user enable --now substratd.service" in done.err
     assert config.read_text() == service.render(UNIT.read_text(), str(daemon), os.environ["PATH"], systemd())
-    # Again, over what is there.
+    # Again, over the installed unit.
     assert ctl("service", "install", "--json").json["started"] is False
     done = ctl("service", "uninstall")
     assert (done.code, done.out) == (0, f"removed {config}; agents and their state stay\n")
@@ -209,7 +209,7 @@ def test_json_is_one_document(ctl, config, installed, tmp_path):
 
 @pytest.fixture
 def manager(executable, monkeypatch, tmp_path):
-    """A user manager's socket and a `systemctl` that writes down what it is asked; its second argument's answer."""
+    """A user manager's socket and a `systemctl` that records its command lines; its second argument's answer."""
 
     def start(body="exit 0"):
         (tmp_path / "run" / "systemd").mkdir(parents=True)

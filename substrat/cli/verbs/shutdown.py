@@ -15,7 +15,7 @@ COMMAND = Command(
     VERBS["shutdown"],
     options=(Option("--suspend", about="suspend every agent before, so that nothing runs afterwards"),),
 )
-_PATIENCE_S = 60.0  # the daemon ends within seconds; with --suspend it first gives turns `turns.stop_grace`
+_PATIENCE_S = 60.0  # the daemon ends within seconds; a busy machine takes longer
 _PAUSE_S = 0.02  # between two attempts: shorter than a person notices
 
 

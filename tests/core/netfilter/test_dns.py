@@ -1,4 +1,4 @@
-"""DNS messages: what is asked is read strictly, what is answered another reader understands, nothing raises."""
+"""DNS messages: queries are read strictly, another reader understands the answers, no input raises."""
 
 import ipaddress
 import struct

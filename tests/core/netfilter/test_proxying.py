@@ -1,4 +1,4 @@
-"""Requests to a proxy: what is read, what is refused, that it doesn't matter in which pieces they come."""
+"""Requests to a proxy: those that are read and refused, in any pieces."""
 
 import http.client
 import io
@@ -154,7 +154,7 @@ def shown(found):
 
 @given(streams, st.data())
 def test_pieces_say_the_same_as_the_whole(data, draw):
-    """What a beginning is refused for, the whole is refused for; what it is read as, the whole is, with more behind it."""
+    """A refused beginning stays refused, and a request that was read stays the same, with more bytes behind it."""
     cut = draw.draw(st.integers(0, len(data)))
     early, late = outcome(data[:cut]), outcome(data)
     if isinstance(early, int):

@@ -95,7 +95,7 @@ def test_what_some_server_skips_before_a_hello_is_broken(data):
     undecided = kinds.index(Kind.BROKEN)
     assert set(kinds[:undecided]) <= {Kind.UNDECIDED, Kind.INCOMPLETE}
     assert set(kinds[undecided:]) == {Kind.BROKEN}
-    # A record's head has 5 bytes, SSLv2's has 3: what was undecided was none yet.
+    # A record's head has 5 bytes, SSLv2's has 3: undecided bytes were no head yet.
     assert kinds[:undecided].count(Kind.UNDECIDED) < (12 if data[0] in b"P\r" else 3)
 
 
@@ -115,7 +115,7 @@ def test_two_messages_in_one_record_are_broken():
 
 @pytest.fixture
 def flight(tmp_path):
-    """What a client says, what an OpenSSL server that wants another group answers, and what the client says then."""
+    """A client's hello, the answer of an OpenSSL server that wants another group, and the client's second hello."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate(tmp_path))
     server.set_ecdh_curve("secp384r1")

@@ -1,4 +1,4 @@
-"""A company's proxy: how it is named, what it is asked, and what its answers mean."""
+"""A company's proxy: its address, the request to it, and its answers."""
 
 import pytest
 from hypothesis import given

@@ -23,9 +23,9 @@ async def test_look_ups_that_are_never_answered_leave_other_turns_and_the_daemon
 
     monkeypatch.setattr(socket, "getaddrinfo", slow_for_some)
     monkeypatch.setattr(dialer, "_LOOKUP_SECONDS", 0.05)
-    told = []
+    recorded = []
     allowed = AllowList.of(("hangs.test", "answers.test"))
-    hanging, other = (Dialer(allowed, Decisions(told.append), None, None) for _ in range(2))
+    hanging, other = (Dialer(allowed, Decisions(recorded.append), None, None) for _ in range(2))
     try:
         for _ in range(2 * trio.to_thread.current_default_thread_limiter().total_tokens):
             with pytest.raises(NotConnected, match="no answer in time"):

@@ -86,7 +86,7 @@ ELSEWHERE = ("9.9.9.8", "1.1.1.1", "2606:4700::8", "2606:4701::1", "7.7.7.7", "6
 
 
 def run(script, *arguments):
-    """Run a script in a network of its own and return what it printed."""
+    """Run a script in a network of its own and return its output."""
     command = [*IN_A_NETWORK, sys.executable, "-c", SETUP + script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and "unshare" in done.stderr:
@@ -96,8 +96,8 @@ def run(script, *arguments):
 
 
 def test_which_addresses_are_this_machines():
-    told = run(ASKED, *LOCAL, *ELSEWHERE)
-    assert {address for address, is_local in told.items() if is_local} == set(LOCAL)
+    found = run(ASKED, *LOCAL, *ELSEWHERE)
+    assert {address for address, is_local in found.items() if is_local} == set(LOCAL)
 
 
 def test_a_name_that_leads_to_this_machine_is_refused_unless_the_list_names_the_address():

@@ -1,4 +1,4 @@
-"""The proxy at a Unix socket, as the relay of a sandbox reaches it: what it lets through, what it says, what it endures.
+"""The proxy at a Unix socket, as the relay of a sandbox reaches it: connections, refusals, and clients that misbehave.
 
 `SUBSTRAT_MODEL_DEPTH` says how many times as many random streams are tried as usually.
 """
@@ -25,12 +25,12 @@ PATIENCE = 20
 
 
 class Scene:
-    """A proxy, a server of the test's own on this machine's loopback, and what was told."""
+    """A proxy, a server of the test's own on this machine's loopback, and the recorded decisions."""
 
     def __init__(self, path, nursery):
         self.path = path
         self.nursery = nursery
-        self.told = []
+        self.recorded = []
         self.addresses = {"a.test": ["127.0.0.1"], "priv.test": ["10.0.0.1", "::1"]}
         self.got = []
         self.port = 0
@@ -47,12 +47,12 @@ class Scene:
         self.port = listener.socket.getsockname()[1]
         self.nursery.start_soon(trio.serve_listeners, handle, [listener])
         wanted = AllowList.of(tuple(text.replace("PORT", str(self.port)) for text in allow))
-        self.proxy = Proxy(wanted, self.told.append, self.resolve)
+        self.proxy = Proxy(wanted, self.recorded.append, self.resolve)
         self.nursery.start_soon(self.proxy.serve, sockets.listen(self.path, 0o600))
         await trio.testing.wait_all_tasks_blocked()
 
     async def ask(self, data, *, ends=False):
-        """Send something and return all that comes back; what a reset cuts off is marked so."""
+        """Send something and return the whole answer, marked if a reset cut it off."""
         data = data.replace(b"PORT", str(self.port).encode())
         async with await trio.open_unix_socket(self.path) as stream:
             said = b""
@@ -83,11 +83,11 @@ class Scene:
 
     @property
     def denied(self):
-        return [decision.text.replace(str(self.port), "PORT") for decision in self.told if not decision.allowed]
+        return [decision.text.replace(str(self.port), "PORT") for decision in self.recorded if not decision.allowed]
 
     @property
     def allowed(self):
-        return [decision.text.replace(str(self.port), "PORT") for decision in self.told if decision.allowed]
+        return [decision.text.replace(str(self.port), "PORT") for decision in self.recorded if decision.allowed]
 
 
 ALLOW = ("a.test:PORT", "priv.test:PORT", "127.0.0.1:PORT", "gone.test")
@@ -166,14 +166,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("data", REFUSED)
 async def test_a_refusal_says_why_and_is_told(path, data):
-    status, told = REFUSED[data]
+    status, reason = REFUSED[data]
     async with scene(path) as place:
         said = await place.ask(data, ends=True)
         assert said.startswith(b"HTTP/1.1 %d " % status)
         (line,) = said.decode().partition("\r\n\r\n")[2].splitlines()
         assert line.startswith("substrat: ")
-        assert told.replace("PORT", str(place.port)).partition(": ")[0] in line
-        assert any(text.startswith(told) for text in place.denied)
+        assert reason.replace("PORT", str(place.port)).partition(": ")[0] in line
+        assert any(text.startswith(reason) for text in place.denied)
         assert place.got == []
 
 
@@ -185,7 +185,7 @@ async def test_a_refusal_says_why_and_is_told(path, data):
 async def test_what_is_no_request(path, data, status):
     async with scene(path) as place:
         assert (await place.ask(data, ends=True)).startswith(b"HTTP/1.1 %d " % status)
-        assert place.told == []
+        assert place.recorded == []
 
 
 def hello(name):
@@ -286,7 +286,7 @@ def test_it_serves_on_whatever_comes(tmp_path_factory, disturbances):
                     await stream.aclose()
             said = await place.ask(b"CONNECT a.test:PORT HTTP/1.1\r\n\r\nhello", ends=True)
             assert said.endswith(b"\r\n\r\nhello")
-            assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in place.told)
+            assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in place.recorded)
 
     trio.run(main)
 
@@ -412,7 +412,7 @@ async def test_the_second_hello_has_to_agree_too(path, tmp_path, at_once):
 
 
 async def test_a_server_that_takes_a_second_hello_for_what_it_says(path, tmp_path):
-    """The control of the test above: without the carrier the same server is asked for the other name."""
+    """The control of the test above: without the relay the same server is asked for the other name."""
     frontend = Frontend(tmp_path, "secp384r1")
     client_end, server_end = trio.testing.lockstep_stream_pair()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,4 +1,4 @@
-"""The gateway with real sandboxes' listeners: a launcher makes the network, the test is the daemon, a script the agent."""
+"""The transparent form with real sandboxes' listeners: a launcher makes the network, the test serves it, a script asks."""
 
 import contextlib
 import json
@@ -24,8 +24,8 @@ def ask(name, kind=1, place="198.18.0.1"):
     labels = b"".join(bytes([len(l)]) + l for l in name.split(b"."))
     query = struct.pack("!6H", 7, 256, 1, 0, 0, 0) + labels + b"\\0" + struct.pack("!2H", kind, 1)
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(9); s.connect((place, 53)); s.send(query)
-    told = s.recv(999)
-    return told[3] & 15, told[-4:] if told[7] else b""
+    answer = s.recv(999)
+    return answer[3] & 15, answer[-4:] if answer[7] else b""
 def get(host, port, data=b"hi", family=socket.AF_INET):
     try:
         with socket.create_connection((host, port), 9) as s:
@@ -40,11 +40,11 @@ def say(value): print(json.dumps(value)); sys.stdout.flush()
 
 
 class Net:
-    """One network, its gateway, and what was told."""
+    """One network, and its recorded decisions."""
 
     def __init__(self, nursery):
         self.nursery = nursery
-        self.told = []
+        self.recorded = []
         self.looked_up = []
         self.addresses = {}
 
@@ -55,7 +55,7 @@ class Net:
         return self.addresses[name]
 
     async def run(self, allow, script):
-        """Run a script in a new network; returns what it said."""
+        """Run a script in a new network; returns its output."""
         wanted = AllowList.of(allow)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = (*launch.launcher(str(theirs.fileno()), wanted.ports), sys.executable, "-c", HELPERS + script)
@@ -65,10 +65,10 @@ class Net:
             )
             theirs.close()
             listeners = await filtered.receive(ours)
-            gateway = TransparentNetwork(wanted, Names(), self.told.append, self.resolve)
+            network = TransparentNetwork(wanted, Names(), self.recorded.append, self.resolve)
             output = b""
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(gateway.serve, listeners)
+                nursery.start_soon(network.serve, listeners)
                 async for piece in process.stdout:
                     output += piece
                 nursery.cancel_scope.cancel()
@@ -84,11 +84,11 @@ class Net:
 
     @property
     def denied(self):
-        return [decision.text for decision in self.told if not decision.allowed]
+        return [decision.text for decision in self.recorded if not decision.allowed]
 
     @property
     def allowed(self):
-        return [decision.text for decision in self.told if decision.allowed]
+        return [decision.text for decision in self.recorded if decision.allowed]
 
 
 async def echo(stream):
@@ -273,12 +273,12 @@ def test_names_are_kept(tmp_path):
 
 
 def test_refusals_are_counted_and_bounded():
-    told = []
-    teller = Decisions(told.append)
+    recorded = []
+    decisions = Decisions(recorded.append)
     for _ in range(250):
-        teller.denied("a:1", "no")
-    assert [decision.text for decision in told] == ["a:1: no", "a:1: no (10 times)", "a:1: no (100 times)"]
+        decisions.denied("a:1", "no")
+    assert [decision.text for decision in recorded] == ["a:1: no", "a:1: no (10 times)", "a:1: no (100 times)"]
     for number in range(5000):
-        teller.denied(f"b{number}:1", "no")
-        teller.allowed(f"b{number}", 1, "yes")
-    assert len(told) < 2020
+        decisions.denied(f"b{number}:1", "no")
+        decisions.allowed(f"b{number}", 1, "yes")
+    assert len(recorded) < 2020

@@ -1,4 +1,4 @@
-"""Random bytes and half-open connections at a gateway's listeners: it serves on, whoever is beside them.
+"""Random bytes and half-open connections at a network's listeners: it goes on serving other clients.
 
 `SUBSTRAT_MODEL_DEPTH` says how many times as many are tried as usually.
 """
@@ -61,7 +61,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 class Scene:
-    """A gateway on addresses of the loopback, with a server outside that echoes."""
+    """A transparent network on addresses of the loopback, with a server outside that echoes."""
 
     def __init__(self, listeners, port, dns_port, held):
         self.listeners = listeners
@@ -102,7 +102,7 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(told):
+async def scene(recorded):
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as held:
             (outside,) = await trio.open_tcp_listeners(0, host=OUTSIDE)
@@ -116,7 +116,7 @@ async def scene(told):
             before, transparent._DNS_PORT = transparent._DNS_PORT, dns_port
             try:
                 allow = AllowList.of((f"a.test:{port}", f"{OUTSIDE}:{port}"))
-                nursery.start_soon(TransparentNetwork(allow, OneName(), told.append, resolve).serve, listeners)
+                nursery.start_soon(TransparentNetwork(allow, OneName(), recorded.append, resolve).serve, listeners)
                 yield Scene(listeners, port, dns_port, held)
             finally:
                 transparent._DNS_PORT = before
@@ -128,24 +128,24 @@ async def scene(told):
 @tries(30)
 @given(st.lists(at_the_port | over_tcp | over_udp, max_size=8))
 def test_it_serves_on_whatever_comes(disturbances):
-    told = []
+    recorded = []
 
     async def main():
-        async with scene(told) as place:
+        async with scene(recorded) as place:
             for disturbance in disturbances:
                 await place.disturb(*disturbance)
             await place.works()
 
     trio.run(main)
-    assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in told)
+    assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in recorded)
 
 
 @tries(300)
 @given(queries | st.binary(max_size=700))
 def test_an_answer_is_well_formed_and_short(message):
-    told = []
-    answer = TransparentNetwork(AllowList.of(("*.a.test", "a.test")), Names(), told.append, resolve).answer(message)
-    assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in told)
+    recorded = []
+    answer = TransparentNetwork(AllowList.of(("*.a.test", "a.test")), Names(), recorded.append, resolve).answer(message)
+    assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in recorded)
     if answer is None:
         return
     number, flags, questions, answers, authorities, additional = struct.unpack_from("!6H", answer)
