@@ -43,7 +43,7 @@ TITLES = (
     "NAME", "STATE", "ATTENTION", "TURN", "SILENT", "UNREAD", "AGE", "MODEL", "NETWORK", "DOING", "WORKSPACE",
 )  # fmt: skip
 _LEAST = {"WORKSPACE": 20, "DOING": 20, "NAME": 20, "MODEL": 8}
-"""Columns that are cut to fit a terminal, and how narrow they may become: a person has to type the NAME."""
+"""Columns that are cut to fit a terminal, and how narrow they may become: a person must type the NAME."""
 _DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "UNREAD", "AGE", "TURN")
 """Columns that a narrow terminal goes without, in the order in which they go."""
 
@@ -74,7 +74,7 @@ def _states(arguments: Arguments) -> list[str]:
     if given and not states:
         raise COMMAND.wrong("--state names no state")
     if states:
-        # Imported here because the table of methods is a third of what the bare `ls` imports.
+        # Imported here because the table of methods is a third of all imports of the bare `ls`.
         from substrat.protocol import vocabulary
 
         for state in states:

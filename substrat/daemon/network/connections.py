@@ -157,7 +157,7 @@ class ConnectionRelay:
         """Move bytes both ways, once the TLS name in a client's first ones, if there is any, agrees with the target's.
 
         A server may ask for a second ClientHello. So nothing that follows the first is passed on before the server's answer
-        to it is seen, and the second has to agree too.
+        to it is seen, and the second must agree too.
 
         Args:
             inside: the client.
@@ -223,7 +223,7 @@ class ConnectionRelay:
             if found.kind is tls.Kind.UNDECIDED:
                 await server.send_all(data[passed:])
                 passed = len(data)
-            # Another protocol's client may wait for the server first, so only a begun hello has to go on.
+            # Another protocol's client may wait for the server first, so only a begun hello must go on.
             piece = await _read(inside, HELLO_SECONDS if found.kind is tls.Kind.INCOMPLETE else float("inf"))
             if not piece and passed == len(data):
                 with suppress(OSError):
