@@ -1,4 +1,4 @@
-"""The configuration file: TOML to a frozen `Config`, every key checked; it decides nothing else.
+"""Reads the configuration file: TOML to a frozen `Config`, with every key checked.
 
 An unknown key is an error that names the nearest known one, because a misspelt limit would not limit anything.
 """

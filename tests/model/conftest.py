@@ -1,4 +1,4 @@
-"""The model's tests: how long they go on, and what a failure shows."""
+"""The model's tests: their length, and their report of a failure."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What Substrat promises about agents, as a small program of its own: agents, states, inboxes, what was delivered.
+"""A model of Substrat's promises about agents, as a small program: agents, states, inboxes, deliveries.
 
 It is written from docs/protocol.md and the words in docs/lifecycle.md and imports nothing of Substrat, so that a mistake
 there can't be a mistake here too. It has no time, process or disk: turns begin as soon as they may, and end when told to.

@@ -1,4 +1,4 @@
-"""Who needs a person, and why: an agent's attention, computed from facts that others have looked up. Pure.
+"""Decides which agents need a person, and why, from facts that others have looked up. Pure.
 
 Every view shows the same answer: `ls` and `show` today. An agent has one attention at a time, the weightiest kind that
 applies: an open question outweighs a turn that failed, and a turn that failed outweighs being idle.

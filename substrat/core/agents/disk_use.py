@@ -1,4 +1,4 @@
-"""Which turns are stopped because their agents' directories are too big, or because they fill the disk. Pure.
+"""Decides which turns are stopped because their agents' directories are too big, or because they fill the disk. Pure.
 
 Two rules. An agent's own directories (`~/.cache`, `~/.cursor`, its chats) may hold `disk.agent_home` bytes; a turn
 that runs while they hold more is stopped. And when less than half of `disk.free` is left, the turn that has written

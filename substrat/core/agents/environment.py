@@ -1,4 +1,4 @@
-"""Variables that people give to agents: which names they may have, and which of several values counts. Pure.
+"""Checks the variables that people give to agents, and decides which of several values counts. Pure.
 
 Values may be secrets. They stand in the configuration, the state and the agent's own environment, nowhere else: errors and
 events have names only.

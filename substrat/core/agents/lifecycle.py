@@ -1,4 +1,4 @@
-"""An agent's lifecycle: one table of (phase, event) to (phase, commands); it performs nothing.
+"""Defines an agent's lifecycle: one table of (phase, event) to (phase, commands). Pure.
 
 Theory of operation
 -------------------

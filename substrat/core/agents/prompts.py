@@ -1,4 +1,4 @@
-"""The words an agent is given: delivered messages, continuations, its rules file; how they reach it is the daemon's."""
+"""Words the texts for agents: delivered messages, continuations, the rules file. Pure."""
 
 from __future__ import annotations
 

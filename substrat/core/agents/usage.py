@@ -1,4 +1,4 @@
-"""Tokens added up: over an agent's turns and over a family. Pure; where the numbers are kept is the store's business."""
+"""Adds up tokens over an agent's turns and over a family. Pure."""
 
 from __future__ import annotations
 

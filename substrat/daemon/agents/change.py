@@ -1,4 +1,4 @@
-"""One change of agents under way: its writes, and its effects once it is committed."""
+"""Defines `Change`, through which all writes to agents go, and the effects that follow its commit."""
 
 from __future__ import annotations
 

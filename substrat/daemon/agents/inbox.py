@@ -1,4 +1,4 @@
-"""The operator's inbox: agents' questions and messages, and the operator's answers, which go back as messages."""
+"""Keeps the operator's inbox: agents' questions and messages, and the operator's answers, which go back as messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on agents' messages: how many may wait for one addressee, and how often messages alone may start its turns."""
+"""Limits agents' messages: how many may wait for one addressee, and how often messages alone may start its turns."""
 
 from __future__ import annotations
 

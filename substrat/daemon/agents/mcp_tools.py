@@ -1,4 +1,4 @@
-"""What each MCP tool does to the agents; who calls is given, never believed; the words of the answers are here."""
+"""Performs the agents' MCP tool calls, for the caller that the socket names, and words their answers."""
 
 from __future__ import annotations
 

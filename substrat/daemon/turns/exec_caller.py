@@ -1,4 +1,4 @@
-"""The caller's side of `agent.exec`: its request, its connection, and the descriptors that it hands over."""
+"""Handles the caller's side of `agent.exec`: its request, its connection, and the descriptors that it hands over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox of one `agent.exec` command: its processes, and how they are signalled, held and killed."""
+"""Signals, holds and kills the processes in the sandbox of one `agent.exec` command."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class TurnObserver(Protocol):
     """Records the progress of a turn; each call commits before it returns."""
 
     def result_seen(self, turn: str) -> TurnResult | None:
-        """Return the result of the turn that is in the books already, if one is."""
+        """Return the result of the turn that is recorded already, if there is one."""
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
         """The sandbox was started, with a version of the agent program."""

@@ -1,7 +1,7 @@
 """Keeps the space that old turns take within limits, and deletes the files of removed agents; `core.retention` decides.
 
-Looking at files, compressing and deleting are done in a worker thread; the books are kept on the loop, in transactions of
-a moment each. A directory that is to be deleted is first renamed into `<state>/trash`, which is immediate at any size.
+Looking at files, compressing and deleting are done in a worker thread; changes are committed on the loop, in transactions
+of a moment each. A directory that is to be deleted is first renamed into `<state>/trash`, which is immediate at any size.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Retention:
         """Do all that there is to do, once.
 
         Raises:
-            StorageFailed: the books can't be kept; nothing more was done.
+            StorageFailed: a change can't be committed; nothing more was done.
         """
         await self._discard_removed_agents()
         deleted = await trio.to_thread.run_sync(self._trash.empty, abandon_on_cancel=True)

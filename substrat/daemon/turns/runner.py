@@ -276,7 +276,7 @@ class TurnRunner:
         started = turn.process
         is_own = turn_place.is_of(turn.id, unless_told=turn.id in self._recorded)
         if started is None and is_own and (started := await self._find_unrecorded(turn_place)):
-            found = started  # it runs, so it has to get into the books, however long that takes
+            found = started  # it runs, so it must be recorded, however long that takes
             await until_stored(lambda: self._accounting.turn_spawned(turn.id, found))
         running = RunningTurn(
             turn.id, turn_place, turn.offset, self._accounting, self._watcher, self._limits(turn), self._registry.points,

@@ -71,7 +71,7 @@ class RunningTurn:
         observer: records its progress.
         watcher: inotify.
         limits: how long things may take.
-        points: where the daemon may be told to die.
+        points: the failpoints.
         now: the clock, in seconds since the epoch.
         group: the sandbox's cgroup, if there can be one.
         frozen: whether it is to be stopped in memory from the start.
@@ -255,7 +255,7 @@ class RunningTurn:
         finally:
             prepared.close()
         pidfd = process.open_own(started)
-        # The sandbox runs from here on, so it has to get into the books, however long that takes.
+        # The sandbox runs from here on, so it must be recorded, however long that takes.
         await until_stored(lambda: self._observer.turn_spawned(self.turn, started, prepared.version))
         return pidfd
 

@@ -1,4 +1,4 @@
-"""Carries out the effects of committed changes on running turns, and holds the turns that wait for their tasks."""
+"""Carries out the effects of committed changes on running turns, and queues turns for the runner."""
 
 from __future__ import annotations
 

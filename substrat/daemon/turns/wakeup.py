@@ -1,4 +1,4 @@
-"""A task waits for wake-ups; any number of them while it is busy count as one."""
+"""Wakes a waiting task; any number of wake-ups while it is busy count as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who needs a person: each kind alone, and the weightier one where several apply."""
+"""Attention: each kind alone, and the weightier one where several apply."""
 
 import itertools
 from dataclasses import replace

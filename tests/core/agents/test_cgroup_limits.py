@@ -1,4 +1,4 @@
-"""What is told to cgroups and what they tell."""
+"""The texts of cgroup files, for limits and from measurements."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which turns are stopped for what they take of the disk."""
+"""Which turns are stopped for their use of the disk."""
 
 import pytest
 from hypothesis import given

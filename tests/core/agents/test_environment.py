@@ -1,4 +1,4 @@
-"""Variables for agents: which may be given, and that no message has a value."""
+"""Variables for agents: which may be given, and that no message holds a value."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What agents are told: nobody can speak as somebody else, and nothing quoted is taken for a command."""
+"""Texts for agents: no sender can speak as another, and no quotation passes for a command."""
 
 import re
 

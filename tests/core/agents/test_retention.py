@@ -1,4 +1,4 @@
-"""What is kept of old turns: limits hold, nothing protected is touched, and there is an end to it."""
+"""Decisions about old turns: limits hold, protected turns stay, and the decisions come to an end."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Adding tokens up, and whose they are."""
+"""Adding up tokens, over turns and over families."""
 
 from types import SimpleNamespace
 

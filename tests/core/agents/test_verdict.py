@@ -1,4 +1,4 @@
-"""What became of a turn, from what was seen."""
+"""The outcome of a turn, judged from its observation."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What one agent may cost others by writing to them: shares of inboxes, sizes of deliveries, rings that wake each other."""
+"""Limits on messages: shares of inboxes, sizes of deliveries, rings of agents that wake each other."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the agents' tools do: for the caller the socket names, once for each call, with words a model can use."""
+"""The agents' tools: for the caller that the socket names, once for each call, with words that a model can use."""
 
 import json
 from contextlib import contextmanager

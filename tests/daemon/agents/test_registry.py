@@ -1,4 +1,4 @@
-"""Memory and disk agree: after a restart, when the disk fails, and whatever happens in whatever order."""
+"""Memory and disk agree: after a restart, when the disk fails, and after events in any order."""
 
 import contextlib
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What turns report, what people do to them, what passes by itself, and waiting for it; no process runs here."""
+"""Turns' reports, people's requests, failures that pass by themselves, and waiting; no process runs here."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Who may be made, in whose family, what they are told, and whose turn it is; no process runs here."""
+"""Spawning: limits, families, names and rights, the events told, and the order of turns; no process runs here."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What running turns take of the disk is measured, and what is decided about it is done."""
+"""The disk watch measures the space that running turns take, and carries out the decisions about it."""
 
 import os
 import subprocess

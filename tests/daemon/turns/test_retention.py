@@ -1,4 +1,4 @@
-"""What a sweep does to files and books: output is compressed or dropped, events stay readable."""
+"""A sweep of files and rows: output is compressed or dropped, events stay readable."""
 
 import json
 import os

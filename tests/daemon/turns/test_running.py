@@ -1,4 +1,4 @@
-"""One running turn: its output, its end, how it is stopped; small scripts stand for sandboxes, time is a test's own."""
+"""One running turn: its output, its end, its stop; scripts take the place of sandboxes, and the test owns the time."""
 
 import contextlib
 import os
