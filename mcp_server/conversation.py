@@ -1,6 +1,6 @@
 """One MCP conversation of the handshake era: a message in, its answer out, without any input or output of its own.
 
-It is what agents' clients speak: `initialize` (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle),
+Agents' clients speak it: `initialize` (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle),
 `ping`, `tools/list` and `tools/call`. A connection whose first request has the envelope of the revision 2026-07-28 is
 another one (`opens_newer`), which the official SDK serves (`mcp_server.newer`).
 """
@@ -70,7 +70,7 @@ class _Refused(Exception):
     Args:
         code: the error's number.
         message: its sentence.
-        data: what else is said of it; None: nothing.
+        data: the error's further data, or None.
     """
 
     def __init__(self, code: int, message: str, data: str | None = None) -> None:
@@ -100,10 +100,10 @@ LISTING = msgspec.json.encode({
 
 
 class Conversation:
-    """One connection's conversation: whether it has begun, and what answers its messages.
+    """One connection's conversation: its state, and the answers to its messages.
 
     Args:
-        version: what to call ourselves.
+        version: our version for `serverInfo`.
         call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
             whether it is an error. It must not raise.
     """
@@ -140,8 +140,8 @@ class Conversation:
             return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (message.key, msgspec.json.encode(refused.error))
 
     def _notice(self, body: dict[str, object]) -> None:
-        # Tools answer at once, so a cancellation always comes too late, and MCP lets us ignore it. What else clients may
-        # tell is about what this server doesn't offer.
+        # Tools answer at once, so a cancellation always comes too late, and MCP lets us ignore it. Clients' other
+        # notifications are about features that this server doesn't offer.
         params = body.get("params")
         meta = params.get("_meta") if isinstance(params, dict) else None
         if body.get("method") == "notifications/initialized" and isinstance(meta, dict | None):
@@ -196,7 +196,7 @@ def read(line: bytes) -> tuple[list[relay.Message], relay.Reply]:
 
 
 def refusal_of(message: relay.Message) -> tuple[int, str] | None:
-    """Say what keeps a message from being worked on: an error's code and a sentence."""
+    """Return the error of a message that can't be worked on: its code and a sentence."""
     body = message.body
     if message.refusal is not None or "method" not in body:
         return message.refusal
@@ -211,7 +211,7 @@ def refusal_of(message: relay.Message) -> tuple[int, str] | None:
 
 
 def _read(kind: type[_Kind], params: object) -> _Kind:
-    """Read a request's parameters; what isn't in the type is left out, as later revisions may add members."""
+    """Read a request's parameters; members that the type lacks are left out, as later revisions may add some."""
     try:
         return msgspec.convert(params or {}, kind)
     except msgspec.ValidationError:

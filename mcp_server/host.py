@@ -1,4 +1,4 @@
-"""Serves one companion's connection: takes its lines, sends the answers; what the tools do is passed in."""
+"""Serves one companion's connection: takes its lines, sends the answers, and calls the given tools."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def serve(
     One message is worked on at a time, and the next is read when its answer is sent: who reads no answers gets no further.
 
     Args:
-        version: what to call ourselves.
-        lines: what the companion sends, a message each.
+        version: our version for `serverInfo`.
+        lines: the companion's lines, a message each.
         send: sends a line back.
         call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
             whether it is an error. It must not raise.

@@ -39,10 +39,10 @@ async def serve(
     """Serve one connection until its lines end.
 
     Args:
-        version: what to call ourselves.
-        messages: what the companion has sent in the line that has just been read, and is yet to be worked on.
-        reply: what answers that line.
-        lines: what the companion sends after it.
+        version: our version for `serverInfo`.
+        messages: the messages of the first line, which has been read and not been worked on.
+        reply: the answer to that line.
+        lines: the companion's lines after it.
         send: sends a line back.
         call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
             whether it is an error. It must not raise.
@@ -67,7 +67,7 @@ async def serve(
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.middleware.clear()  # tracing that nobody here reads
+    server.middleware.clear()  # its tracing has no reader here
     to_companion, from_server = anyio.create_memory_object_stream[SessionMessage](1)
     to_server, from_companion = anyio.create_memory_object_stream[SessionMessage | Exception](1)
     requests = _Requests(send, to_server, pace)
@@ -122,7 +122,7 @@ class _Requests:
         return str(self._asked[number][0].body["id"])
 
     async def take(self, messages: list[relay.Message], reply: relay.Reply) -> None:
-        """Answer what is wrong with a line's messages, and pass the others on."""
+        """Answer the malformed messages of a line with errors, and pass the others on."""
         for place, message in enumerate(messages):
             if place:
                 await self._pace()
@@ -154,7 +154,7 @@ class _Requests:
         await self._to_server.send(SessionMessage(types.JSONRPCRequest.model_validate(request)))
 
     async def take_answer(self, answer: types.JSONRPCMessage) -> None:
-        """Send on what the SDK says: an answer under the client's own id, other messages as they are."""
+        """Send the SDK's messages on: an answer under the client's own id, other messages as they are."""
         if not isinstance(answer, types.JSONRPCResponse | types.JSONRPCError):
             await self._put(answer.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             return

@@ -1,7 +1,7 @@
 """The companion: carries MCP messages between cursor-agent's stdio and the agent socket; it knows requests from answers.
 
-It runs inside the sandbox, once per turn, as `python3 -I -S relay.py`, so it may import only what costs nothing and needs
-nothing installed. When the daemon restarts it connects again, repeats the handshake and what wasn't answered, with the
+It runs inside the sandbox, once per turn, as `python3 -I -S relay.py`, so it imports only cheap modules that need
+nothing installed. When the daemon restarts it connects again, repeats the handshake and the unanswered requests, with the
 same ids; when the daemon stays away it answers each request with an MCP error that says so.
 
 A line that holds no message is answered here, and a batch is taken apart: the daemon gets its messages one by one, the
@@ -21,7 +21,7 @@ import time
 RETRY_SECONDS = 30.0
 """How long requests wait for a daemon that is away; cursor-agent gives a call 60 s."""
 MAX_LINE = 4 * 1024 * 1024
-"""What the daemon takes; a longer request is answered here, because saying it again and again would never help."""
+"""The daemon's limit; a longer request is answered here, because the daemon would refuse it each time."""
 GOODBYE_SECONDS = 1.5
 """How long answers may still come after the client has closed its side; cursor-agent waits 2 s before it signals."""
 PARSE_ERROR = -32700
@@ -59,7 +59,7 @@ class Message:
 
 
 class Reply:
-    """What answers one line: a message, or for a batch an array, once all of it is there.
+    """The answer to one line: a message, or an array for a batch, once all of it is there.
 
     Args:
         messages: the line's. Those to be answered get their places in the reply.
@@ -99,7 +99,7 @@ class _Asked:
 
 
 class Relay:
-    """One conversation: what came in from the client, what still waits for an answer.
+    """One conversation: the bytes that came from the client, and the requests that wait for an answer.
 
     Args:
         path: the agent socket.
@@ -142,7 +142,7 @@ class Relay:
         return None if self.leave_at is None else max(0.0, self.leave_at - time.monotonic())
 
     def connect(self) -> None:
-        """Connect to the daemon and say again what it has to know."""
+        """Connect to the daemon, and repeat the handshake and the unanswered requests."""
         server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         try:
             server.connect(self.path)
@@ -154,7 +154,7 @@ class Relay:
         self.server = server
         self.from_server = b""
         self.away_since = None
-        # The client has had the answers to these, so their second answers are for nobody.
+        # The client has had the answers to these, so their second answers are dropped.
         waiting = [asked.message for asked in self.unanswered]
         repeated = [message for message in self.handshake if message not in waiting]
         self.answered_before = {message.key for message in repeated if message.key is not None}
@@ -162,7 +162,7 @@ class Relay:
         self.to_server(hello + b"".join(message.text + b"\n" for message in (*repeated, *waiting)))
 
     def read_client(self) -> None:
-        """Pass on what the client wrote."""
+        """Pass on the client's bytes."""
         data = posix.read(0, _CHUNK)
         lines = (self.from_client + data).split(b"\n")
         if data:
@@ -175,7 +175,7 @@ class Relay:
             self.take_client_line(line)
 
     def take_client_line(self, line: bytes) -> None:
-        """Answer what is no message, remember what must be said again after a reconnection, and pass messages on."""
+        """Answer malformed lines, remember the requests to repeat after a reconnection, and pass messages on."""
         messages, reply = read(line)
         for message in messages:
             if message.refusal is not None:
@@ -210,7 +210,7 @@ class Relay:
             self.lose_server()
 
     def read_server(self) -> None:
-        """Pass on what the daemon wrote, except a second answer to the handshake."""
+        """Pass on the daemon's bytes, except a second answer to the handshake."""
         try:
             data = self.server.recv(_CHUNK) if self.server is not None else b""
         except OSError:
@@ -244,13 +244,13 @@ class Relay:
         self.away_since = time.monotonic()
 
     def give_up_if_away(self) -> None:
-        """Answer what waits with an error when the daemon has been away for too long."""
+        """Answer the waiting requests with an error when the daemon has been away for too long."""
         if self.away_since is None or time.monotonic() - self.away_since < RETRY_SECONDS:
             return
         self.give_up("substratd is not running, so this tool can't answer; go on without it and try again later")
 
     def give_up(self, words: str) -> None:
-        """Answer what waits with an error."""
+        """Answer the waiting requests with an error."""
         given_up, self.unanswered = self.unanswered, []
         for asked in given_up:
             self.settle(asked, _SERVER_GONE, words)
@@ -334,7 +334,7 @@ def _refused(code: int, words: str, key: bytes | None = None) -> Message:
 
 
 def is_well_formed(body: dict[str, object]) -> bool:
-    """Say whether a request or a notification has what JSON-RPC asks for, apart from its id."""
+    """Say whether a request or a notification is well-formed JSON-RPC, apart from its id."""
     params = body.get("params")
     return (
         body.get("jsonrpc") == "2.0"
@@ -425,7 +425,7 @@ def main() -> int:
         return 2
     try:
         Relay(path).run()
-    except BrokenPipeError:  # the client is gone, so there is nobody to tell
+    except BrokenPipeError:  # the client is gone
         return 1
     return 0
 

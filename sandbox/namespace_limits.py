@@ -49,7 +49,7 @@ def remedy(limits: NamespaceLimits, program: str) -> str:
     """Return the remedy that lets a program make user namespaces: a command to paste, where there is one.
 
     Args:
-        limits: what there is on the machine.
+        limits: the machine's limits.
         program: its real path.
     """
     if limits.most == 0:
@@ -70,7 +70,7 @@ def filtered_remedy(limits: NamespaceLimits, program: str, launcher: Launcher) -
     """Return the same for the `filtered` network's launcher, which makes its namespaces itself.
 
     Args:
-        limits: what there is on the machine.
+        limits: the machine's limits.
         program: bubblewrap's real path.
         launcher: the launcher.
     """

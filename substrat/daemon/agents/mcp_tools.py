@@ -54,8 +54,8 @@ class ToolCalls:
             agent: the caller's id, from the socket.
             turn: the caller's turn; None: a command of the operator's calls; it ends with the daemon and repeats no call.
             name: the tool.
-            arguments: what the model gave.
-            identity: what a repeated call has in common with the first; None when the client can't say.
+            arguments: the model's arguments.
+            identity: the same for a repeated call as for the first; None when the client has none.
 
         Returns:
             The answer's text, and whether it is an error.
