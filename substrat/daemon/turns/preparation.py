@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import trio
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import Layout, TurnDir
     from substrat.daemon.turns.running import RunningTurn
 
+
+T = TypeVar("T")
 
 log = structlog.get_logger("substrat.preparation")
 
@@ -167,13 +169,13 @@ class TurnPreparation:
                 self._accounting.turn_note(turn.id, "workspace:shared", note)
 
 
-async def read_patiently(read: Callable[[], bytes | None]) -> bytes | None:
-    """Read a note about a turn that runs, or has run, as soon as there is a descriptor for that."""
+async def read_patiently(look: Callable[[], T]) -> T:
+    """Look at the files or processes of a turn that runs, or has run, as soon as there is a descriptor for that."""
     while True:
         try:
-            return read()
+            return look()
         except OSError as problem:
             if not descriptors.is_short(problem):
                 raise
-            log.error("waiting to read a turn's files", reason=descriptors.sentence(problem))  # noqa: TRY400
+            log.error("waiting to look at a turn", reason=descriptors.sentence(problem))  # noqa: TRY400
         await trio.sleep(SHORTAGE_PAUSE)

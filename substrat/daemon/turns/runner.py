@@ -5,7 +5,6 @@ A task that breaks fails its own agent and nothing else: there is exactly one ou
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -24,13 +23,13 @@ from substrat.core.programs import failures
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.kernel import descriptors, process, sandbox_process
+from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.network.filtered import TurnNetwork, event_recorder
 from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import disk_is_full, until_stored
-from substrat.daemon.turns import agent_socket, damage
+from substrat.daemon.turns import agent_socket, damage, without_records
 from substrat.daemon.turns.preparation import SHORTAGE_PAUSE, TurnPreparation, read_patiently
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import (
@@ -190,27 +189,50 @@ class TurnRunner:
     # A turn's task
 
     async def _run(self, agent: Agent, turn: Turn) -> None:
+        """Run a turn to its end; what breaks at a step is logged and keeps no other step, and no other turn, from its end.
+
+        The end isn't reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
+        """
+        seen, verdict = await self._run_to_its_end(agent, turn)
+        for step in (
+            partial(self._look_after, agent, turn),
+            partial(self._tell_shortage, turn, seen.ran_out),
+            partial(self._settle_chat, turn, agent.id),
+        ):
+            await self._contained(agent, turn, step)
+        await self._account(agent, turn, seen, verdict)
+        await self._contained(agent, turn, partial(self._clean_up, turn))
+
+    async def _contained(self, agent: Agent, turn: Turn, step: Callable[[], Awaitable[None]]) -> None:
         try:
-            observation, verdict = await self._run_to_its_end(agent, turn)
-            # Not reached when the daemon stops: then the sandbox and its mounts go on.
-            left = protected_paths.decode(
-                await read_patiently(self._layout.agent(agent.id).turn(turn.number).read_protected)
-            )
-            if left is not None:
-                await self._look_after(agent, turn, left)
-            await self._tell_shortage(turn, observation.ran_out)
-            await self._settle_chat(turn, agent.id)
-            await until_stored(lambda: self._accounting.turn_over(turn.id, verdict, observation))
+            await step()
+        except Exception:
+            log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
+
+    async def _account(self, agent: Agent, turn: Turn, seen: TurnObservation, verdict: Verdict) -> None:
+        """Record a turn's end, as often as it takes: an agent whose turn has no task must not be `running` for ever."""
+        while True:
+            try:
+                await until_stored(partial(self._accounting.turn_over, turn.id, verdict, seen))
+            except Exception:
+                # Perhaps because of what was seen of it, so the next try does without, and comes at once.
+                pause = PAUSE if seen is NOTHING_SEEN else 0
+                seen, verdict = NOTHING_SEEN, _broken("a turn can't be accounted for", agent, turn)
+                await trio.sleep(pause)
+            else:
+                return
+
+    async def _clean_up(self, turn: Turn) -> None:
+        """Release what a turn that is over has had."""
+        try:
             if (group := self._groups.group(turn.id)) is not None:
                 group.remove()
             self._sweep_wanted.set()
             # The agent's next turn keeps the placeholders that this one leaves.
             self._start_all()
+        finally:
             self._preparer.protector.placeholders.release(turn.id)
-            await until_stored(self._preparer.protector.placeholders.remove_unneeded)
-        except Exception:
-            # Any error here is this agent's alone; the others and the daemon go on.
-            log.exception("a turn's end broke", agent=agent.name, turn=turn.number)
+        await until_stored(self._preparer.protector.placeholders.remove_unneeded)
 
     async def _settle_chat(self, turn: Turn, agent: str) -> None:
         """Move the chat that the turn has begun to the user's chats; one that can't be moved is tried again."""
@@ -224,12 +246,15 @@ class TurnRunner:
             if told is not None:
                 await until_stored(partial(self._accounting.turn_note, turn.id, "turn:ran-out", told, holds_up_end=True))
 
-    async def _look_after(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
+    async def _look_after(self, agent: Agent, turn: Turn) -> None:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
         try:
-            await self._tell_news(agent, turn, before)
-            # A client that waits for the turn may ask git next.
-            await self._preparer.freshen_index(agent, before)
+            place = self._layout.agent(agent.id).turn(turn.number)
+            before = protected_paths.decode(await read_patiently(place.read_protected))
+            if before is not None:
+                await self._tell_news(agent, turn, before)
+                # The person who waits for the turn may ask git next.
+                await self._preparer.freshen_index(agent, before)
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
@@ -253,21 +278,20 @@ class TurnRunner:
 
     async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[TurnObservation, Verdict]:
         try:
-            observation = await self._run_turn(agent, turn)
+            seen = await self._run_turn(agent, turn)
+            if seen.result is not None and PROGRAM.needs_last_passage(seen.result.text):
+                seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
+            return seen, judge(seen)
         except SubstratError as problem:
             log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
             failure = _PASSING.get(type(problem))
             if turn.process is None and _is_for_want_of_room(problem):
                 failure = failures.DISK_FULL
-            return NOTHING_SEEN, Verdict(Outcome.ERROR, problem.message, failure)
+            verdict = Verdict(Outcome.ERROR, problem.message, failure)
         except Exception:
-            error_id = secrets.token_hex(4)
-            log.exception("turn broke", agent=agent.name, turn=turn.number, error_id=error_id)
-            self._kill_remains(agent, turn)
-            return NOTHING_SEEN, Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
-        if observation.result is not None and PROGRAM.needs_last_passage(observation.result.text):
-            observation = observation._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
-        return observation, judge(observation)
+            verdict = _broken("turn broke", agent, turn)
+        await self._contained(agent, turn, partial(self._kill_remains, agent, turn))
+        return NOTHING_SEEN, verdict
 
     async def _run_turn(self, agent: Agent, turn: Turn) -> TurnObservation:
         place = self._layout.agent(agent.id)
@@ -314,7 +338,7 @@ class TurnRunner:
             await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
         except (OSError, StateUnusable) as problem:
             refused = agent_socket.refusal(place.socket, problem)
-            if started is None or isinstance(refused, DescriptorsUsedUp):
+            if started is None:
                 return refused
             log.warning(
                 "a turn goes on without its agent's socket", agent=agent.name, turn=turn.number, reason=refused.message
@@ -414,17 +438,29 @@ class TurnRunner:
         output = self._registry.config.disk.turn_output
         return TurnLimits(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
 
-    def _kill_remains(self, agent: Agent, turn: Turn) -> None:
-        """Leave no process behind when a turn's task broke."""
+    async def _kill_remains(self, agent: Agent, turn: Turn) -> None:
+        """Leave no process behind when a turn's task broke, as soon as there are descriptors for that."""
         place = self._layout.agent(agent.id).turn(turn.number)
-        started = sandbox_process.find_unrecorded(place.read_status(), place.stdout)
-        inner, _ = sandbox_process.read_status(place.read_status())
-        pidfd = sandbox_process.open_inner(started, inner) if started is not None and inner is not None else None
-        if pidfd is not None:
-            process.kill(pidfd)
-            os.close(pidfd)
-        if started is not None:
-            sandbox_process.kill_recorded(started)  # it may be stopped, or have made no inner one yet
+        while True:
+            try:
+                # In a thread, because it waits until they are gone.
+                await trio.to_thread.run_sync(without_records.kill_left, place)
+            except OSError as problem:
+                if not descriptors.is_short(problem):
+                    raise
+                await trio.sleep(SHORTAGE_PAUSE)
+            else:
+                break
+        now = self._registry.find(agent.id).turn
+        if now is not None and now.id == turn.id and now.process is not None:
+            await read_patiently(partial(sandbox_process.kill_recorded, now.process))
+
+
+def _broken(what: str, agent: Agent, turn: Turn) -> Verdict:
+    """Log the exception that is being handled, and return the verdict on a turn that broke by it."""
+    error_id = secrets.token_hex(4)
+    log.exception(what, agent=agent.name, turn=turn.number, error_id=error_id)
+    return Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
 
 
 def _is_for_want_of_room(problem: SubstratError) -> bool:
