@@ -220,13 +220,16 @@ async def accept_forever(
             with trio.CancelScope() as scope:
                 async with stream:
                     arrivals.add(stream, scope)
-                    await serve(stream, partial(arrivals.remove, stream))
+                    try:
+                        await serve(stream, partial(arrivals.remove, stream))
+                    finally:
+                        # Before it is closed: of a closed one the others couldn't even ask who is at its other end.
+                        arrivals.remove(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             log.debug("a client went away")
         except Exception:
             log.exception("a connection broke")
         finally:
-            arrivals.remove(stream)
             room.release()
 
     async with listener, trio.open_nursery() as nursery:

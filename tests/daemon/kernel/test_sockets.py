@@ -271,6 +271,21 @@ async def test_the_oldest_that_has_not_greeted_makes_room(accepting):
     assert (told["event"], told["limit"], told["pid_of_oldest"]) == ("all connections are taken", 2, os.getpid())
 
 
+async def test_one_that_ends_just_when_its_place_is_needed(tmp_path):
+    """Between the end of one connection and the next, in either order: the tasks of one instant run in any order."""
+    path = str(tmp_path / "s")
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sockets.accept_forever, sockets.listen(path, 0o600), 1, echo)
+            for _ in range(50):
+                leaving = await connect(path)
+                assert await exchange(leaving, b"half") == b"half"
+                leaving.socket.close()
+                async with await connect(path) as coming:
+                    assert await exchange(coming, b"whole") == b"whole"
+            nursery.cancel_scope.cancel()
+
+
 def passed(**environ):
     return {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", **environ}
 
