@@ -182,15 +182,19 @@ class ClientConnection:
             self._nursery = nursery
             nursery.start_soon(self._pump, nursery.cancel_scope)
             try:
-                async for line in sockets.lines(self._stream, framing.MAX_LINE):
-                    await self._take(line, nursery)
-            except MessageTooLarge as problem:
-                await self.send(framing.failure(None, problem))
+                await self._take_lines(nursery)
             except trio.BrokenResourceError:
                 log.debug("a client went away")
             with trio.move_on_after(_GOODBYE_SECONDS):
                 await self._say_goodbye()
             nursery.cancel_scope.cancel()
+
+    async def _take_lines(self, nursery: trio.Nursery) -> None:
+        try:
+            async for line in sockets.lines(self._stream, framing.MAX_LINE):
+                await self._take(line, nursery)
+        except MessageTooLarge as problem:
+            await self.send(framing.failure(None, problem))
 
     async def _pump(self, everything: trio.CancelScope) -> None:
         try:
