@@ -296,6 +296,8 @@ async def _serve_one(
         await serve(connection)
     except BROKEN as problem:
         log.debug("a sandbox's connection ended", reason=str(problem))
+    except Exception:
+        log.exception("a sandbox's connection broke")
     finally:
         connection.close()
         room.release()
