@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import host
+from substrat.daemon import failpoints
 
 
 def stopped(pid):
@@ -83,6 +84,19 @@ def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemo
 
 
 @pytest.mark.slow
+def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house):
+    house.start(environment={failpoints.KILL_AT: "after commit: agent resumed"})
+    work = house.workspace()
+    house.held("anna", work)
+    house.ok("suspend", "anna", "--freeze")
+    with house.wire() as wire:
+        wire.ask("agent.resume", agent="anna")
+        house.daemon.wait(20)
+    (work / "go").touch()
+    house.start()
+    assert house.wait("anna", "idle")["turn"]["result"] == "freed"
+
+
 def test_what_waits_for_a_stopped_child_counts_as_stopped(daemon):
     """The parent in a vfork can't be interrupted until its child goes on (vfork(2)), so it never is seen as stopped."""
     breeder = "from subprocess import run; [run(['true']) for _ in iter(int, 1)]"

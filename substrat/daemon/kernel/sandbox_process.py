@@ -152,7 +152,7 @@ def stop_all(inner: int) -> bool:
     """
     all_stopped = True
     for pid in procfs.tree(inner):
-        if not _is_stopped(pid):
+        if not is_stopped(pid):
             all_stopped = False
             _signal(pid, signal.SIGSTOP)
     return all_stopped
@@ -177,7 +177,7 @@ def kill_recorded(outer: Process) -> None:
     # The outer process alone wouldn't take the tree with it. Stopped, it has made its inner one or never will.
     _signal(outer.pid, signal.SIGSTOP)
     for _ in range(_STOP_LOOKS):
-        if _is_stopped(outer.pid):
+        if is_stopped(outer.pid):
             break
         time.sleep(_STOP_PAUSE_S)
     inner = procfs.first_child(outer.pid)
@@ -212,7 +212,7 @@ async def kill_sandbox_of(outer: int, pidfd: int) -> None:
     """
     _signal(outer, signal.SIGSTOP)
     for _ in range(_STOP_LOOKS):
-        if _is_stopped(outer):
+        if is_stopped(outer):
             break
         await trio.sleep(_STOP_PAUSE_S)
     inner = procfs.children(outer)
@@ -246,7 +246,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Say whether a process is stopped, gone, or will stop before it executes anything more.
 
     The last is true of one that waits in the kernel and can't be interrupted, with the signal pending: the parent in a

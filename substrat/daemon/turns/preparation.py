@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from substrat.core.workspaces import overlap
-from substrat.daemon.kernel import descriptors
 from substrat.daemon.sandboxes import copies, protected_paths
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
+from substrat.daemon.turns.shortage import patiently
 from substrat.errors import PolicyDenied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager, ExitStack
 
     from substrat.core.agents.records import Agent, Turn
@@ -34,12 +33,7 @@ if TYPE_CHECKING:
     from substrat.daemon.turns.running import RunningTurn
 
 
-T = TypeVar("T")
-
 log = structlog.get_logger("substrat.preparation")
-
-SHORTAGE_PAUSE = 1.0
-"""Seconds until it is tried again whether there is a descriptor: no event tells when one is closed."""
 
 
 class TurnPreparation:
@@ -112,9 +106,9 @@ class TurnPreparation:
 
     async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
         """Protect the paths of a turn that an earlier daemon started."""
-        left = protected_paths.decode(await read_patiently(place.read_protected))
+        left = protected_paths.decode(await patiently(place.read_protected))
         if left is not None:
-            kept = copies.decode(await read_patiently(place.read_kept))
+            kept = copies.decode(await patiently(place.read_kept))
             await self._protection.finish_putting_back(agent.id, turn.id, kept)
             protected.enter_context(self._protect(agent, turn, place, left, kept, running, adopted=True))
 
@@ -167,15 +161,3 @@ class TurnPreparation:
         if not set(claim.git) <= set(known):
             for note in overlap.notes(found):
                 self._accounting.turn_note(turn.id, "workspace:shared", note)
-
-
-async def read_patiently(look: Callable[[], T]) -> T:
-    """Look at the files or processes of a turn that runs, or has run, as soon as there is a descriptor for that."""
-    while True:
-        try:
-            return look()
-        except OSError as problem:
-            if not descriptors.is_short(problem):
-                raise
-            log.error("waiting to look at a turn", reason=descriptors.sentence(problem))  # noqa: TRY400
-        await trio.sleep(SHORTAGE_PAUSE)

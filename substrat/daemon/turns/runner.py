@@ -29,9 +29,10 @@ from substrat.daemon.network.filtered import TurnNetwork, event_recorder
 from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import disk_is_full, until_stored
-from substrat.daemon.turns import agent_socket, damage, without_records
-from substrat.daemon.turns.preparation import SHORTAGE_PAUSE, TurnPreparation, read_patiently
+from substrat.daemon.turns import agent_socket, damage, shortage, without_records
+from substrat.daemon.turns.preparation import TurnPreparation
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
+from substrat.daemon.turns.shortage import patiently
 from substrat.errors import (
     DescriptorsUsedUp,
     SandboxFailed,
@@ -250,7 +251,7 @@ class TurnRunner:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
         try:
             place = self._layout.agent(agent.id).turn(turn.number)
-            before = protected_paths.decode(await read_patiently(place.read_protected))
+            before = protected_paths.decode(await patiently(place.read_protected))
             if before is not None:
                 await self._tell_news(agent, turn, before)
                 # The person who waits for the turn may ask git next.
@@ -428,7 +429,7 @@ class TurnRunner:
                 if not descriptors.is_short(problem):
                     raise
                 log.error("waiting to adopt a turn", reason=descriptors.sentence(problem))  # noqa: TRY400
-            await trio.sleep(SHORTAGE_PAUSE)
+            await trio.sleep(shortage.PAUSE)
 
     def _limits(self, turn: Turn) -> TurnLimits:
         turns = self._registry.config.turns
@@ -448,12 +449,12 @@ class TurnRunner:
             except OSError as problem:
                 if not descriptors.is_short(problem):
                     raise
-                await trio.sleep(SHORTAGE_PAUSE)
+                await trio.sleep(shortage.PAUSE)
             else:
                 break
         now = self._registry.find(agent.id).turn
         if now is not None and now.id == turn.id and now.process is not None:
-            await read_patiently(partial(sandbox_process.kill_recorded, now.process))
+            await patiently(partial(sandbox_process.kill_recorded, now.process))
 
 
 def _broken(what: str, agent: Agent, turn: Turn) -> Verdict:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -19,7 +20,10 @@ from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.state import reserve
 from substrat.daemon.state.storing import disk_is_full, until_stored
+from substrat.daemon.turns import shortage
 from substrat.daemon.turns.output import AFTER_RESULT, StopRequest, TurnOutput
+from substrat.daemon.turns.shortage import patiently
+from substrat.daemon.turns.wakeup import Wakeup
 from substrat.errors import SandboxFailed, StorageFailed, SubstratError
 
 if TYPE_CHECKING:
@@ -107,6 +111,7 @@ class RunningTurn:
         self._group = group
         self._heard_at = limits.heard_at
         self._is_held = False
+        self._to_go_on = Wakeup()
         self._freezing, self._thawing = trio.Event(), trio.Event()
         self.frozen = trio.Event()
         (self._freezing if frozen else self._thawing).set()
@@ -128,15 +133,12 @@ class RunningTurn:
             self._freezing.set()
 
     def thaw(self) -> None:
-        """Let the turn go on."""
+        """Let the turn go on; `_keep_going` carries it out, as often as it takes."""
         if self._freezing.is_set():
             self._freezing, self.frozen = trio.Event(), trio.Event()
             self._heard_at = self._now()
-            self._points.before("sandbox thawed")
-            if not self._is_held:
-                self._continue()
-            self._points.after("sandbox thawed")
             self._thawing.set()
+            self._to_go_on.set()
 
     def _continue(self) -> None:
         if self._group is not None and self._group.is_there:
@@ -155,9 +157,9 @@ class RunningTurn:
     async def hold(self) -> bool:
         """Stop all of the sandbox in memory until `release`; says whether that was possible."""
         self._is_held = True
-        while (first := self.first_process()) is not None:
+        while (first := await patiently(self.first_process)) is not None:
             if self._group is not None and self._group.is_there:
-                stopped = self._group.freeze()
+                stopped = await patiently(self._group.freeze)
             else:
                 # An agent decides how many processes there are to look at.
                 stopped = await trio.to_thread.run_sync(sandbox_process.stop_all, first)
@@ -169,12 +171,14 @@ class RunningTurn:
     def release(self) -> None:
         """Let the sandbox go on, unless a person has frozen it."""
         self._is_held = False
-        if not self._freezing.is_set() and not self._exited.is_set():
-            self._continue()
+        self._to_go_on.set()
 
     def end(self, reason: str) -> None:
-        """Kill the sandbox at once, without letting it go on."""
-        self._kill()
+        """Kill the sandbox at once, without letting it go on; what can't be killed at once is stopped as ever."""
+        try:
+            self._kill()
+        except OSError as problem:
+            log.error("a sandbox can't be killed at once", turn=self.turn, reason=str(problem))  # noqa: TRY400
         self.stop(reason)
 
     def stop(self, reason: str) -> None:
@@ -237,6 +241,9 @@ class RunningTurn:
     async def adopt(self, started: Process) -> TurnObservation:
         """Stay with a sandbox that an earlier daemon started, whether it is still running or not."""
         self._process = started
+        # Perhaps the daemon that is gone has stopped it in memory, and didn't come to letting it go on.
+        if self._is_stopped_in_memory():
+            self._to_go_on.set()
         self._output.find_result()
         self._points.at("sandbox to be adopted")
         with self._watcher.watching(self._place.root) as change:
@@ -282,6 +289,7 @@ class RunningTurn:
                 nursery.start_soon(self._keep_time)
                 nursery.start_soon(self._keep_silence)
                 nursery.start_soon(self._keep_frozen)
+                nursery.start_soon(self._keep_going)
                 nursery.start_soon(self._keep_output)
                 followed = trio.Event()
                 nursery.start_soon(self._output.follow, change, followed)
@@ -315,7 +323,7 @@ class RunningTurn:
                 await process.wait_exit(self._process, pidfd)
                 nursery.cancel_scope.cancel()
         # bubblewrap's outer process gone and its inner one alive: somebody killed the outer one, the tree must follow.
-        inner = self._find_inner()
+        inner = await patiently(self._find_inner)
         if inner is not None:
             process.kill(inner)
             await trio.lowlevel.wait_readable(inner)
@@ -323,7 +331,7 @@ class RunningTurn:
     async def _release_outer(self, pidfd: int) -> None:
         """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
         await sandbox_process.reported(self._place, self._watcher)
-        if (inner := self._find_inner()) is not None:
+        if (inner := await patiently(self._find_inner)) is not None:
             await trio.lowlevel.wait_readable(inner)
         await sandbox_process.release(pidfd)
 
@@ -343,7 +351,7 @@ class RunningTurn:
             with trio.move_on_after(self._limits.stop_grace):
                 await self._signal_program(number)
                 await trio.sleep_forever()
-        self._kill()
+        await patiently(self._kill)
 
     def _kill(self) -> None:
         inner = self._find_inner()
@@ -357,10 +365,10 @@ class RunningTurn:
     async def _signal_program(self, number: signal.Signals) -> None:
         """Signal the agent program; when bubblewrap hasn't started it yet there is nothing to be gentle with."""
         with self._watcher.watching(self._place.root) as change:
-            while (inner := self._find_inner()) is None or self._inner is None:
+            while (inner := await patiently(self._find_inner)) is None or self._inner is None:
                 await change.wait()
         self._points.before(f"{number.name} sent")
-        if not sandbox_process.signal_program(self._inner, number):
+        if not await patiently(partial(sandbox_process.signal_program, self._inner, number)):
             process.kill(inner)
         self._points.after(f"{number.name} sent")
 
@@ -399,23 +407,51 @@ class RunningTurn:
             await self._freezing.wait()
             self._points.before("sandbox frozen")
             while self._freezing.is_set() and not self.frozen.is_set():
-                if self._stop_in_memory():
-                    self._points.after("sandbox frozen")
-                    self.frozen.set()
-                else:
-                    await trio.sleep(_FREEZE_PAUSE)
+                pause = _FREEZE_PAUSE
+                try:
+                    if self._stop_in_memory():
+                        self._points.after("sandbox frozen")
+                        self.frozen.set()
+                        break
+                except OSError as problem:
+                    log.error("waiting to freeze a turn", turn=self.turn, reason=str(problem))  # noqa: TRY400
+                    pause = shortage.PAUSE
+                await trio.sleep(pause)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._let_go_when_killed)
                 await self._thawing.wait()
                 nursery.cancel_scope.cancel()
 
+    def _is_stopped_in_memory(self) -> bool:
+        """Say whether a daemon may have stopped the sandbox; an agent's own stopped processes don't count."""
+        if self._group is not None and self._group.is_there:
+            return True
+        return self._find_inner() is not None and self._inner is not None and sandbox_process.is_stopped(self._inner)
+
+    async def _keep_going(self) -> None:
+        """Let the sandbox go on whenever nothing keeps it stopped any more; what fails is tried again."""
+        while True:
+            await self._to_go_on.wait()
+            self._to_go_on.clear()
+            while not self._freezing.is_set() and not self._is_held and not self._exited.is_set():
+                self._points.before("sandbox thawed")
+                try:
+                    self._continue()
+                except OSError as problem:
+                    log.error("waiting to let a turn go on", turn=self.turn, reason=str(problem))  # noqa: TRY400
+                else:
+                    self._points.after("sandbox thawed")
+                    break
+                await trio.sleep(shortage.PAUSE)
+
     async def _let_go_when_killed(self) -> None:
         """Let bubblewrap's outer process end, which is stopped in its cgroup like the others, when those were killed."""
-        if self._group is not None and (inner := self._find_inner()) is not None:
+        if self._group is not None and (inner := await patiently(self._find_inner)) is not None:
             # One of its own: only one task may wait for a descriptor, and `_wait_exit` may have to for the other.
             with ExitStack() as stack:
-                await trio.lowlevel.wait_readable(launch_plan.closed_by(stack, os.dup(inner)))
-            self._group.thaw()
+                copy = await patiently(partial(os.dup, inner))
+                await trio.lowlevel.wait_readable(launch_plan.closed_by(stack, copy))
+            await patiently(self._group.thaw)
 
     def _stop_in_memory(self) -> bool:
         """Stop the processes that go on; returns whether all of the sandbox was stopped by now."""
@@ -436,4 +472,4 @@ class RunningTurn:
             # It is being stopped gently; one that goes on flooding the disk meanwhile is not.
             while self._place.output_size() <= 2 * self._limits.output:
                 await change.wait()
-            self._kill()
+            await patiently(self._kill)

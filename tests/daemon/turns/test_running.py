@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import time
@@ -19,7 +20,7 @@ from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.state.storing import until_stored
-from substrat.daemon.turns import output
+from substrat.daemon.turns import output, shortage
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import SandboxFailed, StorageFailed
 
@@ -568,6 +569,46 @@ async def test_a_sandbox_holds_its_turns_lock_to_its_end(bench, real_bwrap):
         assert not any(bench.place.lock in line for line in bench.books.texts)
         os.kill(bench.books.spawned[0].pid, signal.SIGKILL)
     assert not bench.place.is_held()
+
+
+# Frozen
+
+
+@contextlib.contextmanager
+def no_more_descriptors():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("asked", ["thaw", "stop", "release"])
+async def test_what_is_asked_of_a_stopped_turn_is_done_once_there_are_descriptors(bench, real_bwrap, monkeypatch, asked):
+    monkeypatch.setattr(shortage, "PAUSE", 0.01)
+    seen, turn = [], bench.turn()
+
+    async def run():
+        seen.append(await turn.run(bench.launch("echo ready; read x <$GATE; echo after", sandboxed=True)))
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await bench.books.wait_for("ready")
+            if asked == "release":
+                assert await turn.hold()
+            else:
+                turn.freeze()
+                await turn.frozen.wait()
+            with no_more_descriptors():
+                {"thaw": turn.thaw, "stop": lambda: turn.stop("asked"), "release": turn.release}[asked]()
+                await trio.testing.wait_all_tasks_blocked(0.005)
+            gate = bench.open_gate() if asked != "stop" else None
+    if gate is not None:
+        os.close(gate)
+    assert seen[0].stop == ("asked" if asked == "stop" else None)
+    assert ("after" in bench.books.texts) == (asked != "stop")
 
 
 # Its system call filter
