@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
 import trio
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.state.events import Journal
     from substrat.daemon.state.store import Store
+
+log = structlog.get_logger("substrat.registry")
 
 
 class Registry:
@@ -193,7 +196,11 @@ class Registry:
         self.points.committed(name)
         self._apply(change)
         for action in change.actions:
-            action()
+            try:
+                action()
+            except Exception:
+                # The change is committed, so the others must be carried out, and who asked is told that it is done.
+                log.exception("an effect broke", change=name)
         if change.admits:
             self.admit()
 

@@ -15,6 +15,18 @@ from substrat.errors import StorageFailed, SubstratError
 LOST = "RetriableError: [unavailable] PING timed out"
 
 
+def test_an_effect_that_breaks_keeps_no_other_from_being_carried_out(new_house):
+    house = new_house()
+    house.spawn("anna")
+    done = []
+    with house.registry.change("status reported") as change:
+        change.after(lambda: 1 / 0)
+        change.after(lambda: done.append("after it"))
+        house.spawn("bert", "work")
+    assert done == ["after it"]
+    assert house.agent("bert").phase == Phase.RUNNING
+
+
 # Restarting
 
 
