@@ -1,5 +1,6 @@
 """A frozen agent: its turn stopped in memory, to the last process, until it is resumed; whatever happens meanwhile."""
 
+import contextlib
 import os
 import signal
 import time
@@ -193,11 +194,12 @@ def stopping(house):
     bubblewrap, pid = house.directory / "bwrap", house.directory / "stopped"
     bubblewrap.write_text(BUBBLEWRAP.format(directory=house.directory, bubblewrap=found.path))
     bubblewrap.chmod(0o755)
-    house.start(config=f'[sandbox]\nbwrap = "{bubblewrap}"\n')
+    house.start(config=f'[sandbox]\nbwrap = "{bubblewrap}"\n[turns]\nstop_grace = 0.2\n')
     house.spawn("anna", house.workspace(), None, "--network", "filtered")
     yield lambda which: (house.directory / f"stop-{which}").touch(), pid
     if pid.exists():
-        os.kill(int(pid.read_text()), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it was killed with its turn
+            os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(house, stopping, until):
@@ -209,6 +211,20 @@ def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(house, stoppi
     assert done.code != 0
     assert "has no process yet that could be frozen" in done.err
     assert "faster" not in done.err
+
+
+def test_a_freeze_that_fails_leaves_what_was_asked_meanwhile(house, stopping, until):
+    stop, pid = stopping
+    stop("sandbox")
+    house.ok("send", "anna", "/say hi")
+    until(lambda: pid.exists() and pid.read_text(), "bubblewrap")
+    with house.wire() as wire:
+        number = wire.ask("agent.suspend", agent="anna", freeze=True)
+        until(lambda: house.events("anna", "agent:frozen"), "the freeze")
+        assert house.ok("suspend", "anna")["turn"]["outcome"] == "interrupted"
+        assert wire.answer(number)["result"]["state"] == "suspended"
+    assert house.show("anna")["state"] == "suspended"
+    assert not house.events("anna", "agent:resumed")
 
 
 @pytest.mark.parametrize("verb", ["end", "interrupt", "suspend"])

@@ -33,8 +33,11 @@ class AgentSuspend(OperatorRequest, frozen=True):
     async def _freeze(self, services: Services) -> Agent:
         requests, runner = services.requests, services.runner
         agent = requests.freeze(self.agent)
-        if agent.phase == Phase.FROZEN and not await runner.frozen(agent):
-            has_begun = runner.has_begun(agent)
+        if agent.phase == Phase.FROZEN and agent.turn is not None and not await runner.frozen(agent):
+            now, has_begun = requests.find(agent.id), runner.has_begun(agent)
+            if now.phase != Phase.FROZEN or now.turn is None or now.turn.frozen_at != agent.turn.frozen_at:
+                # Another request came meanwhile, and stands.
+                return await requests.wait_settled(agent.id)
             requests.resume(agent.id, None)
             if not has_begun:
                 raise Refused(
