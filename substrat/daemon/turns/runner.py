@@ -19,7 +19,6 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.netfilter import upstream
-from substrat.core.programs import failures
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
@@ -29,7 +28,7 @@ from substrat.daemon.network.filtered import TurnNetwork, event_recorder
 from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import disk_is_full, until_stored
-from substrat.daemon.turns import agent_socket, damage, shortage, without_records
+from substrat.daemon.turns import agent_socket, damage, launch_failure, shortage, without_records
 from substrat.daemon.turns.preparation import TurnPreparation
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.daemon.turns.shortage import patiently
@@ -63,8 +62,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.runner")
 
-_PASSING = {StorageFailed: failures.DISK_FULL, DescriptorsUsedUp: failures.DESCRIPTORS_USED_UP}
-"""Errors that keep a turn from its start and pass by themselves."""
 _LOOK_AGAIN = 0.02
 """Seconds between looks whether a sandbox that holds its lock has reported itself, which takes milliseconds."""
 _FREEZE_PATIENCE = 5.0
@@ -284,15 +281,21 @@ class TurnRunner:
                 seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
             return seen, judge(seen)
         except SubstratError as problem:
-            log.warning("turn not started", agent=agent.name, turn=turn.number, reason=problem.message)
-            failure = _PASSING.get(type(problem))
-            if turn.process is None and _is_for_want_of_room(problem):
-                failure = failures.DISK_FULL
-            verdict = Verdict(Outcome.ERROR, problem.message, failure)
-        except Exception:
-            verdict = _broken("turn broke", agent, turn)
+            verdict = self._not_started(agent, turn, problem) or Verdict(Outcome.ERROR, problem.message)
+            log.warning("turn not started", agent=agent.name, turn=turn.number, reason=verdict.error)
+        except Exception as problem:
+            verdict = self._not_started(agent, turn, problem) or _broken("turn broke", agent, turn)
         await self._contained(agent, turn, partial(self._kill_remains, agent, turn))
         return NOTHING_SEEN, verdict
+
+    def _not_started(self, agent: Agent, turn: Turn, problem: Exception) -> Verdict | None:
+        """Return the verdict on a turn that found no descriptor or no room before it was started, None on any other."""
+        now = self._registry.find(agent.id).turn
+        has_process = now is None or now.id != turn.id or now.process is not None
+        if has_process and not isinstance(problem, StorageFailed | DescriptorsUsedUp):
+            return None
+        lacked = launch_failure.shortage(problem)
+        return Verdict(Outcome.ERROR, lacked.sentence, lacked.failure) if lacked is not None else None
 
     async def _run_turn(self, agent: Agent, turn: Turn) -> TurnObservation:
         place = self._layout.agent(agent.id)
@@ -462,15 +465,3 @@ def _broken(what: str, agent: Agent, turn: Turn) -> Verdict:
     error_id = secrets.token_hex(4)
     log.exception(what, agent=agent.name, turn=turn.number, error_id=error_id)
     return Verdict(Outcome.ERROR, f"an internal error, {error_id} in substratd's log")
-
-
-def _is_for_want_of_room(problem: SubstratError) -> bool:
-    """Say whether a turn couldn't be started because some disk is full, whichever part of its sandbox said so."""
-    if isinstance(problem, StorageFailed):
-        return True
-    found: BaseException | None = problem
-    while found is not None:
-        if isinstance(found, OSError) and disk_is_full(found):
-            return not (found.strerror or "").startswith("inotify")
-        found = found.__context__
-    return False
