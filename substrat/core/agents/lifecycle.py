@@ -68,6 +68,8 @@ class Event(StrEnum):
     TURN_FAILED = "turn failed"
     TURN_RETRIED = "turn retried"
     """It failed with something that passes, and its prompt waits to be tried again."""
+    EMPTIED = "inbox emptied"
+    """Its messages were read by a tool, and nothing else waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ TABLE: dict[Phase, dict[Event, Step]] = {
         E.FREEZE: Step(P.SUSPENDED),
         E.RESUME: Step(P.QUEUED),
         E.END: Step(P.ENDED),
+        # By a person's command in its sandbox: it has no turn.
+        E.EMPTIED: Step(P.IDLE),
     },
     P.RUNNING: {
         E.PROMPT: Step(P.RUNNING),

@@ -122,7 +122,9 @@ class AgentRequests:
         if items:
             with self.registry.change("inbox read") as change:
                 self._store.close_items(items, Closed.READ)
-                change.put(replace(agent, waiting=agent.waiting - len(items)))
+                agent = change.put(replace(agent, waiting=agent.waiting - len(items)))
+                if agent.phase == Phase.QUEUED and not agent.waiting:
+                    change.step(by_a_person(agent), Event.EMPTIED)
         return items
 
     def report_status(self, name: str, text: str) -> None:

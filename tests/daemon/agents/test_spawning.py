@@ -3,6 +3,7 @@
 import pytest
 
 from sandbox.spec import Network
+from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import OPERATOR, SYSTEM, ItemKind
 from substrat.errors import InvalidParams, LimitReached, NameTaken, NotFound, PolicyDenied, Refused
 
@@ -275,6 +276,18 @@ def test_messages_that_are_refused(new_house):
     with pytest.raises(LimitReached, match="waiting"):
         house.supervisor.send("bob", "hi")
     assert house.agent("bob").waiting == len(house.store.waiting_items(house.agent("bob").id)) == 2
+
+
+def test_an_agent_whose_last_message_a_command_of_a_person_reads_waits_for_nothing(new_house):
+    house = new_house(turns={"max_running": 1})
+    house.spawn("bob"), house.spawn("eve", "busy")
+    house.supervisor.message(house.agent("eve"), "bob", "hi")
+    assert house.agent("bob").phase == Phase.QUEUED
+    assert [item.text for item in house.supervisor.take_inbox("bob")] == ["hi"]
+    assert house.agent("bob").phase == Phase.IDLE
+    house.supervisor.message(house.agent("eve"), "bob", "another")
+    house.finish("eve")
+    assert "another" in house.prompt("bob")
 
 
 def test_messages_are_handed_out_once_and_prompts_are_not(house):
