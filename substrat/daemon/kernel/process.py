@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _OOM_SCORE = 800
 """Of 1000: before everything of the user's, and after programs that somebody has marked as worth nothing."""
+_NO_PROCESS = frozenset({errno.ESRCH, errno.EINVAL, errno.ENOENT})
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int | None]) -> Process:
@@ -85,6 +86,22 @@ def open_own(process: Process) -> int:
         raise SandboxFailed(f"a sandbox can't be watched: {problem.strerror}; look at the machine's limits") from None
 
 
+def open_number(pid: int) -> int | None:
+    """Open a pidfd for a pid, or return None if no process has it any more, though a thread may.
+
+    The kernel says of a thread's number EINVAL, newer ones ENOENT (pidfd_open(2), kernel/pid.c).
+
+    Raises:
+        OSError: there are no descriptors left.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except OSError as problem:
+        if problem.errno in _NO_PROCESS:
+            return None
+        raise
+
+
 def open_pidfd(process: Process) -> int | None:
     """Open a pidfd for a recorded process, or return None if it no longer is that process.
 
@@ -92,9 +109,8 @@ def open_pidfd(process: Process) -> int | None:
     """
     if process.boot_id != procfs.boot_id():
         return None
-    try:
-        pidfd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
+    pidfd = open_number(process.pid)
+    if pidfd is None:
         return None
     if procfs.start_time(process.pid) != process.start_time:
         os.close(pidfd)

@@ -17,7 +17,7 @@ import trio
 
 from substrat.core.agents.records import Process
 from substrat.daemon.kernel import procfs
-from substrat.daemon.kernel.process import kill, open_pidfd
+from substrat.daemon.kernel.process import kill, open_number, open_pidfd
 
 if TYPE_CHECKING:
     from substrat.daemon.kernel.inotify import Watcher
@@ -82,9 +82,8 @@ def open_inner(outer: Process, inner: int) -> int | None:
     """
     if outer.boot_id != procfs.boot_id():
         return None
-    try:
-        pidfd = os.pidfd_open(inner)
-    except ProcessLookupError:
+    pidfd = open_number(inner)
+    if pidfd is None:
         return None
     started = procfs.start_time(inner)
     if started is None or started < outer.start_time or not _leads_pid_namespace(inner):

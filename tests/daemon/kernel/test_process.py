@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -208,6 +209,26 @@ def test_a_number_that_was_given_to_somebody_else(sleeper, change):
     descriptors = os.listdir("/proc/self/fd")
     assert process.open_pidfd(replace(sleeper, **change)) is None
     assert os.listdir("/proc/self/fd") == descriptors
+
+
+@pytest.fixture
+def thread():
+    """The number of a thread of this process, as any number may be by now that was a process's."""
+    is_over = threading.Event()
+    other = threading.Thread(target=is_over.wait)
+    other.start()
+    yield other.native_id
+    is_over.set()
+    other.join()
+
+
+def test_a_number_that_is_a_threads_by_now(thread):
+    recorded = Process(thread, procfs.start_time(thread), procfs.boot_id())
+    assert process.open_pidfd(recorded) is None
+    assert not process.is_running(recorded)
+    sandbox_process.kill_recorded(recorded)
+    own = Process(os.getpid(), procfs.start_time(os.getpid()), procfs.boot_id())
+    assert sandbox_process.open_inner(own, thread) is None
 
 
 def test_a_process_that_is_gone(bench):
