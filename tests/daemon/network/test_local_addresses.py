@@ -30,6 +30,10 @@ ip("addr", "add", "2606:4700::9/64", "dev", "d0", "nodad")
 ip("route", "add", "local", "8.8.0.0/16", "dev", "lo", "src", "9.9.9.9")
 ip("route", "add", "blackhole", "7.7.7.0/24")
 ip("route", "add", "prohibit", "6.6.6.0/24")
+# The kernel makes an IPv6 address's local route once the link is seen to run, which may be after the command's end.
+waited_for = ("ip", "-6", "route", "show", "table", "local", "2606:4700::9")
+while not subprocess.run(waited_for, check=True, capture_output=True).stdout:
+    pass
 print(json.dumps({address: routes.is_local(address) for address in sys.argv[1:]}))
 """
 DIALLED = """
