@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -271,13 +271,24 @@ class ClientConnection:
         return scope is not None
 
     async def _fail_alone(self, work: Awaitable[None]) -> None:
-        """Let a task of this connection fail alone."""
+        """Let a task of this connection fail alone; the connection ends, so that its client waits no more."""
         try:
             await work
         except trio.BrokenResourceError:
             log.debug("a client went away")
-        except Exception:
-            log.exception("a connection's task broke")
+        except Exception as problem:
+            error_id = secrets.token_hex(4)
+            log.exception("a connection's task broke", client=self._client, error_id=error_id)
+            told = InternalError(f"an internal error, {error_id} in substratd's log")
+            await self._break(problem if isinstance(problem, SubstratError) else told)
+
+    async def _break(self, problem: SubstratError) -> None:
+        """Tell the client why its connection ends, and end it."""
+        assert self._nursery is not None
+        with suppress(trio.BrokenResourceError), trio.move_on_after(_GOODBYE_SECONDS):
+            await self.send(framing.failure(None, problem))
+            await self._outbox.drained()
+        self._nursery.cancel_scope.cancel()
 
     async def _take(self, line: bytes, nursery: trio.Nursery) -> None:
         request_id: object = None
