@@ -226,14 +226,6 @@ class Connection:
         found = self._socket.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
         return int.from_bytes(found[4:8], sys.byteorder)
 
-    def wait_for_end(self) -> None:
-        """Wait until the daemon closes the connection."""
-        try:
-            while True:
-                self._receive()
-        except errors.ConnectionLost:
-            return
-
     def outcome(self, number: int) -> object:
         """Wait for the answer to a request, and return its result or the `SubstratError` it was answered with.
 

@@ -168,13 +168,6 @@ def test_sockets_that_lead_nowhere(ctl, tmp_path, monkeypatch):
         assert "start one with 'substratd'" in done.error
 
 
-def test_wait_for_end(fake):
-    fake(lambda peer: peer.greet())
-    with Connection() as connection:
-        connection.greet()
-        connection.wait_for_end()
-
-
 def test_results_of_another_form():
     assert as_object("m", {}) == {}
     assert as_list("m", [{}]) == [{}]

@@ -436,11 +436,18 @@ def test_a_suspended_agents_prompt_is_said_to_wait(ctl, fake, agent):
     assert (done.code, done.error) == (0, "anna is suspended; the prompt waits until 'substratctl resume anna'")
 
 
-def test_shutdown_waits_until_nobody_listens(ctl, fake):
-    daemon = fake({"daemon.shutdown": lambda _: daemon._listener.shutdown(2)})
+def test_shutdown_waits_until_the_daemon_hangs_up_and_calls_it_no_second_time(ctl, fake):
+    asked = []
+
+    def stop(peer):
+        peer.greet()
+        asked.append(peer.read())
+        peer.answer(asked[-1], None)
+
+    daemon = fake(stop)
     done = ctl("shutdown", "--suspend", "--json")
     assert (done.code, done.json) == (0, {"stopped": True, "socket": daemon.path})
-    assert daemon.calls("daemon.shutdown") == [{"suspend": True}]
+    assert [(request["method"], request["params"]) for request in asked] == [("daemon.shutdown", {"suspend": True})]
 
 
 def test_names_alone(ctl, fake, agent):
