@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -107,7 +108,10 @@ class TurnPreparation:
     async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
         """Protect the paths of a turn that an earlier daemon started."""
         left = protected_paths.decode(await patiently(place.read_protected))
-        if left is not None:
+        if left is None:
+            # Nothing of it can be protected, so nothing else would let a held sandbox go on.
+            Path(place.held).unlink(missing_ok=True)
+        else:
             kept = copies.decode(await patiently(place.read_kept))
             await self._protection.finish_putting_back(agent.id, turn.id, kept)
             protected.enter_context(self._protect(agent, turn, place, left, kept, running, adopted=True))

@@ -241,8 +241,9 @@ class RunningTurn:
     async def adopt(self, started: Process) -> TurnObservation:
         """Stay with a sandbox that an earlier daemon started, whether it is still running or not."""
         self._process = started
-        # Perhaps the daemon that is gone has stopped it in memory, and didn't come to letting it go on.
-        if self._is_stopped_in_memory():
+        # Perhaps the daemon that is gone has stopped it in memory, and didn't come to letting it go on. A sandbox that it
+        # held because protected files had lost their mounts goes on when `Protection` releases it, and not before.
+        if not os.path.lexists(self._place.held) and self._is_stopped_in_memory():
             self._to_go_on.set()
         self._output.find_result()
         self._points.at("sandbox to be adopted")

@@ -611,6 +611,32 @@ async def test_what_is_asked_of_a_stopped_turn_is_done_once_there_are_descriptor
     assert ("after" in bench.books.texts) == (asked != "stop")
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+async def test_a_sandbox_that_the_last_daemon_held_goes_on_when_its_protection_says_so(bench, real_bwrap, is_held):
+    turn, next_turn = bench.turn(), bench.turn()
+
+    async def run():
+        await turn.run(bench.launch("echo ready; read x <$GATE; echo after", sandboxed=True))
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await bench.books.wait_for("ready")
+            assert await turn.hold()
+            nursery.cancel_scope.cancel()
+        if is_held:
+            open(bench.place.held, "wb").close()
+        gate = bench.open_gate()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(next_turn.adopt, bench.books.spawned[0])
+            if is_held:
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert procfs.stat(next_turn.first_process()).state == "T"
+                next_turn.release()
+            await bench.books.wait_for("after")
+    os.close(gate)
+
+
 # Its system call filter
 
 
