@@ -84,7 +84,6 @@ def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemo
     until(lambda: all(stopped(pid) for pid in processes), "freezing")
 
 
-@pytest.mark.slow
 def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house):
     house.start(environment={failpoints.KILL_AT: "after commit: agent resumed"})
     work = house.workspace()
@@ -98,6 +97,7 @@ def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house
     assert house.wait("anna", "idle")["turn"]["result"] == "freed"
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_stopped_child_counts_as_stopped(daemon):
     """The parent in a vfork can't be interrupted until its child goes on (vfork(2)), so it never is seen as stopped."""
     breeder = "from subprocess import run; [run(['true']) for _ in iter(int, 1)]"
