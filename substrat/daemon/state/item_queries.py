@@ -103,7 +103,10 @@ class ItemQueries(Database):
 
     def forget_settled(self) -> None:
         """Delete the messages of removed agents that the operator has settled; open ones stay."""
-        self._db.execute("DELETE FROM items WHERE closed = ? AND sender NOT IN (SELECT id FROM agents)", (Closed.SETTLED,))
+        # A literal, not a parameter: only so does SQLite find out that the partial index applies.
+        self._db.execute(
+            f"DELETE FROM items WHERE closed = '{Closed.SETTLED.value}' AND sender NOT IN (SELECT id FROM agents)"
+        )
 
     def take_back(self, turn_id: str) -> int:
         """Let the items that a turn was to deliver wait again, and return how many they are."""

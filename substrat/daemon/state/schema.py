@@ -89,6 +89,7 @@ MIGRATIONS = (
     CREATE INDEX items_waiting ON items (agent, id) WHERE turn IS NULL AND closed IS NULL;
     CREATE INDEX items_about ON items (about) WHERE turn IS NULL AND closed IS NULL AND about NOT NULL;
     CREATE INDEX questions ON items (sender, id) WHERE turn IS NULL AND closed IS NULL AND agent IS NULL;
+    CREATE INDEX settled ON items (sender) WHERE closed = 'settled';
     """,
 )
 """Makes each version of the schema from the one before; a released one is never edited."""

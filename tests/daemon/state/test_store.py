@@ -238,6 +238,18 @@ def test_a_forgotten_agent_leaves_nothing_but_its_children(store, new_agent):
     assert store.answered_call(parent.id, "t", "c") is None
 
 
+def test_items_that_wait_or_are_settled_are_found_without_a_look_at_all_others(store):
+    run = []
+    store.connection.set_trace_callback(run.append)
+    store.waiting_items("a"), store.waiting_items(None), store.waiting_from("b", "a"), store.first_waiting()
+    store.waits_from_a_person("a", "operator"), store.operator_items(), store.open_questions(["a"])
+    store.waiting_since("a"), store.turns_kept("a"), store.forget_settled()
+    store.connection.set_trace_callback(None)
+    plans = [step[3] for statement in run for step in store.connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+    assert len(run) == 10
+    assert "SCAN items" not in plans
+
+
 def test_a_turn_that_is_stored_without_its_result_keeps_it(store):
     turn = TURNS[3]
     with store.transaction():
