@@ -99,7 +99,8 @@ def result_of(event: LineEvent) -> TurnResult | None:
     usage = body.get("usage")
     counts = _counts(usage) if isinstance(usage, dict) else None
     is_error = event.kind == "result:error"
-    return TurnResult(error_words(body) if is_error else event.text or "", is_error, counts)
+    words = _first_string(body, "result") or (error_words(body) if is_error else event.text)
+    return TurnResult(words or "", is_error, counts)
 
 
 def error_words(body: Object) -> str:

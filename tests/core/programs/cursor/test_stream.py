@@ -245,6 +245,11 @@ def test_an_error_result():
     assert result == TurnResult("quota", is_error=True, usage=None)
 
 
+@pytest.mark.parametrize("other", [{"subtype": "success", "text": "more"}, {"subtype": "error", "error": "more"}])
+def test_the_words_of_a_result_are_its_result_whatever_else_it_holds(other):
+    assert stream.result_of(decode({"type": "result", "result": "done", **other})).text == "done"
+
+
 @pytest.mark.parametrize("body", [{"type": "assistant", "result": "done"}, {"type": "turn_ended"}, {"result": "x"}])
 def test_what_is_no_result(body):
     assert stream.result_of(decode(body)) is None
