@@ -334,6 +334,8 @@ class Client:
         try:
             while self._conversation.problem is None:
                 self._conversation.receive(await self._stream.receive_some(CHUNK))
+                # Events come over connections of their own; of a subscription made by `call` no task takes any.
+                self._conversation.notifications.clear()
                 self._news.set()
                 self._news = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):

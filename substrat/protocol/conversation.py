@@ -50,7 +50,11 @@ class ClientConversation:
         self.problem: errors.SubstratError | None = None
 
     def restart(self) -> None:
-        """Begin anew over another connection: unanswered requests are forgotten; answers that came stay."""
+        """Begin anew over another connection: unanswered requests and untaken events are forgotten; answers that came stay.
+
+        A subscription to the other connection begins after the last event that was taken.
+        """
+        self.notifications.clear()
         self._begin()
 
     def hello(self) -> bytes:

@@ -329,6 +329,22 @@ async def test_a_consumer_that_reads_nothing_keeps_nobody_from_answers(fake, eve
         assert await client.agents() == ["agent.list"]
 
 
+async def test_events_of_a_subscription_made_by_a_call_are_not_kept(fake, event):
+    def serve(peer):
+        peer.greet()
+        peer.answer(peer.read(), {"subscription": 1, "cursor": 0})
+        for number in range(100):
+            peer.event(1, event("user", "x", cursor=number))
+        peer.answer(peer.read(), [])
+        peer.read()
+
+    fake(serve)
+    async with substrat.Client.connect() as client:
+        await client.call("events.subscribe")
+        assert await client.agents() == []
+        assert not client._conversation.notifications
+
+
 async def test_two_subscriptions_are_kept_apart(fake, event):
     def serve(peer):
         peer.greet()

@@ -8,7 +8,7 @@ import pytest
 
 from substrat import __version__, errors
 from substrat.cli.connection import Connection, as_list, as_object
-from substrat.cli.follow import Feed
+from substrat.cli.follow import Feed, Feeds
 from substrat.protocol import framing
 
 
@@ -218,6 +218,34 @@ def test_following_goes_on_across_a_restart_of_the_daemon(fake, event, capsys):
     feed.close()
     assert orders == [{"agent": "a", "since": -20}, {"agent": "a", "since": 11}]
     assert "waiting up to 30 s for it to come back" in capsys.readouterr().err
+
+
+def test_an_event_that_came_before_the_daemon_went_away_is_given_once(fake, event):
+    said = event("user", "hi", cursor=11, agent="a")
+    connections = []
+
+    def serve(peer):
+        connections.append(peer)
+        peer.greet()
+        while (request := peer.read()) is not None:
+            params = request["params"]
+            if request["method"] == "events.read":
+                lasting = [said] if len(connections) > 1 and params["agent"] == "a" and params["since"] < 11 else []
+                peer.answer(request, {"events": lasting, "cursor": max(params["since"], 11 if lasting else 0)})
+            elif request["method"] == "agent.wait":
+                peer.answer(request, [])
+            elif len(connections) > 1:
+                peer.answer(request, {"subscription": 1, "cursor": params["since"]})
+            elif params["agent"] == "a":
+                peer.answer(request, {"subscription": 1, "cursor": 0})
+                peer.event(1, said)
+            else:
+                return
+
+    fake(serve)
+    feeds = Feeds(Connection(), ["a", "b"], 0)
+    assert list(feeds.follow()) == [said]
+    feeds.close()
 
 
 def test_an_outage_is_told_once_however_many_connections_it_costs(fake, event, capsys):
