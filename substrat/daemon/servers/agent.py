@@ -34,6 +34,7 @@ MAX_CONNECTIONS = 16
 MAX_LINE = 4 * 1024 * 1024
 """As in `mcp_server.relay`: far more than a model writes in one call, and still read in milliseconds."""
 _RELAY = re.compile(r"[!-~]{1,64}")
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _LONGEST_ID = 64
 """Characters of a request's id that are stored with the answer as they are: usual ids are numbers and UUIDs."""
 _RATE, _BURST = 20.0, 1000.0
@@ -170,10 +171,15 @@ def _relay_name(line: bytes) -> str | None:
 
 
 def _identity(relay: str | None, request: str) -> str | None:
-    """Return the name that a repeated call shares with the first; short whatever the id's length, because it is stored."""
+    """Return the name that a repeated call shares with the first; it is stored, so it is short and Unicode.
+
+    `7f3a:12` for the request 12; a hash replaces an id that is long or has half of a surrogate pair.
+    """
     if relay is None:
         return None
-    return f"{relay}:{hashlib.sha256(request.encode()).hexdigest() if len(request) > _LONGEST_ID else request}"
+    if len(request) <= _LONGEST_ID and not _HALF_PAIR.search(request):
+        return f"{relay}:{request}"
+    return f"{relay}:{hashlib.sha256(request.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
