@@ -10,6 +10,7 @@ from substrat.cursor_api.model import AgentConfig, AgentResult, OutputFormat
 from substrat.cursor_api.stream import StreamingResponse, open_stream
 
 if TYPE_CHECKING:
+    import os
     from typing import Unpack
 
     from substrat.cursor_api.command import RunRequest
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 class ConfigFields(TypedDict, total=False):
     """The fields of `AgentConfig` as keyword arguments."""
 
-    workspace: str | None
+    workspace: str | os.PathLike[str] | None
     model: str | None
     force_approve: bool
     approve_mcps: bool
     api_key: str | None
-    headers: list[str]
+    headers: str | list[str] | tuple[str, ...] | dict[str, str]
     agent_binary: str
     sandboxed: bool
 
