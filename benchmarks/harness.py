@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -200,7 +200,7 @@ class Wire:
             raise FigureFailed(f"the daemon closed the connection before {waiting_for} came")
         return json.loads(line)
 
-    def answer(self, number: int, method: str) -> dict:
+    def answer(self, number: int, method: str) -> Any:
         """Return the result of a request that was sent."""
         while (message := self.read(f"the answer to {method}")).get("id") != number:
             pass
@@ -208,7 +208,7 @@ class Wire:
             raise FigureFailed(f"{method} was refused: {message['error']['message']}")
         return message["result"]
 
-    def call(self, method: str, **params: object) -> dict:
+    def call(self, method: str, **params: object) -> Any:
         """Send a request and return its result."""
         return self.answer(self.send(method, **params), method)
 

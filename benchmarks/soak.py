@@ -20,6 +20,7 @@ import signal
 import sys
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
+from operator import methodcaller
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -220,7 +221,7 @@ class Soak:
                     await self.agents.go_on(agent["name"])
                 except errors.SubstratError as problem:
                     self.broken.append(f"{agent['name']} can't go on: {problem.message}")
-                    await self.link.call(lambda client, name=agent["name"]: client.end(name))
+                    await self.link.call(methodcaller("end", agent["name"]))
 
     async def settled(self, grown: Callable[[Figures], object] = lambda _: False) -> Figures:
         """Measure once removed files are deleted, and again until nothing has grown or `settle` is over.

@@ -67,9 +67,9 @@ def test_a_picture_is_well_formed_and_shows_a_command_that_exists(path):
     assert shlex.split(first)[2] == path.stem
     assert path.stem in VERBS
     assert root.find(f"{SVG}title").text == first.removeprefix("$ ")
-    width = float(root.get("width"))
+    width = float(root.attrib["width"])
     for text in root.iter(f"{SVG}text"):
-        assert float(text.get("x")) + float(text.get("textLength")) <= width, text.text
+        assert float(text.attrib["x"]) + float(text.attrib["textLength"]) <= width, text.text
 
 
 def test_every_picture_is_in_the_readme():

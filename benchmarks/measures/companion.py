@@ -23,7 +23,7 @@ from harness import PATIENCE_S, Figure, FigureFailed, Wire, daemon, paired, rss_
 from substrat.daemon.sandboxes.program import find_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 START, MEMORY, CALL = "companion: exec to tools/list", "companion: memory", "tool call, p50"
 NAMES = (START, MEMORY, CALL)
@@ -63,6 +63,7 @@ class _Server:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
         self._unread = b""
         self._poll = select.poll()
+        assert self.process.stdout is not None
         self._poll.register(self.process.stdout, select.POLLIN)
 
     def shake_hands(self) -> None:
@@ -150,7 +151,7 @@ def measure() -> Iterator[Figure]:
         wire.close()
 
 
-def _to_tools(start: object) -> float:
+def _to_tools(start: Callable[[], _Server]) -> float:
     began = time.perf_counter()
     server = start()
     server.shake_hands()

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness import BIN, Figure, Wire, daemon, descendants, paired, rss_mib, switches, timed
@@ -47,9 +48,7 @@ def measure_ls() -> Iterator[Figure]:
             with daemon(root=root) as running:
                 environ = {**os.environ, "SUBSTRAT_SOCKET": running.socket}
                 command = [f"{BIN}/substratctl", "ls"]
-                ours, floor = paired(
-                    lambda command=command, environ=environ: timed(command, environ), lambda: timed(bare), 25
-                )
+                ours, floor = paired(partial(timed, command, environ), partial(timed, bare), 25)
         times = ours / floor
         value = f"{ours:.1f} ms, {times:.2f} times the floor"
         yield Figure(name, value, f"python -I -c pass {floor:.1f} ms", f"{most:g} times the floor", met=times <= most)

@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness import (
@@ -87,9 +88,8 @@ def measure_spawn() -> Iterator[Figure]:
         os.unlink(f"{held}/hold")  # a program that bubblewrap alone starts then ends at once
         for network, (name, more) in SPAWN.items():
             _spawn(wire, f"{running.root}/warm-{network}", network)
-            number = iter(range(1000))
             ours, floor = paired(
-                lambda network=network, number=number: _spawn(wire, f"{running.root}/{network}-{next(number)}", network),
+                partial(_spawn_next, wire, f"{running.root}/{network}", iter(range(1000)), network),
                 lambda: _bare(command, held),
                 15,
             )
@@ -108,6 +108,10 @@ def _spawn(wire: Wire, workspace: str, network: str) -> float:
     # The turn's end must not fall into the next measurement.
     wire.call("agent.wait", agents=[name])
     return took
+
+
+def _spawn_next(wire: Wire, stem: str, numbers: Iterator[int], network: str) -> float:
+    return _spawn(wire, f"{stem}-{next(numbers)}", network)
 
 
 def _bare(command: str, workspace: str) -> float:

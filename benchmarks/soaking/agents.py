@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import trio
@@ -122,16 +123,14 @@ class Agents:
         task = f"{first}\n{self.random.choice(['/say done', '/sleep 0.5'])}"
         if kind == "spawn":
             self.ledger.expect_child(child, first)
-        return "\n".join(
-            f"/tool {tool} {json.dumps(arguments)}"
-            for tool, arguments in {
-                "send": [("send_message", {"to": other, "text": f"hello {self.token(other)}"})],
-                "spawn": [("spawn_agent", {"name": child, "prompt": task})],
-                "remind": [("remind_me", {"text": f"remember {self.token(name)}", "seconds": 0.3})],
-                "ask": [("ask_operator", {"question": "left or right?"})],
-                "look": [("whoami", {}), ("list_agents", {}), ("report_status", {"text": "busy"})],
-            }[kind]
-        )
+        calls: dict[str, list[tuple[str, dict[str, object]]]] = {
+            "send": [("send_message", {"to": other, "text": f"hello {self.token(other)}"})],
+            "spawn": [("spawn_agent", {"name": child, "prompt": task})],
+            "remind": [("remind_me", {"text": f"remember {self.token(name)}", "seconds": 0.3})],
+            "ask": [("ask_operator", {"question": "left or right?"})],
+            "look": [("whoami", {}), ("list_agents", {}), ("report_status", {"text": "busy"})],
+        }
+        return "\n".join(f"/tool {tool} {json.dumps(arguments)}" for tool, arguments in calls[kind])
 
     # Requests
 
@@ -240,7 +239,7 @@ class Agents:
         for params in ({"allow": [entry]}, {"remove": [entry]}):
             # Made again after a restart it may have been done already.
             with suppress(errors.InvalidParams, errors.UsageError):
-                await self.link.call(lambda client, params=params: client.call("agent.network", agent=name, **params))
+                await self.link.call(methodcaller("call", "agent.network", agent=name, **params))
 
     async def spawn(self, workspace: Workspace) -> None:
         """Create an agent with a first prompt."""
@@ -297,10 +296,10 @@ class Agents:
             try:
                 if item["from"] in self.names and self.random.random() < 0.5:
                     answer = {"id": item["id"], "text": f"left {token}"}
-                    await self.link.call(lambda client, answer=answer: client.call("inbox.answer", **answer), again=False)
+                    await self.link.call(methodcaller("call", "inbox.answer", **answer), again=False)
                     self.ledger.accept(item["from"], token)
                 else:
-                    await self.link.call(lambda client, item=item: client.call("inbox.dismiss", id=item["id"]))
+                    await self.link.call(methodcaller("call", "inbox.dismiss", id=item["id"]))
             except (*AWAY, errors.NotFound, errors.Refused):
                 continue  # another task was quicker, or the agent has ended
         return len(items)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 QUOTED = "You were stopped in the middle"
 """The beginning of a prompt that repeats the one of a stopped turn (`substrat.core.agents.prompts.continuation`)."""
@@ -36,7 +36,7 @@ class Follower:
         self.events = 0
         self.seen: set[int] = set()
 
-    def take(self, event: dict) -> None:
+    def take(self, event: Mapping[str, Any]) -> None:
         """Note an event that it was sent."""
         if event["cursor"] <= self.cursor:
             self.broken.append(f"event {event['cursor']} was sent to {self.name} after {self.cursor}")
@@ -91,7 +91,7 @@ class Ledger(Follower):
         """Forget an agent that was removed with the messages that still waited for it."""
         self.accepted.pop(name, None)
 
-    def take(self, event: dict) -> None:
+    def take(self, event: Mapping[str, Any]) -> None:
         """Note an event that was sent."""
         super().take(event)
         agent, text = event["agent"], str(event["text"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -109,7 +110,7 @@ class Link:
                     if follower.pause:
                         await trio.sleep(follower.pause)
 
-    async def call(self, ask: Callable[[substrat.Client], Awaitable], *, again: bool = True) -> object:
+    async def call(self, ask: Callable[[substrat.Client], Awaitable], *, again: bool = True) -> Any:
         """Make a request; when the daemon dies meanwhile, make it again with the next one if that is harmless.
 
         Raises:
@@ -161,7 +162,7 @@ class Link:
         stored: list[dict] = []
         since = self._audited
         while True:
-            page, cursor = await self.call(lambda client, since=since: client.read_events(since=since))
+            page, cursor = await self.call(methodcaller("read_events", since=since))
             if not page:
                 break
             stored += [{"cursor": event["cursor"], "kind": event["kind"]} for event in page]

@@ -83,7 +83,7 @@ class Workspace(NamedTuple):
 
 def _entries(path: str, git_directories: tuple[str, ...]) -> set[str]:
     """List a workspace, but of its git directories only the names that Substrat protects."""
-    found = set()
+    found: set[str] = set()
     for top, directories, files in os.walk(path):
         found.update(os.path.join(top, name) for name in (*directories, *files) if name != ".git")
         directories[:] = [name for name in directories if name != ".git"]

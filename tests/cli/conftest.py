@@ -269,13 +269,13 @@ def real_daemon():
         "SUBSTRAT_AGENT_BINARY": str(PROGRAMS / "cursor-agent-standin"),
     }  # fmt: skip
     reader, writer = os.pipe()
-    places = ["--state-dir", directory / "state", "--runtime-dir", directory / "run"]
+    places: list[str | Path] = ["--state-dir", directory / "state", "--runtime-dir", directory / "run"]
     process = subprocess.Popen(
         [PROGRAMS / "substratd", *places], env=environment, stdin=subprocess.DEVNULL, stdout=writer, stderr=writer,
         cwd=directory,
     )  # fmt: skip
     os.close(writer)
-    log = []
+    log: list[bytes] = []
     drain = threading.Thread(target=lambda: log.extend(iter(lambda: os.read(reader, 65536), b"")), daemon=True)
     drain.start()
     path = directory / "run" / "daemon.sock"

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import warnings
+from typing import Any
 
 import pytest
 import trio
@@ -101,7 +102,7 @@ async def test_each_method_says_what_the_protocol_has(fake, agent):
         assert await client.resume("a") is None
         await client.interrupt("a")
         await client.end("a")
-        assert await client.rm("a") is None
+        await client.rm("a")
         assert await client.read_events("a", 3) == ([1], 9)
         await client.status()
         await client.shutdown()
@@ -274,7 +275,8 @@ async def test_a_huge_answer(fake):
     text = "é" * (2 * framing.MAX_LINE // 6)
     fake({"agent.show": {"result": text}})
     async with substrat.Client.connect() as client:
-        assert (await client.show("a"))["result"] == text
+        shown: Any = await client.show("a")
+        assert shown["result"] == text
 
 
 # Events
@@ -417,7 +419,12 @@ async def test_a_refused_subscription_is_itself(fake):
 
 async def test_leaving_events_by_an_error_or_by_cancellation_closes_their_connection(fake):
     ended = threading.Semaphore(0)
-    fake(subscription([], then=lambda peer: (peer.read(), ended.release())))
+
+    def until_closed(peer):
+        peer.read()
+        ended.release()
+
+    fake(subscription([], then=until_closed))
     async with substrat.Client.connect() as client:
         with pytest.raises(ZeroDivisionError):
             async with client.events():
@@ -517,8 +524,7 @@ async def test_many_tasks_on_one_connection_to_a_real_daemon(real_daemon, tmp_pa
 
 def test_the_package_gives_the_client_when_asked():
     assert substrat.Client.__name__ == "Client"
-    with pytest.raises(AttributeError):
-        _ = substrat.Server
+    assert not hasattr(substrat, "Server")
     assert json.dumps(substrat.__all__)
 
 
@@ -556,7 +562,7 @@ async def test_connecting_waits_for_room_in_the_daemons_queue(tmp_path, autojump
 
 
 async def test_a_wait_goes_on_with_the_daemon_that_comes_back_for_as_long_as_is_left(fake):
-    asked = []
+    asked: list[Any] = []
 
     def serve(peer):
         if len(asked) == 1:
@@ -580,7 +586,12 @@ async def test_a_wait_goes_on_with_the_daemon_that_comes_back_for_as_long_as_is_
 
 
 async def test_a_wait_for_a_daemon_that_stays_away_ends(fake, autojump_clock):
-    daemon = fake(lambda peer: (peer.greet(), peer.read(), os.unlink(daemon.path)))
+    def vanish(peer):
+        peer.greet()
+        peer.read()
+        os.unlink(daemon.path)
+
+    daemon: Any = fake(vanish)
     async with substrat.Client.connect() as client:
         with pytest.raises(errors.DaemonNotRunning):
             await client.wait("anna", reconnect=20)

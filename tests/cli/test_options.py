@@ -278,5 +278,9 @@ def test_resume_tells_names_from_a_prompt(words, names, prompt):
 
 
 def test_names_in_some_states():
-    agents = [{"id": "1", "state": "idle"}, {"id": "2", "state": "ended"}, {"id": "3", "state": "running"}]
+    agents: list[dict[str, object]] = [
+        {"id": "1", "state": "idle"},
+        {"id": "2", "state": "ended"},
+        {"id": "3", "state": "running"},
+    ]
     assert many.names_in(agents, ("idle", "running")) == ["1", "3"]

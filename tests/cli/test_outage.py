@@ -23,8 +23,9 @@ def _impatient(monkeypatch):
 class Restarting:
     """A script for a daemon that closes the first connections after a request was read."""
 
-    def __init__(self, losses, answer):
+    def __init__(self, losses, answer, agent):
         self.asked = []
+        self._agent = agent
         self._losses = losses
         self._answer = answer
 
@@ -38,14 +39,13 @@ class Restarting:
                     return
                 peer.answer(request, self._answer)
             else:
-                peer.answer(request, {"agent": self.agent, "message": 7})
+                peer.answer(request, {"agent": self._agent, "message": 7})
 
 
 @pytest.fixture
 def restarting(fake, agent):
     def start(losses, answer):
-        script = Restarting(losses, answer)
-        script.agent = agent()
+        script = Restarting(losses, answer, agent())
         fake(script)
         return script
 
@@ -111,7 +111,7 @@ def test_answers_that_came_before_the_loss_are_not_asked_for_again(fake):
 
     fake(serve)
     with Connection() as connection:
-        calls = [("agent.wait_message", {"agent": name}) for name in "abcd"]
+        calls: list[tuple[str, dict[str, object]]] = [("agent.wait_message", {"agent": name}) for name in "abcd"]
         assert outage.wait_for_all(connection, calls) == list("abcd")
     assert asked[:3] == list("abc")
     assert sorted(asked[3:]) == ["c", "d"]
@@ -154,8 +154,13 @@ def test_a_timeout_is_the_clients_too(ctl, fake, words, greets):
     assert ("isn't known" in last) == (words[0] != "wait")
 
 
+def drip(peer):
+    peer.write(b" ")
+    time.sleep(0.01)
+
+
 ANYTHING = {
-    "drips": lambda peer: (peer.write(b" "), time.sleep(0.01)),
+    "drips": drip,
     "floods": lambda peer: peer.write(b'{"jsonrpc":"2.0","method":"event","params":{}}\n' * 100),
     "answers something else": lambda peer: peer.write(b'{"jsonrpc":"2.0","id":777,"result":[]}\n' * 100),
     "greets again": lambda peer: peer.write(b'{"jsonrpc":"2.0","id":0,"result":{}}\n' * 100),
@@ -284,7 +289,12 @@ def test_what_may_take_long_says_nothing_of_the_daemon_and_stopping_says_what_it
 )
 def test_what_is_lost_with_its_answer_is_said_and_not_repeated(ctl, fake, words, unknown):
     asked = []
-    fake(lambda peer: (peer.greet(), asked.append(peer.read())))
+
+    def serve(peer):
+        peer.greet()
+        asked.append(peer.read())
+
+    fake(serve)
     done = ctl(*words)
     assert (done.code, done.out) == (errors.NO_DAEMON, "")
     assert unknown in done.error

@@ -18,9 +18,15 @@ ODD = ["plain", "two words", "100% sure", "$HOME ${x}", "é漢", "a;b", "#c", "%
 IMPOSSIBLE = ['quo"te', "back\\slash", "it's", "line\nbreak", "tab\t", "\x1b"]
 
 
+class Settings(configparser.ConfigParser):
+    """A unit's settings, whose names have capitals."""
+
+    def optionxform(self, optionstr):
+        return optionstr
+
+
 def settings(text):
-    parser = configparser.ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str
+    parser = Settings(strict=False, interpolation=None)
     parser.read_string(text)
     return parser
 

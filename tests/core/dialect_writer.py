@@ -244,7 +244,7 @@ class Payload:
         return {"type": "tool_call", "subtype": subtype, "payload": {"toolCall": call}}
 
 
-DIALECTS = {
+DIALECTS: dict[str, Current | Payload] = {
     "current": Current(),
     "current, in pieces": Current(partial=True),
     "documented": Documented(),

@@ -87,7 +87,7 @@ def test_orders_are_checked():
     with pytest.raises(ValueError, match="positive"):
         options.request("x", timeout=0)
     with pytest.raises(TypeError, match="a text"):
-        options.request(b"x")
+        options.request(b"x")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="yaml"):
         options.request("x", output_format="yaml")
 
@@ -99,9 +99,9 @@ def test_configurations_are_composed():
     assert base == AgentConfig(model="a")
     assert CursorAgentClient().config == AgentConfig()
     with pytest.raises(TypeError, match="modell"):
-        CursorAgentClient(modell="x")
+        CursorAgentClient(modell="x")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="AgentConfig"):
-        CursorAgentClient("/w")
+        CursorAgentClient("/w")  # type: ignore[arg-type]
 
 
 def test_the_default_program_is_looked_up(tmp_path, program):

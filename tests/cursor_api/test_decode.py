@@ -312,6 +312,7 @@ def test_every_object_is_an_event_that_agrees_with_the_log_and_answers_for_every
     for body in bodies:
         data = json.dumps(body).encode()
         event = decoder.line(Line(0, len(data), data))
+        assert event is not None
         logged, call = stream.decode_with_call(Line(0, len(data), data), calls)
         assert event.type.value == (logged.kind if logged.kind in TYPES else "unknown")
         if logged.kind in OWN_WORDS:

@@ -16,7 +16,7 @@ from substrat.cursor_api import (
 from tests.cursor_api.conftest import STANDIN
 
 TIME = 1705123456789
-FLAT = [
+FLAT: list[dict] = [
     {"type": "system", "subtype": "init", "session_id": "abc", "request_id": "q", "model": "m", "workspace": "/w"},
     {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": "how much is it?"}]}},
     {"type": "thinking", "subtype": "delta", "text": "counting", "timestamp_ms": TIME},
@@ -32,7 +32,7 @@ FLAT = [
     {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "It is 4."}]}},
     {"type": "result", "subtype": "success", "result": "It is 4.", "session_id": "abc", "duration_ms": 7},
 ]  # fmt: skip
-REAL = [
+REAL: list[dict] = [
     {"type": "system", "subtype": "init", "session_id": "abc", "apiKeySource": "login", "cwd": "/w", "model": "M"},
     FLAT[1],
     FLAT[2],

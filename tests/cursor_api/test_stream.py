@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from substrat.cursor_api import CursorAgentClient, EventType, StreamingResponse, query_stream
+from tests.support.optional import present
 
 ENDLESS = """
 number = 0
@@ -60,7 +61,7 @@ def test_a_stream_of_the_standin_has_deltas_and_segments():
         EventType.TOOL_CALL_COMPLETED,
     } <= set(kinds)  # fmt: skip
     assert kinds[-1] is EventType.RESULT_SUCCESS
-    deltas = "".join(event.text for event in stream.events if event.type is EventType.ASSISTANT_DELTA)
+    deltas = "".join(present(event.text) for event in stream.events if event.type is EventType.ASSISTANT_DELTA)
     assert deltas == stream.result.result == "hello there"
     assert stream.process.returncode == 0
     assert not stream.cancelled

@@ -124,7 +124,8 @@ class FakeRunner:
 class FragileStore(Store):
     """A store whose commits fail when a test wants that."""
 
-    failing = False
+    failing: object = False
+    """What tells by its truth whether the next commit fails."""
 
     @contextlib.contextmanager
     def transaction(self, *, urgent=False):
@@ -136,7 +137,7 @@ class FragileStore(Store):
                 raise sqlite3.OperationalError("disk I/O error")
 
 
-class House:
+class AgentsFixture:
     """A daemon's agents without sockets and processes."""
 
     def __init__(self, path, clock, free=lambda _path: 1 << 60, **settings):
@@ -217,10 +218,10 @@ class House:
 @pytest.fixture
 def new_house(tmp_path, clock):
     """Make a house with settings of the test's own."""
-    houses = []
+    houses: list[AgentsFixture] = []
 
     def make(*free, **settings):
-        houses.append(House(str(tmp_path / f"house-{len(houses)}.db"), clock, *free, **settings))
+        houses.append(AgentsFixture(str(tmp_path / f"house-{len(houses)}.db"), clock, *free, **settings))
         return houses[-1]
 
     yield make

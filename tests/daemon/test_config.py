@@ -36,7 +36,7 @@ def test_an_empty_file_means_the_defaults():
 @pytest.mark.parametrize(("section", "key"), KEYS)
 def test_every_default_can_be_written_down(section, key):
     value = getattr(getattr(Config(), section), key)
-    table = {section: {key: msgspec.to_builtins(value)}}
+    table: dict[str, object] = {section: {key: msgspec.to_builtins(value)}}
     assert config.parse(table) == Config()
 
 

@@ -1,5 +1,7 @@
 """The tools' definitions: schemas any client understands, and calls read or refused with a word the model can use."""
 
+from typing import Any
+
 import jsonschema
 import msgspec
 import pytest
@@ -155,6 +157,7 @@ def test_the_schema_and_the_reader_agree(name, arguments):
 
 
 def test_calls_are_frozen():
+    call: Any = tools.parse("send_message", {"to": "bob", "text": "hi"})
     with pytest.raises(AttributeError):
-        tools.parse("send_message", {"to": "bob", "text": "hi"}).to = "eve"
+        call.to = "eve"
     assert msgspec.json.encode(tools.Whoami()) == b'{"_tool":"whoami"}'

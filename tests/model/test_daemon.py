@@ -14,6 +14,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -102,7 +103,8 @@ class Walk(RuleBasedStateMachine):
                     self.ask("agent.resume", lambda world, agent=agent: world.resume(agent), agent=agent)
         assert {agent.state for agent in self.world.agents.values()} <= {"idle", "ended"}
         self.read()  # what came between the last look at the events and the one at the states
-        stored, page = [], [None]
+        stored: list[dict] = []
+        page: list[Any] = [None]
         while page:
             page = self.wire.call("events.read", since=stored[-1]["cursor"] if stored else 0)["events"]
             stored += page
@@ -168,7 +170,7 @@ class Walk(RuleBasedStateMachine):
 
     def answers(self, numbers, count):
         """The first answers, in whatever order they come: each the error's name, or None."""
-        found = {}
+        found: dict[int, str | None] = {}
         while len(found) < count:
             message = self.wire.receive()
             assert message is not None, self.story("the connection ended")
@@ -258,7 +260,7 @@ class Walk(RuleBasedStateMachine):
     def seen(self):
         """Of each agent: its state, how much waits, its parent, and what it was told."""
         names = {agent["id"]: name for name, agent in self.list.items()}
-        told = {name: [] for name in self.list}
+        told: dict[str, list[tuple[str, bool]]] = {name: [] for name in self.list}
         for event in self.events:
             if event["kind"] == "user" and event["agent"] in names:
                 name, text = names[event["agent"]], CALLS.sub("", event["text"])
@@ -307,7 +309,7 @@ class Walk(RuleBasedStateMachine):
 
     def sandboxes(self):
         """How many pid namespaces write the output of each turn."""
-        found = {}
+        found: dict[tuple[str, int], set[str]] = {}
         own = os.readlink("/proc/self/ns/pid")
         for pid in self.house.sandboxed():
             with contextlib.suppress(OSError):
@@ -507,7 +509,7 @@ def walks(count):
 
 
 @pytest.mark.timeout(300)
-class TestWalk(Walk.TestCase):
+class TestWalk(Walk.TestCase):  # type: ignore[misc,valid-type]  # hypothesis makes it at run time
     """A few short walks."""
 
     settings = walks(2)
@@ -515,7 +517,7 @@ class TestWalk(Walk.TestCase):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-class TestManyWalks(Walk.TestCase):
+class TestManyWalks(Walk.TestCase):  # type: ignore[misc,valid-type]  # hypothesis makes it at run time
     """More of them."""
 
     settings = walks(12)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.program import TurnResult
 from substrat.errors import SubstratError
-from tests.daemon.conftest import House
+from tests.daemon.conftest import AgentsFixture
 from tests.model.conftest import DEEP
 from tests.model.reference import Refusal, World
 
@@ -65,7 +65,7 @@ class Lifecycle(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.directory = tempfile.mkdtemp(prefix="substrat-model-")
-        self.house = House(f"{self.directory}/substrat.db", Clock(), turns={"max_running": ROOM}, limits=LIMITS)
+        self.house = AgentsFixture(f"{self.directory}/substrat.db", Clock(), turns={"max_running": ROOM}, limits=LIMITS)
         self.world = World(
             room=ROOM, waiting=LIMITS["waiting_items"], children=LIMITS["children"], depth=LIMITS["depth"],
             agents=LIMITS["agents"],
@@ -291,7 +291,7 @@ def walks(count):
     )  # fmt: skip
 
 
-class TestLifecycle(Lifecycle.TestCase):
+class TestLifecycle(Lifecycle.TestCase):  # type: ignore[misc,valid-type]  # hypothesis makes it at run time
     """A few thousand steps."""
 
     settings = walks(100)
@@ -299,7 +299,7 @@ class TestLifecycle(Lifecycle.TestCase):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-class TestLifecycleDeeply(Lifecycle.TestCase):
+class TestLifecycleDeeply(Lifecycle.TestCase):  # type: ignore[misc,valid-type]  # hypothesis makes it at run time
     """Many more."""
 
     settings = walks(600)

@@ -35,7 +35,7 @@ def marked_rules():
                 for mark in node.decorator_list:
                     if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "rule":
                         assert node.name.startswith("test_")
-                        found += [argument.value for argument in mark.args]
+                        found += [ast.literal_eval(argument) for argument in mark.args]
     return found
 
 
@@ -103,7 +103,7 @@ def test_errors_are_those_of_the_code():
 
 
 def test_no_two_errors_share_a_code():
-    kinds = [errors.SubstratError, *errors.SubstratError.__subclasses__()]
+    kinds: list[type[errors.SubstratError]] = [errors.SubstratError, *errors.SubstratError.__subclasses__()]
     assert len({kind.code for kind in kinds}) == len(kinds)
 
 

@@ -13,6 +13,7 @@ from substrat import errors, paths
 from substrat.errors import StateUnusable
 from substrat.protocol import framing, vocabulary
 from substrat.protocol.framing import LineSplitter
+from tests.support.optional import present
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
@@ -50,7 +51,7 @@ def test_a_line_at_the_limit_passes_and_one_over_it_does_not(step):
 
 
 def test_lines_before_one_that_is_too_long_are_given_out():
-    found = []
+    found: list[bytes] = []
     with pytest.raises(errors.MessageTooLarge):
         found.extend(LineSplitter(5).feed(b"ab\n" + b"x" * 9))  # extend keeps nothing of a generator that raises
     splitter = LineSplitter(5).feed(b"ab\n" + b"x" * 9)
@@ -124,7 +125,7 @@ def test_a_failure_crosses_the_socket_and_is_the_same(kind, number):
 
 
 def test_every_error_has_a_code_of_its_own():
-    kinds = [errors.SubstratError, *errors.SubstratError.__subclasses__()]
+    kinds: list[type[errors.SubstratError]] = [errors.SubstratError, *errors.SubstratError.__subclasses__()]
     assert len({kind.code for kind in kinds}) == len(kinds) == len(errors.every_error())
 
 
@@ -197,10 +198,10 @@ def test_a_socket_works_at_any_path_length(tmp_path, length):
             spelling, descriptor = paths.short_socket_path(path)
             assert len(os.fsencode(spelling)) < 108 or length > 60
             if len(os.fsencode(spelling)) >= 108:
-                os.close(descriptor)
+                os.close(present(descriptor))
                 return
             method(spelling)
-            os.close(descriptor)
+            os.close(present(descriptor))
             if sock is server:
                 server.listen()
         assert os.path.exists(path)

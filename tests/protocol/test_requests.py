@@ -132,6 +132,7 @@ def test_parameters_of_every_method(wire, daemon):
 def test_params_and_their_kinds(idle_wire):
     for absent in (request(params=None), request(params={}), request()):
         assert idle_wire.exchange(absent)["result"] == []
+    odd: object
     for odd in ([], "x", 1, {"unheard_of": None}):
         assert idle_wire.error(request(params=odd)) == ("r", "InvalidParams")
     assert idle_wire.call("events.read", agent=None, since=None, limit=None, lines=None)["events"] == []
@@ -193,13 +194,13 @@ def test_an_unknown_code_is_a_failure():
 @rule("P-STAB-2")
 async def test_a_client_ignores_what_it_does_not_know(tmp_path):
     """The Python client, against a daemon of a later version."""
-    said = {
+    said: dict[str, dict] = {
         "hello": {
             "id": 0, "result": {"protocol": 1, "server": "later", "new": 1}, "also": "new",
         },
         "agent.list": {"id": 1, "result": [{"id": "x", "new": None}]},
     }  # fmt: skip
-    unasked = [
+    unasked: list[dict] = [
         {"method": "weather", "params": ["sunny"]},
         {"method": "event", "params": {"subscription": 99, "event": {}, "new": 1}},
     ]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.protocol import text
+from tests.support.optional import present
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -22,7 +23,7 @@ def wire_text(request, monkeypatch):
     if request.param == "C functions":
         return text
     monkeypatch.setitem(sys.modules, "_json", None)
-    found = importlib.util.spec_from_file_location("text_without_c", text.__file__)
+    found = present(importlib.util.spec_from_file_location("text_without_c", text.__file__))
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module
@@ -55,7 +56,7 @@ def test_it_refuses_what_json_refuses(wire_text, line):
 def test_what_json_has_no_word_for_is_refused(wire_text):
     with pytest.raises(TypeError, match="a bytes is nothing that JSON can say"):
         wire_text.dumps({"a": b""})
-    circle = []
+    circle: list[object] = []
     circle.append(circle)
     with pytest.raises(ValueError, match="Circular"):
         wire_text.dumps(circle)

@@ -61,7 +61,7 @@ def test_a_difference_is_found(template, value):
 
 
 def test_a_likeness_is_found():
-    known = {}
+    known: dict[str, object] = {}
     transcript.match(
         transcript.read('{"a":<int1>,"b":["<text1>",<int1>],"c":"<path>","d":<object>}'),
         {"a": 1, "b": ["x", 1], "c": "/x", "d": {}},

@@ -28,7 +28,7 @@ INT_80 = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
-numbers = {}
+numbers: dict[str, int] = {}
 
 
 def call(number, *arguments):

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from substrat.daemon.state.layout import TurnDir
 from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
 from tests.support.daemon import PROGRAMS
 from tests.system.test_exec import Screen
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # The files and programs behind every descriptor that is to be seen; what can be opened for writing is written to.
 SCRIBBLE = (
@@ -305,7 +309,7 @@ def test_a_file_that_is_lent_for_reading_is_not_written(hostile):
     (work / "tool.py").write_text(f"import json, os\n{LENT}\nprint(json.dumps(answer))")
     environment = hostile.environment(SUBSTRAT_SOCKET=str(hostile.socket))
     with notes.open("rb") as lent:
-        command = [PROGRAMS / "substratctl", "exec", "anna", "--", "python3", "tool.py"]
+        command: list[str | Path] = [PROGRAMS / "substratctl", "exec", "anna", "--", "python3", "tool.py"]
         done = subprocess.run(command, env=environment, stdin=lent, capture_output=True, text=True, check=True)
     assert done.stdout
     assert notes.read_text() == "precious\n"
@@ -327,7 +331,7 @@ def test_of_what_exec_is_given_a_command_has_nothing_itself(hostile):
     hostile.spawn("anna", work)
     (work / "tool.py").write_text(ALL_THREE)
     environment = hostile.environment(SUBSTRAT_SOCKET=str(hostile.socket))
-    command = [PROGRAMS / "substratctl", "exec", "anna", "--", "python3", "tool.py"]
+    command: list[str | Path] = [PROGRAMS / "substratctl", "exec", "anna", "--", "python3", "tool.py"]
     before = os.stat(os.devnull).st_mode
     for path in (out, err):
         path.touch(0o600)

@@ -212,7 +212,7 @@ def test_events_of_all_agents_can_be_followed(daemon):
     follower = daemon.follow("events", "-f", "--json", "--since", "0")
     daemon.spawn("anna", work, "one")
     daemon.spawn("bert", work, "two")
-    seen = []
+    seen: list[dict] = []
     while [event["kind"] for event in seen].count("turn:ended") < 2:
         seen.append(json.loads(follower.stdout.readline()))
     cursors = [event["cursor"] for event in seen]

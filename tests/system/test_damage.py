@@ -3,6 +3,8 @@
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -29,17 +31,27 @@ def damage_status(directory):
     (directory / "status").write_bytes(b"\0\xff" * 500)
 
 
-DAMAGE = {
+def replaced_by_a_file(directory):
+    shutil.rmtree(directory)
+    directory.write_text("x")
+
+
+def replaced_by_a_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "status is garbage": damage_status,
     "status is a directory": lambda turn: replaced_by_a_directory(turn / "status"),
     "status is gone": lambda turn: (turn / "status").unlink(),
     "the directory is gone": shutil.rmtree,
-    "the directory is a file": lambda turn: (shutil.rmtree(turn), turn.write_text("x")),
+    "the directory is a file": replaced_by_a_file,
     "the turns are gone": lambda turn: shutil.rmtree(turn.parent),
-    "the agent's directory is a file": lambda turn: (shutil.rmtree(turn.parent.parent), turn.parent.parent.write_text("x")),
+    "the agent's directory is a file": lambda turn: replaced_by_a_file(turn.parent.parent),
     "stdout is gone": lambda turn: (turn / "stdout").unlink(),
     "stdout is a directory": lambda turn: replaced_by_a_directory(turn / "stdout"),
-    "stderr is a pipe": lambda turn: ((turn / "stderr").unlink(), os.mkfifo(turn / "stderr")),
+    "stderr is a pipe": lambda turn: replaced_by_a_pipe(turn / "stderr"),
     "the prompt is a directory": lambda turn: replaced_by_a_directory(turn / "prompt"),
     "everything is a directory": lambda turn: [
         replaced_by_a_directory(turn / name) for name in ("prompt", "stdout", "stderr", "status")
@@ -96,7 +108,7 @@ def huge(path):
 
 NOTES = ("guard", "kept", "names", "form", "held", "id")
 """What a daemon writes into a turn's directory for the next one."""
-NOTE_DAMAGE = {
+NOTE_DAMAGE: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
     "huge": huge,
     "garbage": lambda path: path.write_bytes(b"\0\xff[{" * 100),

@@ -10,12 +10,16 @@ import socket
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.daemon import PROGRAMS
 from tests.support.processes import is_alive
 from tests.support.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOOK = """
 import json, os, resource
@@ -206,7 +210,7 @@ def test_the_callers_descriptors_stay_as_they_are(anna, blocking):
     for descriptor in (reading, writing):
         os.set_blocking(descriptor, blocking)
     environment = anna.environment(SUBSTRAT_SOCKET=str(anna.socket))
-    command = [PROGRAMS / "substratctl", "exec", "anna", "--", "cat"]
+    command: list[str | Path] = [PROGRAMS / "substratctl", "exec", "anna", "--", "cat"]
     with subprocess.Popen(command, env=environment, stdin=reading, stdout=writing) as process:
         received = b""
         for start in range(0, len(data), 8192):
@@ -352,7 +356,7 @@ def test_it_works_beside_a_running_turn(anna, until):
     work = anna.directory / "work"
     anna.held("bert", work, "--network", "none", before="/shell ls .cursor > before\n")
     seen = anna.ctl("exec", "bert", "--", "sh", "-c", "ls .cursor; ls /proc | grep -c '^[0-9]*$'; echo $$")
-    listed, processes, pid = seen.out.split()[:-2], *seen.out.split()[-2:]
+    *listed, processes, pid = seen.out.split()
     assert listed == (work / "before").read_text().split()
     assert int(processes) < 8
     assert pid == "2"

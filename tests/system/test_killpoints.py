@@ -108,7 +108,9 @@ def words(node):
 
 def test_every_change_and_every_act_in_the_code_is_a_point():
     """A commit goes through `Registry.change`, which names it; what isn't named can't be forgotten here."""
-    changes, acts, moments = set(), set(), set()
+    changes: set[str] = set()
+    acts: set[str] = set()
+    moments: set[str] = set()
     for path, node in calls_in_the_daemon():
         match node.func.attr:
             case "change" if path.name != "registry.py":

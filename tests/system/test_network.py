@@ -43,8 +43,8 @@ def prepare(site):
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
     version = {"name": "hi", "version": "1.0.0", "dist": {"tarball": "https://www.allowed.test/site/npm/hi.tgz"}}
-    about = {"name": "hi", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
-    (site / "npm" / "hi").write_text(json.dumps(about))
+    package = {"name": "hi", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
+    (site / "npm" / "hi").write_text(json.dumps(package))
 
 
 @pytest.fixture(scope="module")

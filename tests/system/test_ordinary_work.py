@@ -90,9 +90,9 @@ def publish_crate(site):
     (place / "he" / "ll").mkdir(parents=True)
     (place / "config.json").write_text(json.dumps({"dl": f"{SITE}/cargo/{{crate}}.crate"}))
     (place / "hello-there.crate").write_bytes(data.getvalue())
-    entry = {"name": "hello-there", "vers": "1.0.0", "deps": [], "cksum": hashlib.sha256(data.getvalue()).hexdigest(),
+    index = {"name": "hello-there", "vers": "1.0.0", "deps": [], "cksum": hashlib.sha256(data.getvalue()).hexdigest(),
              "features": {}, "yanked": False}  # fmt: skip
-    (place / "he" / "ll" / "hello-there").write_text(json.dumps(entry) + "\n")
+    (place / "he" / "ll" / "hello-there").write_text(json.dumps(index) + "\n")
 
 
 def publish(house, directory, name, files):

@@ -75,11 +75,16 @@ def test_a_wrong_kind_of_file_is_refused_with_a_sentence_or_replaced(house, unti
     assert house.show("anna")["turn"]["outcome"] == "success"
 
 
+def pipe_for_the_socket(door):
+    door.mkdir()
+    os.mkfifo(door / "agent.sock")
+
+
 DOORS = {
     "file": lambda door: door.write_text("x"),
     "link": lambda door: door.symlink_to("/etc"),
     "directory for the socket": lambda door: (door / "agent.sock" / "x").mkdir(parents=True),
-    "pipe for the socket": lambda door: (door.mkdir(), os.mkfifo(door / "agent.sock")),
+    "pipe for the socket": pipe_for_the_socket,
 }
 
 

@@ -258,7 +258,7 @@ def test_two_subscriptions_on_one_connection(daemon):
         first = wire.call("events.subscribe", since=0)["subscription"]
         second = wire.call("events.subscribe", since=0)["subscription"]
         daemon.spawn("anna", work, "x")
-        seen = {first: [], second: []}
+        seen: dict[int, list[dict]] = {first: [], second: []}
         while not all(events and events[-1]["kind"] == "turn:ended" for events in seen.values()):
             message = wire.notifications.pop(0) if wire.notifications else wire.receive()
             seen[message["params"]["subscription"]].append(message["params"]["event"])
@@ -392,7 +392,7 @@ def test_an_event_reaches_a_subscriber_while_the_turn_runs(daemon):
         wire.call("events.subscribe", since=0)
         daemon.held("anna", work, before="/say early words\n")
         deadline = time.monotonic() + 10
-        texts = []
+        texts: list[str] = []
         while "early words" not in "".join(texts):
             assert time.monotonic() < deadline
             texts.append(wire.event()["text"] or "")

@@ -113,7 +113,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__((address, port), Page)
 
     def process_request(self, request, client):
-        hits.write(f"{self.server_address[0]}:{self.server_address[1]}\n")
+        hits.write(f"{self.server_address[0]!s}:{self.server_address[1]}\n")
         super().process_request(request, client)
 
     def handle_error(self, *_):

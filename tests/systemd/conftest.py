@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.optional import present
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -232,7 +233,7 @@ class Machine:
 
     def cut_power(self):
         """End every process at the same time."""
-        os.kill(self._init, signal.SIGKILL)
+        os.kill(present(self._init), signal.SIGKILL)
         self._boot.wait(PATIENCE)
         self._clear_away()
 

@@ -104,7 +104,7 @@ def test_it_comes_to_an_end_where_limits_hold_and_nothing_protected_was_touched(
         left = applied(left, actions, ratio)
     assert decide(left, limits, NOW) == []
     assert {one for one in turns if one.protected} <= set(left)
-    sizes = Counter()
+    sizes: Counter[str] = Counter()
     for one in left:
         sizes[one.agent] += one.size
     free = [one for one in left if not one.protected]

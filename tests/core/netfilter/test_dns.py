@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.netfilter import dns
+from tests.support.optional import present
 
 labels = st.lists(st.from_regex(r"[A-Za-z0-9_-]{1,20}", fullmatch=True), max_size=5)
 
@@ -45,6 +46,7 @@ def test_a_damaged_query_is_no_exception(labels, place, byte):
 @given(labels, st.lists(st.ip_addresses(v=4), max_size=3), st.booleans(), st.sampled_from([0, 2, 3, 5]))
 def test_an_answer(labels, addresses, edns, code):
     asked = dns.parse(query(labels, counts=(1, 0, 0, int(edns)), tail=EDNS if edns else b""))
+    assert isinstance(asked, dns.Query)
     told = dns.answer(asked, code, tuple(map(str, addresses)))
     number, flags, questions, answers, authorities, additional = struct.unpack_from("!6H", told)
     assert (number, flags & 0x8000, flags & 15, flags & 0x0100) == (7, 0x8000, code, 0x0100)
@@ -61,6 +63,7 @@ def test_an_answer(labels, addresses, edns, code):
 
 def test_an_ipv6_answer():
     asked = dns.parse(query(["a"], dns.AAAA))
+    assert isinstance(asked, dns.Query)
     assert dns.answer(asked, 0, ("fd00::1",)).endswith(b"\0\x10" + ipaddress.ip_address("fd00::1").packed)
 
 
@@ -84,7 +87,9 @@ def test_not_worth_an_answer(message):
     (struct.pack("!6H", 7, 0, 1, 0, 0, 0) + b"\x05ab", dns.FORMAT_ERROR),
 ])  # fmt: skip
 def test_malformed(message, code):
-    answer = dns.parse(message).answer
+    found = dns.parse(message)
+    assert isinstance(found, dns.Malformed)
+    answer = present(found.answer)
     assert struct.unpack("!6H", answer)[0] == 7
     assert answer[3] & 15 == code
 

@@ -51,7 +51,8 @@ def test_offsets_and_lengths_add_up(data, offset, limit):
 
 @given(texts, st.lists(st.integers(0, 200), max_size=8), st.integers(0, 1000))
 def test_a_reader_that_starts_at_consumed_sees_the_rest(data, cuts, offset):
-    splitter, given_out = Splitter(offset), []
+    splitter = Splitter(offset)
+    given_out: list[Line] = []
     for part in pieces(data, cuts):
         given_out += splitter.feed(part)
         assert splitter.consumed <= splitter.position

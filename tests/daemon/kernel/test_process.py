@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from substrat.core.agents.records import Process
 from substrat.daemon.kernel import descriptors, limits, process, procfs, sandbox_process
+from tests.support.optional import present
 
 PATIENCE = 20
 LOOK = """
@@ -68,7 +69,7 @@ def sleeper(bench):
 
 
 async def ended(started):
-    pidfd = process.open_pidfd(started)
+    pidfd = present(process.open_pidfd(started))
     try:
         with trio.fail_after(PATIENCE):
             await process.wait_exit(started, pidfd)
@@ -223,11 +224,11 @@ def thread():
 
 
 def test_a_number_that_is_a_threads_by_now(thread):
-    recorded = Process(thread, procfs.start_time(thread), procfs.boot_id())
+    recorded = Process(thread, present(procfs.start_time(thread)), procfs.boot_id())
     assert process.open_pidfd(recorded) is None
     assert not process.is_running(recorded)
     sandbox_process.kill_recorded(recorded)
-    own = Process(os.getpid(), procfs.start_time(os.getpid()), procfs.boot_id())
+    own = Process(os.getpid(), present(procfs.start_time(os.getpid())), procfs.boot_id())
     assert sandbox_process.open_inner(own, thread) is None
 
 
@@ -255,8 +256,8 @@ def stranger():
 async def test_the_end_of_an_adopted_process_is_seen(stranger):
     """Somebody else's child, as after a restart of the daemon."""
     parent, pid = stranger
-    started = Process(pid, procfs.start_time(pid), procfs.boot_id())
-    pidfd = process.open_pidfd(started)
+    started = Process(pid, present(procfs.start_time(pid)), procfs.boot_id())
+    pidfd = present(process.open_pidfd(started))
     parent.stdin.close()
     with trio.fail_after(PATIENCE):
         await process.wait_exit(started, pidfd)
@@ -264,7 +265,7 @@ async def test_the_end_of_an_adopted_process_is_seen(stranger):
 
 
 async def test_killing(sleeper):
-    pidfd = process.open_pidfd(sleeper)
+    pidfd = present(process.open_pidfd(sleeper))
     process.kill(pidfd)
     with trio.fail_after(PATIENCE):
         await process.wait_exit(sleeper, pidfd)
@@ -369,7 +370,7 @@ def test_the_inner_process_is_believed_when_it_leads_a_namespace(inner_and_outer
     pidfd = sandbox_process.open_inner(outer, inner)
     assert pidfd is not None
     os.close(pidfd)
-    for stranger in (os.getpid(), os.getppid(), outer.pid, procfs.first_child(inner), 2**22 - 1):
+    for stranger in (os.getpid(), os.getppid(), outer.pid, present(procfs.first_child(inner)), 2**22 - 1):
         assert sandbox_process.open_inner(outer, stranger) is None
     assert sandbox_process.open_inner(replace(outer, start_time=2**62), inner) is None
     assert sandbox_process.open_inner(replace(outer, boot_id="another"), inner) is None
@@ -377,8 +378,8 @@ def test_the_inner_process_is_believed_when_it_leads_a_namespace(inner_and_outer
 
 async def test_killing_the_inner_process_ends_everything(inner_and_outer):
     inner, outer = inner_and_outer
-    program = procfs.first_child(inner)
-    pidfd, program_pidfd = sandbox_process.open_inner(outer, inner), os.pidfd_open(program)
+    program = present(procfs.first_child(inner))
+    pidfd, program_pidfd = present(sandbox_process.open_inner(outer, inner)), os.pidfd_open(program)
     process.kill(pidfd)
     with trio.fail_after(PATIENCE):
         await trio.lowlevel.wait_readable(program_pidfd)
@@ -410,7 +411,7 @@ def test_a_sandbox_that_was_not_recorded_is_found_by_its_output(inner_and_outer,
 
 def test_a_zombie_is_not_running():
     child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
-    recorded = Process(child.pid, procfs.start_time(child.pid), procfs.boot_id())
+    recorded = Process(child.pid, present(procfs.start_time(child.pid)), procfs.boot_id())
     assert process.is_running(recorded)
     assert not process.is_running(replace(recorded, boot_id="another"))
     child.stdin.close()

@@ -256,7 +256,12 @@ async def test_a_connection_that_does_not_greet_is_closed(accepting, autojump_cl
 
 async def test_the_oldest_that_has_not_greeted_makes_room(accepting):
     warnings = []
-    with structlog.testing.capture_logs(processors=[lambda *given: warnings.append(given[2]) or given[2]]):
+
+    def noted(_logger, _method, event):
+        warnings.append(event)
+        return event
+
+    with structlog.testing.capture_logs(processors=[noted]):
         async with await accepting() as good, await accepting() as first:
             assert await exchange(good, b"whole") == b"whole"
             assert await exchange(first, b"half") == b"half"

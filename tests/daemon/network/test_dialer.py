@@ -8,7 +8,7 @@ import trio
 
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import dialer
-from substrat.daemon.network.decisions import Decisions
+from substrat.daemon.network.decisions import Decision, Decisions
 from substrat.daemon.network.dialer import Dialer, NotConnected, target_of
 
 
@@ -23,11 +23,11 @@ async def test_look_ups_that_are_never_answered_leave_other_turns_and_the_daemon
 
     monkeypatch.setattr(socket, "getaddrinfo", slow_for_some)
     monkeypatch.setattr(dialer, "_LOOKUP_SECONDS", 0.05)
-    recorded = []
+    recorded: list[Decision] = []
     allowed = AllowList.of(("hangs.test", "answers.test"))
     hanging, other = (Dialer(allowed, Decisions(recorded.append), None, None) for _ in range(2))
     try:
-        for _ in range(2 * trio.to_thread.current_default_thread_limiter().total_tokens):
+        for _ in range(2 * int(trio.to_thread.current_default_thread_limiter().total_tokens)):
             with pytest.raises(NotConnected, match="no answer in time"):
                 await hanging.dial(target_of("hangs.test", 443))
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0

@@ -352,7 +352,7 @@ class Frontend:
     """A server for several names, as a shared one is, that notes which were asked for."""
 
     def __init__(self, directory, curve):
-        self.names = []
+        self.names: list[str | None] = []
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(certificate(directory))
         if curve:

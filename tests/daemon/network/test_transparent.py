@@ -14,7 +14,7 @@ import trio
 from sandbox import launch
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import filtered
-from substrat.daemon.network.decisions import Decisions
+from substrat.daemon.network.decisions import Decision, Decisions
 from substrat.daemon.network.transparent import Names, TransparentNetwork
 
 PATIENCE = 30
@@ -273,7 +273,7 @@ def test_names_are_kept(tmp_path):
 
 
 def test_refusals_are_counted_and_bounded():
-    recorded = []
+    recorded: list[Decision] = []
     decisions = Decisions(recorded.append)
     for _ in range(250):
         decisions.denied("a:1", "no")

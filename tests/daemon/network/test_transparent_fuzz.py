@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import struct
+from typing import TYPE_CHECKING
 
 import trio
 from hypothesis import given, settings
@@ -16,6 +17,9 @@ from substrat.core.netfilter import dns
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import transparent
 from substrat.daemon.network.transparent import Names, TransparentNetwork
+
+if TYPE_CHECKING:
+    from substrat.daemon.network.decisions import Decision
 
 DEEP = float(os.environ.get("SUBSTRAT_MODEL_DEPTH", "1"))
 PATIENCE = 20
@@ -128,7 +132,7 @@ async def scene(recorded):
 @tries(30)
 @given(st.lists(at_the_port | over_tcp | over_udp, max_size=8))
 def test_it_serves_on_whatever_comes(disturbances):
-    recorded = []
+    recorded: list[Decision] = []
 
     async def main():
         async with scene(recorded) as place:
@@ -143,7 +147,7 @@ def test_it_serves_on_whatever_comes(disturbances):
 @tries(300)
 @given(queries | st.binary(max_size=700))
 def test_an_answer_is_well_formed_and_short(message):
-    recorded = []
+    recorded: list[Decision] = []
     answer = TransparentNetwork(AllowList.of(("*.a.test", "a.test")), Names(), recorded.append, resolve).answer(message)
     assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in recorded)
     if answer is None:

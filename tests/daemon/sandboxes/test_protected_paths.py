@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pwd
 import resource
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from sandbox import host
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.sandboxes import gitlink, oneshot, placeholders, protected_paths, workspace_scan
+from substrat.daemon.sandboxes import gitlink, oneshot, placeholders, protected_paths
 from substrat.daemon.sandboxes.git import Git
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 from substrat.daemon.sandboxes.scan_record import Bounds
@@ -61,7 +62,7 @@ def test_an_empty_workspace(work):
 
 
 def test_what_a_shell_runs_is_refused_in_a_home(work, monkeypatch):
-    monkeypatch.setattr(workspace_scan.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir=str(work)))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir=str(work)))
     assert {".bashrc", ".profile", ".zshrc"} <= found(work)["missing"]
 
 
@@ -621,7 +622,7 @@ def test_what_cannot_be_opened_for_want_of_descriptors_is_not_taken_for_missing(
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     seen = scan(str(repository))
-    gaps = []
+    gaps: list[int] = []
     while not gaps or gaps[-1] < highest:
         gaps.append(os.dup(0))
     highest = gaps[-1]

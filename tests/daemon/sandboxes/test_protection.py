@@ -1,5 +1,7 @@
 """A sandbox whose protection itself breaks is ended; the rest is in tests/system/test_protection.py."""
 
+from typing import Any
+
 import trio
 
 from substrat.daemon.agents.findings import Findings
@@ -33,7 +35,7 @@ async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_p
         async with trio.open_nursery() as nursery:
             nursery.start_soon(protection.run)
             for name in ("one", "two"):  # the second: the task that looks is still there
-                broken = Broken()
+                broken: Any = Broken()
                 sandbox = ProtectedSandbox(name, anna.id, None, str(tmp_path), guard, {}, broken, None, None, {})
                 with protection.protecting(sandbox):
                     (tmp_path / ".envrc").write_text("x")

@@ -15,7 +15,7 @@ GOOD = {
     "integers": [1, 2],
 }  # fmt: skip
 CHOICES = {"network": "none", "restore": "auto"}
-WRONG = {
+WRONG: dict[str, list] = {
     "string": [1, 1.5, True, [], {}],
     "integer": ["1", 1.0, 1.5, True, [], {}, 2**63, -(2**63), -(2**64)],
     "number": ["1", True, False, [], {}, -0.5, 1e9 + 1, float("inf"), 10**400],
@@ -55,7 +55,8 @@ def test_a_request_with_everything_and_with_only_what_is_required(kind):
 
 @pytest.mark.parametrize("kind", METHODS, ids=ident)
 def test_params_that_are_no_object_or_have_an_unknown_name(kind):
-    for given_params in ([], "x", 1, True):
+    odd: tuple[object, ...] = ([], "x", 1, True)
+    for given_params in odd:
         with pytest.raises(errors.InvalidParams, match=kind.method):
             parse(kind, given_params)
     with pytest.raises(errors.InvalidParams, match="'colour'"):

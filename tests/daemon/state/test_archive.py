@@ -70,7 +70,12 @@ def test_reading_on_decompresses_each_block_once(make, monkeypatch):
     compress(str(path))
     found = []
     original = archive._read_block
-    monkeypatch.setattr(archive, "_read_block", lambda *what: found.append(what[2]) or original(*what))
+
+    def noted(*what):
+        found.append(what[2])
+        return original(*what)
+
+    monkeypatch.setattr(archive, "_read_block", noted)
     archives = Archives()
     for offset in range(0, 2 * archive.BLOCK, 4096):
         archives.read(f"{path}.z", offset, 4096)

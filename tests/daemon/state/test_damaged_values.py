@@ -8,6 +8,7 @@ import re
 import shutil
 import sqlite3
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -157,18 +158,21 @@ class Asked:
         self.house = kind(path, clock)
         registry = self.house.registry
         places = Layout(str(directory / "state"), str(directory / "run"))
-        runner = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
+        unused: Any = None
+        cgroups: Any = SimpleNamespace(are_there=False)
+        runner: Any = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
         self.questions, self.reminders = Inbox(registry), Reminders(registry)
         wanted = Wakeup()
         self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted)
-        networks = SimpleNamespace(changed=lambda *_: None)
+        networks: Any = SimpleNamespace(changed=lambda *_: None)
         self.server = OperatorServer(Services(
-            self.house.supervisor, AgentObjects(registry), runner, None, SimpleNamespace(are_there=False), places, None,
-            None, self.questions, AllowLists(registry, networks), None, Findings(registry), None,
+            self.house.supervisor, AgentObjects(registry), runner, unused, cgroups, places, unused, unused,
+            self.questions, AllowLists(registry, networks), unused, Findings(registry), unused,
         ))  # fmt: skip
 
     async def ask(self, method, **params):
-        result = await self.server.perform(parse(BY_NAME[method], params), None)
+        no_connection: Any = None
+        result = await self.server.perform(parse(BY_NAME[method], params), no_connection)
         return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else msgspec.json.encode(result))
 
     async def everything(self):

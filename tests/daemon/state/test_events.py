@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import Splitter
-from substrat.daemon.state import event_json, event_lines
+from substrat.core.programs.table import PROGRAM
+from substrat.daemon.state import event_json
 from substrat.daemon.state import events as journal_module
 from substrat.daemon.state.archive import compress
 from substrat.daemon.state.event_json import with_line
@@ -400,8 +401,8 @@ def counted(bench, monkeypatch):
 
         return counting
 
-    monkeypatch.setattr(event_lines.os, "open", count("opened", os.open))
-    monkeypatch.setattr(event_lines.os, "pread", count("read", os.pread))
+    monkeypatch.setattr(os, "open", count("opened", os.open))
+    monkeypatch.setattr(os, "pread", count("read", os.pread))
     find = count("looked up", lambda _agent, _turn: str(bench.path))
     return lambda: Journal(bench.store, find, bench.clock), counts
 
@@ -443,7 +444,7 @@ async def test_turns_side_by_side_are_opened_once_a_page(bench, counted, tmp_pat
 
 async def test_others_have_their_turn_between_slices(bench):
     bench.write(OUTPUT[1] * (journal_module.SLICE_EVENTS * 5))
-    between = []
+    between: list[None] = []
 
     async def other():
         while True:
@@ -474,7 +475,7 @@ async def test_a_hundred_readers_take_turns_and_one_slice_is_read_between_two_tu
             most[0], decoded[0] = max(most[0], decoded[0]), 0
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(event_json, "PROGRAM", event_json.PROGRAM._replace(decode=counting))
+    monkeypatch.setattr(event_json, "PROGRAM", PROGRAM._replace(decode=counting))
     found = []
 
     async def reader():
@@ -496,7 +497,7 @@ async def test_long_lines_are_read_in_threads_and_end_a_page(bench, monkeypatch)
     long = b'{"type":"user","message":"%s"}\n' % (b"x" * 5000)
     bench.write((OUTPUT[1] + long) * 3)
     expected = [event.json for event in read_all(bench.journal)]
-    threads = []
+    threads: list[None] = []
     run_sync = trio.to_thread.run_sync
 
     async def counting(*arguments):

@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import trio
 
@@ -28,15 +29,19 @@ class Asked:
         self.house = house
         registry = house.registry
         self.questions = Inbox(registry)
-        runner = SimpleNamespace(use=lambda _agent: None)
-        self.chats = SimpleNamespace()
+        unused: Any = None
+        cgroups: Any = SimpleNamespace(are_there=False)
+        runner: Any = SimpleNamespace(use=lambda _agent: None)
+        chats: Any = SimpleNamespace()
+        self.chats = chats
         self.server = OperatorServer(Services(
-            house.supervisor, AgentObjects(registry), runner, None, SimpleNamespace(are_there=False), None, self.chats,
-            None, self.questions, None, None, Findings(registry), None,
+            house.supervisor, AgentObjects(registry), runner, unused, cgroups, unused, chats, unused,
+            self.questions, unused, unused, Findings(registry), unused,
         ))  # fmt: skip
 
     async def ask(self, method, **params):
-        result = await self.server.perform(parse(BY_NAME[method], params), None)
+        no_connection: Any = None
+        result = await self.server.perform(parse(BY_NAME[method], params), no_connection)
         return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else json.dumps(result))
 
     async def ask_beside(self, between, method, **params):

@@ -10,13 +10,13 @@ import pytest
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import ItemKind, Outcome, Process, Restore
-from substrat.daemon.state import database
 from substrat.daemon.state.database import StateDamaged
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.rows import TABLES
 from substrat.daemon.state.schema import FIRST_COMMITS, MIGRATIONS, SCHEMA_VERSION
 from substrat.daemon.state.store import Store
 from substrat.errors import StateUnusable
+from tests.support.optional import present
 
 AGENT, TURN, SESSION = (f"{digit * 8}-0000-4000-8000-000000000000" for digit in "abc")
 ROWS = f"""
@@ -75,7 +75,7 @@ def check(path):
         assert (agent.id, agent.name, agent.phase, agent.workspace) == (AGENT, "bob", Phase.SUSPENDED, "/w")
         assert (agent.session.id, agent.session.stored, agent.status, agent.waiting) == (SESSION, True, "busy ü", 1)
         assert (agent.attempts, agent.retry_at, agent.restore, agent.restored_at) == (0, None, Restore.HOLD, ())
-        turn = store.turn(agent.turn.id)
+        turn = present(store.turn(agent.turn.id))
         assert (turn.id, turn.process, turn.outcome) == (TURN, Process(4242, 99, "boot"), Outcome.SUCCESS)
         assert (turn.offset, turn.result, turn.usage, turn.reported) == (7, "done", {"in": 3}, True)
         assert [item.text for item in store.items_of_turn(TURN)] == ["do it"]
@@ -150,7 +150,7 @@ def connect_failing(monkeypatch, kind):
     def wrapped(path, **how):
         return connect(path, **how) if how.get("uri") else connect(path, factory=kind, **how)
 
-    monkeypatch.setattr(database.sqlite3, "connect", wrapped)
+    monkeypatch.setattr(sqlite3, "connect", wrapped)
 
 
 @pytest.mark.parametrize("version", [1, 3, SCHEMA_VERSION - 1])

@@ -38,7 +38,7 @@ def opened(left, tmp_path, harm, *, index=True):
     harm(case / "substrat.db-wal")
     if not index:
         (case / "substrat.db-shm").unlink()
-    said = []
+    said: list[object] = []
     store = Store(str(case / "substrat.db"), lost=said.append)
     found = len(store.agents())
     store.close()

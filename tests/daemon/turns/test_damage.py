@@ -14,6 +14,7 @@ from substrat.daemon.state import archive, damaged_files
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns import damage
 from substrat.daemon.turns.without_records import FoundAgent, agents_without_records, turns_without_records
+from tests.support.optional import present
 
 GONE = Process(4_194_304, 1, "another boot")
 NOW = 1_700_000_000.0
@@ -82,7 +83,7 @@ def test_garbage_around_an_exit_code_is_no_harm(case):
 
 
 def test_the_status_of_a_sandbox_that_runs_stays_for_its_exit_code(case):
-    own = Process(os.getpid(), procfs.start_time(os.getpid()), procfs.boot_id())
+    own = Process(os.getpid(), present(procfs.start_time(os.getpid())), procfs.boot_id())
     Path(case.files.status).write_bytes(b"garbage\n")
     assert case.examine(own) == []
 

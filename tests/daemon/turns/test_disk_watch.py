@@ -14,6 +14,7 @@ from substrat.daemon.kernel import disk_io, procfs
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns.disk_watch import DiskWatch, measure
 from substrat.daemon.turns.wakeup import Wakeup
+from tests.support.optional import present
 
 MIB = 1024 * 1024
 PATIENCE = 30
@@ -108,7 +109,7 @@ async def test_a_turn_that_is_frozen_or_stopped_by_a_person_is_left_alone(tmp_pa
     assert yard.house.turn("bert").stop == "suspended"
 
 
-async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, autojump_clock):
+async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, monkeypatch, autojump_clock):
     del autojump_clock
     yard = Yard(tmp_path, new_house, agent_home=MIB)
     looks = []
@@ -116,7 +117,7 @@ async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, autojump_clo
     async def count():
         looks.append(trio.current_time())
 
-    yard.watch.look = count
+    monkeypatch.setattr(yard.watch, "look", count)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(yard.watch.run)
         await trio.sleep(60)
@@ -165,7 +166,7 @@ def holding(path, size, how="process"):
     )
     assert child.stdout.readline() == b"held\n"
     try:
-        yield Process(child.pid, procfs.start_time(child.pid), procfs.boot_id())
+        yield Process(child.pid, present(procfs.start_time(child.pid)), procfs.boot_id())
     finally:
         child.communicate()
 

@@ -23,6 +23,7 @@ from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import output, shortage
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.errors import SandboxFailed, StorageFailed
+from tests.support.optional import present
 
 PATIENCE = 30
 RESULT = '{"type":"result","subtype":"success","result":"done"}'
@@ -420,7 +421,7 @@ async def test_what_does_not_listen_is_killed_with_all_it_started(bench, real_bw
 def is_gone(bench):
     """Say whether a turn's sandbox is dead, though nobody may have reaped it yet."""
     inner, _ = sandbox_process.read_status(bench.place.read_status())
-    pidfd = sandbox_process.open_inner(bench.books.spawned[0], inner)
+    pidfd = sandbox_process.open_inner(bench.books.spawned[0], present(inner))
     if pidfd is None:
         return True
     with open(pidfd) as file:

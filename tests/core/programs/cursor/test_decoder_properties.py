@@ -245,7 +245,7 @@ segments = st.lists(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_si
 
 def spoken(parts, between):
     """A turn with these segments and some calls between them."""
-    steps = []
+    steps: list[Start | End | Say] = []
     for number, pieces in enumerate(parts):
         calls = [Call(f"c{number}-{index}", "read", "a.py") for index in range(between if number else 0)]
         steps += [*map(Start, calls), *map(End, calls), Say(tuple(pieces))]
@@ -319,7 +319,7 @@ def test_each_end_names_what_its_own_call_was_applied_to(order, bare, name):
 @given(st.lists(st.booleans(), min_size=1, max_size=6))
 @settings(max_examples=30)
 def test_an_id_that_is_used_again_stands_for_the_newest_call(seen):
-    steps = []
+    steps: list[Start | End] = []
     for number, started in enumerate(seen):
         call = Call("again", "shell", f"command-{number}")
         steps += [Start(call), End(call, bare=True)] if started else [End(call)]

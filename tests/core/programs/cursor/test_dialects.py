@@ -20,7 +20,7 @@ def decode(*bodies):
 
 def told(events):
     """What a reader of any dialect is told: pieces and thinking left out, an answer's parts put together, no durations."""
-    found = []
+    found: list[tuple] = []
     for event in events:
         text = event.text
         if event.kind.startswith("thinking") or event.kind == "assistant:delta":

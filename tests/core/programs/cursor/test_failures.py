@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from substrat.core.agents import retry
 from substrat.core.programs.cursor import failures
 from substrat.core.programs.cursor.failures import KNOWN, recognise
+from substrat.core.programs.failures import last_words
 from substrat.standin import models, refusals
-from substrat.standin.errors import LeaveError
+from substrat.standin.errors import LeaveError, RefusalError
+from substrat.standin.places import Places
 
 BY_NAME = {failure.name: failure for failure in KNOWN}
 CHAT = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -137,7 +139,7 @@ def test_a_turn_that_called_a_tool_is_not_tried_again():
 def test_trying_again_takes_longer_each_time_and_has_an_end(name, first, tries):
     delays = [retry.delay(BY_NAME[name], attempts, acted=False) for attempts in range(tries + 2)]
     assert delays[0] == first
-    assert delays[:tries] == sorted(set(delays[:tries]))
+    assert delays[:tries] == sorted({delay for delay in delays[:tries] if delay is not None})
     assert delays[tries:] == [None, None]
 
 
@@ -168,10 +170,8 @@ STANDIN = {
 
 @pytest.mark.parametrize("name", refusals.BEFORE)
 def test_what_the_stand_in_says_has_the_same_name(name, tmp_path):
-    class Layout:
-        workspace = str(tmp_path)
-
-    error = refusals.BEFORE[name](Layout, CHAT)
+    error = refusals.BEFORE[name](Places({}, str(tmp_path), ""), CHAT)
+    assert isinstance(error, LeaveError | RefusalError)
     found = recognise("" if isinstance(error, LeaveError) else error.text)
     assert (found.name if found else None) == STANDIN[name]
 
@@ -188,7 +188,7 @@ def test_any_text_is_looked_at(text):
 
 @given(st.text(alphabet="abc \n\x1b[]0m;K", max_size=2000))
 def test_last_words_are_short_and_plain(text):
-    words = failures.last_words(text)
+    words = last_words(text)
     assert len(words) <= 401
     assert "\n" not in words
     assert "\x1b[0m" not in words

@@ -6,6 +6,7 @@ from substrat.core.programs.cursor import dialects, stream, tool_calls
 from substrat.core.programs.cursor.tool_calls import Pairing, ended_line, read, summary, verdict
 from substrat.core.programs.ndjson import Line
 from substrat.standin import samples
+from tests.support.optional import present
 
 
 def body(kind, subtype="started", *, call_id="c1", at=None, beside=None, **inner):
@@ -194,6 +195,6 @@ def test_a_call_of_an_older_shape_is_told_alike():
         b'{"type":"tool-call-started","tool_call_id":"c1","tool_name":"Shell","parameters":{"command":"ls"}}',
         b'{"type":"tool_call","subtype":"started","call_id":"c1","tool_call":{"function":{"name":"shell","arguments":{"command":"ls"}}}}',
     ]
-    calls = [read(dialects.normalise(stream.decode(Line(0, len(line), line)).body)) for line in lines]
+    calls = [read(dialects.normalise(present(stream.decode(Line(0, len(line), line)).body))) for line in lines]
     assert {summary(call) for call in calls} == {"shell: ls"}
     assert {call.id for call in calls} == {"c1"}
