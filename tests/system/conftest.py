@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.daemon import DaemonFixture
 from tests.support.waiting import wait_until
+from tests.system.obedient import OBEDIENT, Agent, prepare
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +53,11 @@ def lines():
 def mode():
     """The permission bits of a file."""
     return lambda path: stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.fixture
+def agent(house):
+    """An agent that tries what a test orders, beside a person's git."""
+    prepare(house)
+    house.start(agent=house.program(OBEDIENT))
+    return Agent(house)

@@ -5,10 +5,8 @@ import os
 import shlex
 import subprocess
 
-import pytest
-
 from tests.support.waiting import wait_until
-from tests.system.test_protection import OBEDIENT, Agent, prepare
+from tests.system.obedient import OBEDIENT, Agent, prepare
 
 READ_ONLY = "OSError Read-only file system"
 
@@ -17,13 +15,6 @@ def evil(house):
     """Return lines for git's configuration by which it makes a file, and the file."""
     stolen = house.directory / "stolen"
     return f"\n[core]\n\tfsmonitor = touch {stolen}; false\n", stolen
-
-
-@pytest.fixture
-def agent(house):
-    prepare(house)
-    house.start(agent=house.program(OBEDIENT))
-    return Agent(house)
 
 
 def test_the_names_of_a_bare_repository_hide_nothing_beside_or_below_them(house):

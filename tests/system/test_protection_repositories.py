@@ -1,0 +1,184 @@
+"""Programs and repositories that git in a workspace obeys: protected where named, told where an agent makes them."""
+
+import os
+
+import pytest
+
+NAMED = {
+    "hooks": (("config", "core.hooksPath", "tools/hooks"), "tools/hooks/pre-commit"),
+    "include": (("config", "include.path", "../team.gitconfig"), "team.gitconfig"),
+    "fsmonitor": (("config", "core.fsmonitor", "tools/monitor"), "tools/monitor"),
+    "filter": (("config", "filter.x.clean", "sh tools/clean %f"), "tools/clean"),
+    "textconv": (("config", "diff.x.textconv", "tools/convert"), "tools/convert"),
+    "alias": (("config", "alias.hello", "!sh tools/hello"), "tools/hello"),
+}
+
+
+@pytest.mark.parametrize(("setting", "path"), NAMED.values(), ids=NAMED)
+def test_what_gits_configuration_runs_in_the_workspace_is_protected(agent, setting, path):
+    (agent.work / path).parent.mkdir(parents=True, exist_ok=True)
+    (agent.work / path).write_text("# ours\n")
+    agent.git(*setting)
+    agent.start()
+    assert agent.tries((path, "x"), ("tools-2", "x")) == ["OSError Read-only file system", "written"]
+    with pytest.raises(OSError, match="Read-only"):
+        raise OSError(agent.tries((path + ".new", "x") if "hooks" in path else (path, "x"))[0])
+    assert (agent.work / path).read_text() == "# ours\n"
+
+
+def test_hooks_that_are_named_and_not_there_cannot_be_made(agent):
+    agent.git("config", "core.hooksPath", ".githooks")
+    agent.start()
+    assert "written" not in agent.tries((".githooks/pre-commit", "x"))
+
+
+def test_a_program_that_cannot_be_told_from_a_setting_asks_for_attention_until_it_is_accepted(agent):
+    agent.git("config", "alias.fmt", "!make fmt")
+    agent.start()
+    assert agent.attention["kind"] == "unsafe"
+    assert "alias.fmt" in agent.attention["text"]
+    agent.house.ok("accept", "agent")
+    assert agent.attention["kind"] == "working"
+    agent.house.ok("interrupt", "agent")
+    assert agent.attention["kind"] == "idle"
+
+
+def test_no_other_worktrees_configuration_can_be_made(agent):
+    """Git on the host obeys it in worktrees that lie outside of the workspace too."""
+    agent.git("config", "extensions.worktreeConfig", "true")
+    agent.git("worktree", "add", "-q", agent.house.directory / "elsewhere", "-b", "else")
+    agent.start()
+    found = agent.tries((".git/worktrees/elsewhere/config.worktree", "[core]\n\tfsmonitor = touch stolen\n"))
+    assert "written" not in found
+    agent.house.git(agent.house.directory / "elsewhere", "status")
+
+
+def test_a_repository_that_an_agent_makes_stays_in_the_attention(house):
+    """The outer `git status` obeys its configuration once it is in the index."""
+    work = house.workspace("work", git=True)
+    house.start()
+    script = "git init -q sub; cd sub; git -c user.name=a -c user.email=b commit -q --allow-empty -m x; cd ..; git add sub"
+    house.spawn("agent", work, f"/shell {script}")
+    shown = house.show("agent")
+    assert shown["attention"]["kind"] == "unsafe"
+    assert shown["findings"][0]["path"] == str(work / "sub/.git")
+    assert len(house.events("agent", "workspace:unprotected")) == 1
+    house.ok("send", "agent", "/say more", "--wait")
+    assert len(house.events("agent", "workspace:unprotected")) == 2
+    house.ok("accept", "agent")
+    house.ok("send", "agent", "/say more", "--wait")
+    assert len(house.events("agent", "workspace:unprotected")) == 2
+    assert house.show("agent")["attention"]["kind"] == "idle"
+
+
+def test_what_has_a_name_in_no_encoding_is_told_and_keeps_no_turn_running(house):
+    work = house.workspace("work", git=True)
+    house.start()
+    script = "d=$(printf 'bad\\377'); mkdir $d; touch $d/.envrc; git init -q $d/sub; git init -q $d"
+    house.spawn("agent", work, f"/shell {script}")
+    assert [path for path in os.listdir(os.fsencode(work)) if path.startswith(b"bad")] == [b"bad\xff"]
+    first = house.show("agent")
+    assert first["attention"]["kind"] == "unsafe"
+    assert any("bad?/.envrc" in finding["path"] for finding in first["findings"])
+    house.kill()
+    house.start()
+    house.ok("send", "agent", "/say more", "--wait")
+    assert house.show("agent")["turn"]["outcome"] == "success"
+    (told,) = (
+        event["text"] for event in house.events("agent", "workspace:unprotected") if "can't be looked at" in event["text"]
+    )
+    assert "bad?/.git" in told
+
+
+# What an agent makes so that the outer `git status` runs a program by a repository that isn't walked into.
+NESTED = "git init -q {0} && git -C {0} -c user.name=a -c user.email=b commit -q --allow-empty -m x && git add -f {0}"
+
+
+EVIL = "printf '[core]\\n\\tfsmonitor = touch %s/stolen; false\\n' $PWD"
+
+
+HIDDEN = {
+    "not entered": f"{NESTED.format('node_modules/p')} && {EVIL} >> node_modules/p/.git/config",
+    "behind a link": f"{NESTED.format('sub')} && mkdir node_modules && mv sub/.git node_modules/x && "
+    f"ln -s ../node_modules/x sub/.git && {EVIL} >> node_modules/x/config",
+    "in parts behind a link": f"{NESTED.format('sub')} && mkdir s && mv sub/.git s/own && mkdir s/all && "
+    f"mv s/own/objects s/own/refs s/own/config s/all && echo ../all > s/own/commondir && ln -s ../s/own sub/.git && "
+    f"{EVIL} >> s/all/config",
+}
+
+
+@pytest.mark.parametrize("script", HIDDEN.values(), ids=HIDDEN)
+def test_a_repository_that_an_agent_hides_is_found_and_read_only_in_the_next_turn(house, script):
+    work = house.workspace("work", git=True)
+    house.start()
+    house.spawn("agent", work, f"/shell {script}")
+    house.git(work, "status")
+    assert (work / "stolen").exists(), "a control: git runs it"
+    shown = house.show("agent")
+    assert shown["attention"]["kind"] == "unsafe"
+    (config,) = [path for path in work.glob("*/**/config") if "stolen" in path.read_text()]
+    assert any(str(config).startswith(finding["path"]) for finding in shown["findings"])
+    house.ok("accept", "agent")
+    before = config.read_text()
+    house.ok("send", "agent", f"/shell echo more >> {config}; true", "--wait")
+    assert config.read_text() == before
+    assert not any("made or replaced" in finding["text"] for finding in house.show("agent").get("findings", []))
+
+
+@pytest.mark.parametrize("name", ["modules", "worktrees", "info"])
+def test_an_odd_file_in_a_nested_repository_ends_no_later_turn(house, name):
+    work = house.workspace("work", git=True)
+    house.start()
+    house.spawn("agent", work, f"/shell mkdir -p sub/.git && mkfifo sub/.git/{name}")
+    house.ok("send", "agent", "/say still here", "--wait")
+    assert house.show("agent")["turn"]["outcome"] == "success"
+
+
+REBASE = """
+begin()
+with open(".git/rebase-merge/git-rebase-todo", "a") as todo:
+    todo.write(prompt + "\\n")
+finish()
+"""
+
+
+def test_what_an_agent_adds_to_a_rebase_under_way_is_found(house):
+    """`git rebase --continue` runs the `exec` lines of a file that the agent may write, to go on with its own rebases."""
+    work = house.workspace("work", git=True)
+    for number in range(3):
+        house.git(work, "commit", "-q", "--allow-empty", "-m", f"{number}")
+    edit = ("-c", "sequence.editor=sed -i s/^pick/edit/", "-c", "core.editor=true")
+    house.git(work, *edit, "rebase", "-q", "-i", "HEAD~2")
+    house.start(agent=house.program(REBASE))
+    house.ok("spawn", "agent", "-w", work, "--wait", "# nothing that runs")
+    assert house.show("agent")["attention"]["kind"] == "idle"
+    house.ok("send", "agent", "exec touch stolen", "--wait")
+    shown = house.show("agent")
+    assert shown["attention"]["kind"] == "unsafe"
+    (finding,) = shown["findings"]
+    assert finding["path"] == str(work / ".git/rebase-merge/git-rebase-todo")
+    assert "would run `exec touch stolen`" in finding["text"]
+    house.ok("accept", "agent")
+    house.ok("send", "agent", "# nothing more", "--wait")
+    assert house.show("agent")["attention"]["kind"] == "idle"
+
+
+def test_a_repository_that_a_command_of_exec_makes_is_found_too(house):
+    work = house.workspace("work", git=True)
+    house.start()
+    house.ok("spawn", "agent", "-w", work)
+    assert house.ctl("exec", "agent", "--", "git", "init", "-q", "sub").code == 0
+    assert house.show("agent")["attention"]["kind"] == "unsafe"
+
+
+@pytest.mark.slow
+def test_many_worktrees_and_repositories_hold_nobody_up(house):
+    """Thousands of them made a daemon deaf; now their number is bounded, and it is said that there are more."""
+    work = house.workspace("work", git=True)
+    house.start()
+    script = "for i in $(seq 1500); do mkdir -p sub/r$i/.git/objects sub/r$i/.git/refs; : > sub/r$i/.git/HEAD; done"
+    house.spawn("agent", work, f"/shell {script}")
+    house.ok("send", "agent", "/say still here", "--wait")
+    assert any("too much" in event["text"] for event in house.events("agent", "workspace:unprotected"))
+    assert house.show("agent")["attention"]["kind"] == "unsafe"
+    assert len(house.show("agent")["findings"]) <= 50
