@@ -22,7 +22,7 @@ async def test_a_call_of_any_id_has_an_identity_that_can_be_stored(tmp_path):
     async with trio.open_nursery() as nursery:
         await nursery.start(AgentServer(Failpoints({}), call, lambda _turn: None).serve, "a", "t", path)
         async with await trio.open_unix_socket(path) as stream:
-            lines = [{"substrat": "companion", "relay": "7f3a"}]
+            lines: list[dict[str, object]] = [{"substrat": "companion", "relay": "7f3a"}]
             lines.append({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HANDSHAKE})
             lines += [{"jsonrpc": "2.0", "id": one, "method": "tools/call", "params": {"name": "whoami"}} for one in ids]
             await stream.send_all(b"".join(json.dumps(line).encode() + b"\n" for line in lines))

@@ -239,7 +239,7 @@ def test_a_forgotten_agent_leaves_nothing_but_its_children(store, new_agent):
 
 
 def test_items_that_wait_or_are_settled_are_found_without_a_look_at_all_others(store):
-    run = []
+    run: list[str] = []
     store.connection.set_trace_callback(run.append)
     store.waiting_items("a"), store.waiting_items(None), store.waiting_from("b", "a"), store.first_waiting()
     store.waits_from_a_person("a", "operator"), store.operator_items(), store.open_questions(["a"])
