@@ -22,7 +22,7 @@ COMMAND = Command(
     options=(
         Option("--quiet", "-q", about="the names only, one a line"),
         Option("--state", value="STATE", about="only agents in this state; several with commas or repeated"),
-        Option("--all", "-a", about="ended agents too, which is so without it"),
+        Option("--all", "-a", about="changes nothing: ended agents are always listed"),
     ),
     notes=(
         "Agents that need you come first. SILENT is how long a running turn has had no event. DOING is the "
@@ -34,7 +34,8 @@ ATTENTION = (
     "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle",
     "done",
 )  # fmt: skip
-"""Why an agent is shown where it is, the weightiest first (`attention.kind` in docs/protocol.md)."""
+"""Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
+`budget`, `merge` and `waiting`; they are known so that a newer daemon's agents are sorted rightly."""
 _FIELDS = (
     "name", "state", "attention", "turn", "reason", "activity", "heard_at", "model", "network", "unread", "created_at",
     "workspace",
