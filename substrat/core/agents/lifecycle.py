@@ -9,8 +9,9 @@ goes once the process is gone.
 Three kinds of event drive it. *Requests* come from a person (suspend, resume, interrupt, end) and may be refused.
 *Work* arrives: a `prompt` is a person's (or a parent's) decision that the agent shall work, `mail` is only something it
 should be told, so mail wakes an idle agent but leaves a failed one alone until a person has looked at it. *Turn events*
-report a turn's outcome; they can come in any running phase and are never refused. A turn that succeeded although
-it was being stopped still counts as success, but the agent goes where the stop was taking it.
+report a turn's outcome. Success, a stop and a failure can come in any phase with a process and are never refused there;
+`TURN_RETRIED` comes in `RUNNING` only, because a turn that is stopped or frozen isn't tried again. A turn that succeeded
+although it was being stopped still counts as success, but the agent goes where the stop was taking it.
 
 An event that isn't in a phase's row is refused: `step` raises and nothing has changed. A request for the state that
 the agent is in already (suspend a suspended agent) is in the table as a step to the same phase without commands,
@@ -245,12 +246,13 @@ _REFUSALS = {
     E.SUSPEND: "can't be suspended",
     E.FREEZE: "can't be frozen",
     E.RESUME: "can't be resumed",
-    E.INTERRUPT: "has no turn to interrupt",
+    E.INTERRUPT: "can't be interrupted",
     E.END: "can't be ended",
 }
 _REMEDIES = {
     P.ENDED: "it has ended for good; spawn another",
     P.SUSPENDING: "its turn is still being stopped; try again in a moment",
+    P.INTERRUPTING: "its turn is still being stopped; try again in a moment",
     P.ENDING: "it is being ended",
 }
 
