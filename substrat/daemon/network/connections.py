@@ -135,7 +135,7 @@ class ConnectionRelay:
             serve: is given the outer end, which is closed afterwards.
 
         Raises:
-            NotConnected: the target can't be reached, which has been recorded.
+            NotConnected: the target isn't allowed or can't be reached (`Dialer.dial` says which of it is recorded).
         """
         with trio.CancelScope() as scope:
             self._targets[scope] = target
@@ -167,7 +167,7 @@ class ConnectionRelay:
         """
         answer = _Answer()
 
-        async def upstream(scope: trio.CancelScope) -> None:
+        async def outward(scope: trio.CancelScope) -> None:
             if target.is_name:
                 if not await self._agrees(inside, outside, target, first, answer):
                     reset(inside)
@@ -177,34 +177,34 @@ class ConnectionRelay:
                 await trio.SocketStream(outside).send_all(first)
             await self._pump(inside, outside, scope)
 
-        async def downstream(scope: trio.CancelScope) -> None:
+        async def inward(scope: trio.CancelScope) -> None:
             if target.is_name:
                 await _pass_answer(outside, inside, answer)
             await self._pump(outside, inside, scope)
 
-        await self.relay(inside, outside, upstream, downstream)
+        await self.relay(inside, outside, outward, inward)
 
     async def relay(
         self,
         inside: trio.socket.SocketType,
         outside: trio.socket.SocketType,
-        upstream: Callable[[trio.CancelScope], Awaitable[None]],
-        downstream: Callable[[trio.CancelScope], Awaitable[None]] | None = None,
+        outward: Callable[[trio.CancelScope], Awaitable[None]],
+        inward: Callable[[trio.CancelScope], Awaitable[None]] | None = None,
     ) -> None:
         """Move bytes both ways until both ends have finished, one broke, or both are silent for `_IDLE_SECONDS`.
 
         Args:
             inside: the client.
             outside: the server.
-            upstream: moves the client's bytes; it is given the scope that ends both directions.
-            downstream: the same for the server's; None: they are moved unread.
+            outward: moves the client's bytes; it is given the scope that ends both directions.
+            inward: the same for the server's; None: they are moved unread.
         """
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
             scope.deadline = trio.current_time() + _IDLE_SECONDS
-            nursery.start_soon(_ending_both, scope, lambda: upstream(scope))
-            down = downstream or (lambda scope: self._pump(outside, inside, scope))
-            nursery.start_soon(_ending_both, scope, lambda: down(scope))
+            nursery.start_soon(_ending_both, scope, lambda: outward(scope))
+            back = inward or (lambda scope: self._pump(outside, inside, scope))
+            nursery.start_soon(_ending_both, scope, lambda: back(scope))
 
     async def _agrees(
         self,

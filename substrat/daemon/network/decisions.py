@@ -61,8 +61,13 @@ class Decisions:
         if text not in self._denied and len(self._denied) >= _MAX_DIFFERENT:
             text, remedy = "others: too many different ones were refused to name them all", None
         count = self._denied[text] = self._denied.get(text, 0) + 1
-        if str(count).strip("0") == "1":
+        if _is_power_of_ten(count):
             self._record(Decision(False, text if count == 1 else f"{text} ({count} times)", remedy))
+
+
+def _is_power_of_ten(count: int) -> bool:
+    """Say whether a positive number is 1, 10, 100 and so on: a one and zeros."""
+    return str(count).rstrip("0") == "1"
 
 
 def printable(name: str) -> str:

@@ -117,7 +117,8 @@ class Dialer:
         """Connect to a target as long as it is allowed.
 
         Raises:
-            NotConnected: it isn't allowed or can't be reached, which has been recorded.
+            NotConnected: it isn't allowed or can't be reached. Refusals are recorded, an upstream proxy's and
+                failed look-ups included. Addresses that don't answer are only logged; a name that has none isn't even that.
         """
         return await (self._dial_name(target) if target.is_name else self._dial_address(target))
 
