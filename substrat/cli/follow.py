@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Feed:
     """Events after a cursor, each exactly once and in order.
 
-    Iterating gives the events; whenever the next one isn't at hand yet, standard output is flushed.
+    `past` gives the events there are, `follow` also those that come; `follow` flushes standard output whenever the next
+    one isn't at hand yet.
 
     Args:
         connection: the conversation with the daemon; it is opened again while following, and closed by `close`.
@@ -91,7 +92,7 @@ class Feed:
         first = True
         while True:
             try:
-                yield from self._session()
+                yield from self._live()
             except errors.ConnectionLost:
                 self._outage.reconnect()
             except errors.NotFound:
@@ -102,7 +103,7 @@ class Feed:
                 return
             first = False
 
-    def _session(self) -> Iterator[Event]:
+    def _live(self) -> Iterator[Event]:
         """Follow over one connection; returns when there is nothing more to come."""
         connection = self._connection
         order: dict[str, object] = {"agent": self._agent, "since": self._cursor, "lines": self._lines}
@@ -110,7 +111,7 @@ class Feed:
         end = None
         if self._agent is not None:
             end = connection.submit("agent.wait", {"agents": [self._agent], "until": ["ended"]})
-        # What `since` counted from the end is a place now, so that a second session starts there.
+        # What `since` counted from the end is a place now, so that the next connection starts there.
         self._cursor = _cursor(as_object("events.subscribe", connection.answer(start)))
         self._outage.over()
         for event in _arrivals(connection, end, self._on_quiet):
