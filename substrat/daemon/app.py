@@ -106,7 +106,7 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         _locked(layout.state),
         _locked(layout.runtime),
         _opened_store(settings, now) as store,
-        _opened_watcher() as watcher,
+        closing(Watcher()) as watcher,
         ExitStack() as undo,
     ):
         journal = Journal(store, _stdout_finder(store, layout), now)
@@ -230,15 +230,15 @@ def _reload(settings: Settings, registry: Registry, preparer: SandboxPreparer) -
 
 
 @contextmanager
-def _locked(state: str) -> Iterator[None]:
-    """Hold the state directory; the lock ends with the process, however it ends."""
-    path = os.path.join(state, "lock")
+def _locked(directory: str) -> Iterator[None]:
+    """Hold the state or the runtime directory; the lock ends with the process, however it ends."""
+    path = os.path.join(directory, "lock")
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as problem:
         raise StateUnusable(f"{path} can't be opened: {problem.strerror}; move it away or name another directory") from None
     try:
-        _take_lock(descriptor, state)
+        _take_lock(descriptor, directory)
         with suppress(OSError):  # on a full disk: it only says who holds the lock
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -247,7 +247,7 @@ def _locked(state: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take_lock(descriptor: int, state: str) -> None:
+def _take_lock(descriptor: int, directory: str) -> None:
     deadline = time.monotonic() + _DYING_SECONDS
     while True:
         try:
@@ -259,7 +259,7 @@ def _take_lock(descriptor: int, state: str) -> None:
                 time.sleep(_LOOK_AGAIN)
                 continue
             raise DaemonAlreadyRunning(
-                f"another substratd (pid {holder}) holds {state}: use it, or stop it with `substratctl shutdown`"
+                f"another substratd (pid {holder}) holds {directory}: use it, or stop it with `substratctl shutdown`"
             ) from None
         return
 
@@ -357,15 +357,6 @@ def _set_aside_lost_turns(registry: Registry, layout: Layout, now: float) -> Non
                 log.error("lost turn not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
             else:
                 damaged_files.move_aside(lost.files.root, target, layout)
-
-
-@contextmanager
-def _opened_watcher() -> Iterator[Watcher]:
-    watcher = Watcher()
-    try:
-        yield watcher
-    finally:
-        watcher.close()
 
 
 def _prepare_directories(layout: Layout) -> None:
