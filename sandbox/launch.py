@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import bwrap, netrelay
-from sandbox.spec import Bind, Network, Spec
 
-AVAILABLE_NETWORKS = (Network.NONE, Network.FILTERED, Network.HOST)
+if TYPE_CHECKING:
+    from sandbox.spec import Bind, Spec
 
 # Imported, not run as a script: then Python keeps its compiled form, which saves several milliseconds a launch.
 _NETLAUNCH = "import sys; sys.path.append({!r}); import netlaunch; sys.exit(netlaunch.main(sys.argv[1:]))"

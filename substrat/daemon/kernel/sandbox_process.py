@@ -163,11 +163,6 @@ def continue_all(inner: int) -> None:
         _signal(pid, signal.SIGCONT)
 
 
-def has_child(pid: int) -> bool:
-    """Say whether a process has a child; a sandbox's first one has, once everything is mounted."""
-    return bool(procfs.children(pid))
-
-
 def kill_recorded(outer: Process) -> None:
     """Kill a recorded sandbox whose inner process bubblewrap hasn't reported legibly; one that is gone is fine."""
     pidfd = open_pidfd(outer)

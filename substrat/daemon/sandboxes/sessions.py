@@ -337,9 +337,3 @@ class Sessions:
             return
         kept = damaged_files.set_aside(own, self._layout, self._registry.now())
         log.warning("a removed agent's chat is set aside", agent=agent.name, reason=reason, kept=kept)
-
-    def is_unsettled(self, agent: Agent) -> bool:
-        """Say whether an agent's chat is in its own directory only."""
-        return agent.session is not None and workspace.is_chat(
-            self._layout.agent(agent.id).chat(agent.workspace, agent.session.id)
-        )
