@@ -13,6 +13,8 @@ from msgspec import Meta
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Text = Annotated[str, Meta(min_length=1)]
+MAX_STATUS = 500
+"""Characters: a status is one column of a list, and each agent object carries one."""
 
 
 class Hints(NamedTuple):
@@ -89,7 +91,7 @@ class ReportStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     title: ClassVar[str] = "Report what you are doing"
     hints: ClassVar[Hints] = Hints(repeats_harmlessly=True)
 
-    text: Annotated[str, Meta(min_length=1, max_length=500, description="what you are doing")]
+    text: Annotated[str, Meta(min_length=1, max_length=MAX_STATUS, description="what you are doing")]
 
 
 class AskOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ask_operator", tag_field="_tool"):

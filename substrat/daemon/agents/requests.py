@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from mcp_server.tools import MAX_STATUS
 from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Event, Phase
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.spawning import SpawnRequest
 
 T = TypeVar("T")
-
-_MAX_STATUS = 500
-"""Characters: a status is one column of a list, and each agent object carries one."""
 
 
 class AgentRequests:
@@ -130,7 +128,7 @@ class AgentRequests:
     def report_status(self, name: str, text: str) -> None:
         """Record an agent's report on its work."""
         agent = self.find(name)
-        text = text[:_MAX_STATUS]
+        text = text[:MAX_STATUS]
         with self.registry.change("status reported") as change:
             change.put(replace(agent, status=text))
             change.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text))
