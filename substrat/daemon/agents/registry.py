@@ -83,16 +83,16 @@ class Registry:
 
     @property
     def agents(self) -> Collection[Agent]:
-        """Every agent, oldest first, without its turn's result and usage, which only the store holds."""
+        """Every agent as last committed, oldest first, without its turn's result and usage, which only the store holds."""
         return self._agents.values()
 
     @property
     def running(self) -> int:
-        """How many turns are running."""
+        """How many turns are running, as last committed."""
         return sum(agent.phase in RUNNING_PHASES for agent in self._agents.values())
 
     def claims(self, *without: str) -> tuple[Claim, ...]:
-        """Return the directories and rights of all agents that haven't ended.
+        """Return the directories and rights of all agents that haven't ended, as last committed.
 
         Args:
             without: the ids of those that are left out.
@@ -162,7 +162,7 @@ class Registry:
         return next((agent.id for agent in changed if agent.name == name), None) or self._ids.get(name)
 
     def name_of(self, agent_id: str | None) -> str | None:
-        """Return an agent's name, None when it is gone."""
+        """Return an agent's name as last committed, None when it is gone."""
         agent = self._agents.get(agent_id or "")
         return agent.name if agent else None
 
