@@ -1,6 +1,8 @@
 """The seam to agent programs: all that the rest of Substrat knows about a program, as one frozen value. Pure.
 
-A second program needs a folder beside `cursor/` and an entry in `table.PROGRAMS`. Its folder provides:
+Every agent runs `table.PROGRAM`, the first of `table.PROGRAMS`; nothing chooses among several yet. Another program in its
+place needs a folder beside `cursor/` and an entry in the table, and more: `core/programs/transcript.py`,
+`chatreader.py` and `cursor_api/` import `cursor/` itself. Its folder provides:
 
 - a `Places`: the directories and files that the program uses, such as `.cursor/chats` in the home directory;
 - a `Login`: the variables and the file that hold the account, such as `CURSOR_API_KEY`;

@@ -92,5 +92,5 @@ MIGRATIONS = (
     CREATE INDEX settled ON items (sender) WHERE closed = 'settled';
     """,
 )
-"""Makes each version of the schema from the one before; a released one is never edited."""
+"""Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)
