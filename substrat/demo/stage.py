@@ -59,6 +59,7 @@ class Stage:
         self._timeline: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self.events: list[Event] = []
+        self._chapter_start = 0
         self._names: dict[str, str] = {}
         self._chorus = Chorus(self._names, colour=self._colour)
 
@@ -93,7 +94,8 @@ class Stage:
             sys.stdout.flush()
 
     def chapter(self, text: str) -> None:
-        """Print a heading."""
+        """Begin a part of the story, and print its heading."""
+        self._chapter_start = len(self.events)
         self.say()
         self.say(output.paint(text, output.BOLD, on=self._colour))
 
@@ -192,13 +194,19 @@ class Stage:
     def watch(self, awaited: str, until: Callable[[Event], bool]) -> Event:
         """Show events as they come, until the one that the story waits for.
 
+        It may have been shown already, in this chapter: an agent's tool calls reach the daemon by a socket, its lines by a
+        file, so a message may come before a line that the agent printed earlier.
+
         Args:
             awaited: names that event, for the error when it doesn't come.
-            until: recognises it; events that were shown before are not asked about.
+            until: recognises it.
 
         Raises:
             StageFailed: it didn't come in time.
         """
+        for event in self.events[self._chapter_start :]:
+            if until(event):
+                return event
         deadline = time.monotonic() + _PATIENCE_S
         while (left := deadline - time.monotonic()) > 0:
             for event in self._read(left):

@@ -111,7 +111,7 @@ class Story:
         stage.start_daemon()
         stage.say("$ substratd &")
         self._watch("bob", "bob's turn after the restart", "assistant", "I went on without it")
-        self._watch("bob", "the end of bob's turn", "turn:ended", "success")
+        self._watch("bob", "the end of bob's turn", "turn:ended", "turn 2 success")
         cursors = [int(str(event["cursor"])) for event in stage.events]
         self._prove(
             "kill -9 of the daemon stopped no turn; the next one adopted it, no event lost or doubled",
