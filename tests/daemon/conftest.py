@@ -108,9 +108,7 @@ class FakeRunner:
             raise self.refuse_to_resume
 
     def leave_out(self, option):
-        news = option not in self.left_out
         self.left_out.append(option)
-        return news
 
     def forget(self, agent):
         self.forgotten.append(agent.id)
@@ -204,9 +202,10 @@ class AgentsFixture:
         seen = TurnObservation(TurnResult(text, is_error=False, usage=usage), 0, None, "", anything=True)
         self.book.turn_over(self.turn(name).id, judge(seen), seen)
 
-    def fall(self, name, *, exit_code=1, stop=None, errors=""):
-        """Let an agent's turn end without a result."""
-        seen = TurnObservation(None, exit_code, stop if stop is not None else self.turn(name).stop, errors, anything=True)
+    def fall(self, name, *, exit_code=1, stop=None, errors="", without=()):
+        """Let an agent's turn end without a result; it was started without some options."""
+        stop = stop if stop is not None else self.turn(name).stop
+        seen = TurnObservation(None, exit_code, stop, errors, anything=True, without=frozenset(without))
         self.book.turn_over(self.turn(name).id, judge(seen), seen)
 
     def told(self, name, kind=None):

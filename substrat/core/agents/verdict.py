@@ -90,6 +90,7 @@ class TurnObservation(NamedTuple):
         ran_out: the resources that it ran out of.
         disk_full: whether there was no room at its end where its output goes.
         last_passage: the agent's last words, after its last tool call.
+        without: the dispensable options that the agent program was started without, as far as this daemon knows.
     """
 
     result: TurnResult | None
@@ -101,6 +102,7 @@ class TurnObservation(NamedTuple):
     ran_out: RanOut = RanOut()
     disk_full: bool = False
     last_passage: str = ""
+    without: frozenset[str] = frozenset()
 
 
 _KILLED = 128 + 9

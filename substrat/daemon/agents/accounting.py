@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -74,10 +75,10 @@ class Accounting:
     Args:
         registry: the agents.
         chats: finds agents' chats.
-        leave_out: starts the agent program without an option from now on; returns whether that is news.
+        leave_out: starts the agent program without an option from now on.
     """
 
-    def __init__(self, registry: Registry, chats: Chats, leave_out: Callable[[str], bool]) -> None:
+    def __init__(self, registry: Registry, chats: Chats, leave_out: Callable[[str], None]) -> None:
         self._registry = registry
         self._chats = chats
         self._leave_out = leave_out
@@ -238,7 +239,10 @@ class Accounting:
             if result is not None and not turn.contacted:
                 change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             change.record(_end_event(agent, turn))
-            if (seconds := self._retry_delay(agent, turn, verdict)) is not None:
+            if (option := _unknown_option(agent, verdict, observation)) is not None:
+                change.after(partial(self._leave_out, option))
+                self._try_again(change, agent, turn, 0.0)
+            elif (seconds := self._retry_delay(agent, turn, verdict)) is not None:
                 self._try_again(change, agent, turn, seconds)
             elif (seconds := self._restore_delay(agent, turn)) is not None:
                 self._restore(change, agent, turn, seconds)
@@ -257,8 +261,6 @@ class Accounting:
     def _retry_delay(self, agent: Agent, turn: Turn, verdict: Verdict) -> float | None:
         if agent.phase != Phase.RUNNING or verdict.failure is None:
             return None
-        if verdict.failure.name == "unknown-option" and self._does_without(verdict.failure.subject):
-            return 0.0
         waits = verdict.failure in {DISK_FULL, DESCRIPTORS_USED_UP}
         if waits or (verdict.failure is DISK_FULL_IN_TURN and not self._may_have_acted(agent, turn)):
             return retry.DELAYS[min(agent.attempts, len(retry.DELAYS) - 1)]  # for as long as it takes
@@ -275,10 +277,6 @@ class Accounting:
         return len(unread) > _UNREAD_LINES or any(
             not PROGRAM.only_speaks(self._journal.line_of(row) or b"") for row in unread
         )
-
-    def _does_without(self, option: str) -> bool:
-        """Leave an option out from now on that the agent program doesn't know, if a turn can do without it."""
-        return option in PROGRAM.dispensable and self._leave_out(option)
 
     def _try_again(self, change: Change, agent: Agent, turn: Turn, seconds: float) -> None:
         """Put the items that the turn was to deliver back, and let the agent wait."""
@@ -372,6 +370,15 @@ _EVENT_OF = {
     Outcome.TIMED_OUT: Event.TURN_FAILED,
     Outcome.LOST: Event.TURN_FAILED,
 }
+
+
+def _unknown_option(agent: Agent, verdict: Verdict, observation: TurnObservation) -> str | None:
+    """Return the option that the agent program doesn't know, if another try without it may succeed."""
+    failure = verdict.failure
+    if agent.phase != Phase.RUNNING or failure is None or failure.name != "unknown-option":
+        return None
+    option = failure.subject
+    return option if option in PROGRAM.dispensable and option not in observation.without else None
 
 
 def _end_event(agent: Agent, turn: Turn) -> DaemonEvent:

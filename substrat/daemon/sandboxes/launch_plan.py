@@ -31,6 +31,7 @@ class LaunchPlan(NamedTuple):
         version: the agent program's, None when its path doesn't tell.
         channel: the socket at `bwrap.NETWORK_FD`, if it has one.
         sources: the descriptors from `bwrap.FIRST_SOURCE_FD` on.
+        without: the agent program's dispensable options that aren't in its command.
     """
 
     command: tuple[str, ...]
@@ -39,6 +40,7 @@ class LaunchPlan(NamedTuple):
     version: str | None = None
     channel: socket.socket | None = None
     sources: tuple[int, ...] = ()
+    without: frozenset[str] = frozenset()
 
     def close(self) -> None:
         """Close the descriptors that only the sandbox needs; to be called once, after the start or instead of it."""

@@ -139,12 +139,11 @@ class SandboxPreparer:
         memory = given.memory or host.machine_memory() // 8 * 7
         self._cgroups.prepare(Limits(memory, given.cpus, given.processes))
 
-    def leave_out(self, option: str) -> bool:
-        """Start the agent program that is there now without an option from now on; return whether that is news."""
+    def leave_out(self, option: str) -> None:
+        """Start the agent program that is there now without an option from now on; raises `AgentProgramMissing`."""
         agent_program = program.find(self._config.agent.binary)
         known = self._left_out.get(agent_program, frozenset())
         self._left_out = {agent_program: known | {option}}
-        return option not in known
 
     # Before a spawn
 
@@ -336,7 +335,8 @@ class SandboxPreparer:
             raise SandboxFailed(
                 f"its network can't be served: {problem.strerror}; look at {prepared.agent_dir.socket_dir}"
             ) from None
-        return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held)
+        without = frozenset(PROGRAM.dispensable).difference(spec.command)
+        return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held, without)
 
     def _identify(self, directory: str) -> workspace.DirectoryId | None:
         """Return which directory a workspace is, and make its folder of chats; one hop to a thread does both."""

@@ -104,6 +104,7 @@ class RunningTurn:
         self._exited = trio.Event()
         self._output = TurnOutput(turn, place, offset, observer, limits.output, self._stop, self._exited)
         self._process: Process | None = None
+        self._without: frozenset[str] = frozenset()
         self._inner: int | None = None
         self._inner_pidfd: int | None = None
         self._points = points
@@ -262,6 +263,7 @@ class RunningTurn:
             raise SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
         finally:
             prepared.close()
+        self._without = prepared.without
         pidfd = process.open_own(started)
         # The sandbox runs from here on, so it must be recorded, however long that takes.
         await until_stored(lambda: self._observer.turn_spawned(self.turn, started, prepared.version))
@@ -311,7 +313,8 @@ class RunningTurn:
         ran_out = self._group.ran_out() if self._group is not None else RanOut()
         errors, anything = self._place.read_errors(), self._place.has_output()
         return TurnObservation(
-            self._output.result, exit_code, stop, errors, anything, ran_out=ran_out, disk_full=disk_full
+            self._output.result, exit_code, stop, errors, anything,
+            ran_out=ran_out, disk_full=disk_full, without=self._without,
         )  # fmt: skip
 
     # The end

@@ -8,7 +8,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome, Process, Session, abridged
 from substrat.core.agents.verdict import NOTHING_SEEN, TIME_LIMIT, Verdict
 from substrat.daemon.agents.requests import bounded
-from substrat.errors import NotFound, Refused, SessionMissing, WaitTimedOut
+from substrat.errors import NotFound, Refused, SessionMissing, StorageFailed, WaitTimedOut
 
 PATIENCE = 20
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -61,8 +61,26 @@ def test_an_option_that_the_program_does_not_know_is_left_out_and_the_turn_tried
     assert house.state("bob") == "running"
     assert house.turn("bob").number == 2
     assert house.prompt("bob") == "work"
-    house.fall("bob", errors=f"error: unknown option '{option}'\n")
+    house.fall("bob", errors=f"error: unknown option '{option}'\n", without={option})
     assert house.state("bob") == "failed"
+
+
+def test_each_turn_that_was_started_with_an_unknown_option_is_tried_again(house):
+    house.spawn("bob", "work"), house.spawn("eve", "work")
+    for name in ("bob", "eve"):
+        house.fall(name, errors="error: unknown option '--trust'\n")
+        assert (house.state(name), house.turn(name).number) == ("running", 2)
+
+
+def test_an_option_is_left_out_once_that_is_committed(house):
+    house.spawn("bob", "work")
+    house.store.failing = True
+    with pytest.raises(StorageFailed):
+        house.fall("bob", errors="error: unknown option '--trust'\n")
+    assert house.runner.left_out == []
+    house.store.failing = False
+    house.fall("bob", errors="error: unknown option '--trust'\n")
+    assert (house.runner.left_out, house.turn("bob").number) == (["--trust"], 2)
 
 
 def test_an_option_that_no_turn_can_do_without_is_an_error(house):
