@@ -320,8 +320,9 @@ class Accounting:
                 continue
             assert turn.outcome is not None
             text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
-            if len(text) > limits.message_bytes:
-                text = f"{text[: limits.message_bytes]}… [cut: {len(text)} characters]"
+            if len(data := text.encode("utf-8", "replace")) > limits.message_bytes:
+                beginning = data[: limits.message_bytes].decode("utf-8", "ignore")
+                text = f"{beginning}… [cut: {len(text)} characters]"
             report = change.add_item(asker, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL)
             self._store.note_report(report, turn.id)
             change.record(DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}"))
