@@ -199,6 +199,7 @@ class TurnRunner:
         ):
             await self._contained(agent, turn, step)
         await self._account(agent, turn, seen, verdict)
+        self._turns.accounted_for(turn.id)
         await self._contained(agent, turn, partial(self._clean_up, turn))
 
     async def _contained(self, agent: Agent, turn: Turn, step: Callable[[], Awaitable[None]]) -> None:

@@ -54,7 +54,10 @@ class RunningTurns:
             self._stop_reasons[turn_id] = reason
 
     def freeze(self, turn_id: str) -> None:
-        """Freeze a running turn in memory; one whose task hasn't come to its launch yet is frozen then."""
+        """Freeze a running turn in memory; for one whose task hasn't come to its launch yet nothing is done.
+
+        `agent.suspend` refuses then, and takes the freeze back.
+        """
         if turn_id in self._running:
             self._running[turn_id].freeze()
 
@@ -95,5 +98,9 @@ class RunningTurns:
             running.stop(reason)
 
     def remove(self, turn_id: str) -> None:
-        """Forget a turn whose task has ended."""
+        """Forget a turn whose sandbox has ended; it isn't accounted for yet, so effects may still come."""
         del self._running[turn_id]
+
+    def accounted_for(self, turn_id: str) -> None:
+        """Forget what was asked of a turn; no more effects come for it."""
+        self._stop_reasons.pop(turn_id, None)
