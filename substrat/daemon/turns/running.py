@@ -141,9 +141,14 @@ class RunningTurn:
             self._thawing.set()
             self._to_go_on.set()
 
+    @property
+    def _freezer(self) -> Group | None:
+        """The cgroup that stops all of the sandbox at once, None where each process must be signalled."""
+        return self._group if self._group is not None and self._group.is_there else None
+
     def _continue(self) -> None:
-        if self._group is not None and self._group.is_there:
-            self._group.thaw()
+        if (freezer := self._freezer) is not None:
+            freezer.thaw()
         elif self._find_inner() is not None and self._inner is not None:
             sandbox_process.continue_all(self._inner)
 
@@ -159,8 +164,8 @@ class RunningTurn:
         """Stop all of the sandbox in memory until `release`; says whether that was possible."""
         self._is_held = True
         while (first := await patiently(self.first_process)) is not None:
-            if self._group is not None and self._group.is_there:
-                stopped = await patiently(self._group.freeze)
+            if (freezer := self._freezer) is not None:
+                stopped = await patiently(freezer.freeze)
             else:
                 # An agent decides how many processes there are to look at.
                 stopped = await trio.to_thread.run_sync(sandbox_process.stop_all, first)
@@ -428,7 +433,7 @@ class RunningTurn:
 
     def _is_stopped_in_memory(self) -> bool:
         """Say whether a daemon may have stopped the sandbox; an agent's own stopped processes don't count."""
-        if self._group is not None and self._group.is_there:
+        if self._freezer is not None:
             return True
         return self._find_inner() is not None and self._inner is not None and sandbox_process.is_stopped(self._inner)
 
@@ -461,8 +466,8 @@ class RunningTurn:
         """Stop the processes that go on; returns whether all of the sandbox was stopped by now."""
         if self._find_inner() is None or self._inner is None:
             return False
-        if self._group is not None and self._group.is_there:
-            return self._group.freeze()
+        if (freezer := self._freezer) is not None:
+            return freezer.freeze()
         return sandbox_process.stop_all(self._inner)
 
     async def _keep_output(self) -> None:
