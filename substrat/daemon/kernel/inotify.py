@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 import time
@@ -37,6 +38,10 @@ _PART, _BURST = 0.2, 0.2
 writing single bytes to its output and its errors by turns; a reaction to each then costs about as much again."""
 _MOST_READS = 16
 """The kernel's queue has 16,384 changes by default, of some 32 bytes: eight reads, which take some 15 ms."""
+
+
+class WatchesUsedUp(OSError):
+    """The user's inotify watches are used up (fs.inotify.max_user_watches): ENOSPC, which here says nothing of the disk."""
 
 
 class Change:
@@ -75,7 +80,8 @@ class Watcher:
         """Watch the files of one directory while the context lasts.
 
         Raises:
-            OSError: it can't be watched (ENOSPC: fs.inotify.max_user_watches is used up).
+            WatchesUsedUp: there are no more watches.
+            OSError: it can't be watched.
         """
         number = self._call("inotify_add_watch", self._fd, os.fsencode(directory), _IN_MODIFY | _IN_CREATE)
         change = Change()
@@ -154,7 +160,8 @@ class EntryWatcher:
         """Watch a directory's names and return its number; one that is watched already keeps its number.
 
         Raises:
-            OSError: it isn't there, is a link, or fs.inotify.max_user_watches is used up (ENOSPC).
+            WatchesUsedUp: there are no more watches.
+            OSError: it isn't there, or is a link.
         """
         names = _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO
         mask = names | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR | _IN_DONT_FOLLOW
@@ -199,5 +206,6 @@ def _called(libc: ctypes.CDLL, function: str, *arguments: object) -> int:
     result: int = getattr(libc, function)(*arguments)
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{function}: {os.strerror(number)}")
+        said = f"{function}: {os.strerror(number)}"
+        raise WatchesUsedUp(number, said) if number == errno.ENOSPC else OSError(number, said)
     return result

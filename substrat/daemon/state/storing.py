@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from substrat.daemon.kernel.inotify import WatchesUsedUp
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -37,4 +38,4 @@ async def until_stored(write: Callable[[], None]) -> None:
 
 def disk_is_full(problem: OSError) -> bool:
     """Say whether something failed for want of room, on the disk or in a quota."""
-    return problem.errno in {errno.ENOSPC, errno.EDQUOT}
+    return problem.errno in {errno.ENOSPC, errno.EDQUOT} and not isinstance(problem, WatchesUsedUp)

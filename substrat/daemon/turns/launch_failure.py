@@ -43,9 +43,6 @@ def shortage(problem: Exception) -> Shortage | None:
         if isinstance(found, StorageFailed):
             return Shortage(failures.DISK_FULL, found.message)
         if isinstance(found, OSError) and disk_is_full(found):
-            # For inotify the same number means something else: its own limit, which doesn't pass.
-            if (found.strerror or "").startswith("inotify"):
-                return None
             said = problem.message if isinstance(problem, SubstratError) else f"{found.strerror}; make room"
             return Shortage(failures.DISK_FULL, said)
     return None

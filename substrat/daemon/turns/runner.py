@@ -20,7 +20,6 @@ from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.netfilter import upstream
 from substrat.core.programs.table import PROGRAM
-from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
@@ -64,6 +63,8 @@ log = structlog.get_logger("substrat.runner")
 
 _LOOK_AGAIN = 0.02
 """Seconds between looks whether a sandbox that holds its lock has reported itself, which takes milliseconds."""
+_TRY_AGAIN = 5.0
+"""Seconds until an account or an agent's socket that has failed is tried again: no event tells when it can succeed."""
 _FREEZE_PATIENCE = 5.0
 """Seconds that a client waits for a freeze: stopping all processes takes milliseconds, unless the agent makes more."""
 
@@ -215,7 +216,7 @@ class TurnRunner:
                 await until_stored(partial(self._accounting.turn_over, turn.id, verdict, seen))
             except Exception:
                 # Perhaps because of what was seen of it, so the next try does without, and comes at once.
-                pause = PAUSE if seen is NOTHING_SEEN else 0
+                pause = _TRY_AGAIN if seen is NOTHING_SEEN else 0
                 seen, verdict = NOTHING_SEEN, _broken("a turn can't be accounted for", agent, turn)
                 await trio.sleep(pause)
             else:
@@ -354,7 +355,7 @@ class TurnRunner:
     async def _open_door_later(self, agent: Agent, turn: Turn, place: AgentDir) -> None:
         """Serve the agent's socket as soon as there is room for it; no event tells that."""
         while True:
-            await trio.sleep(PAUSE)
+            await trio.sleep(_TRY_AGAIN)
             with suppress(OSError, StateUnusable):
                 await self._serve_door(agent.id, turn.id, place.socket)
 
@@ -419,8 +420,8 @@ class TurnRunner:
                 return DescriptorsUsedUp(descriptors.sentence(problem))
             what = f" {problem.filename}" if problem.filename else ""
             said = f"the turn's files can't be made:{what} {problem.strerror}"
-            # For inotify the same number means something else, and a turn that runs already must not be tried again.
-            if started is None and disk_is_full(problem) and not (problem.strerror or "").startswith("inotify"):
+            # A turn that runs already must not be tried again.
+            if started is None and disk_is_full(problem):
                 return StorageFailed(f"{said}; make room")
             return SandboxFailed(f"{said}; look at what is in its place")
 

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from substrat.core.programs import failures
+from substrat.daemon.kernel.inotify import WatchesUsedUp
 from substrat.daemon.turns import launch_failure
 from substrat.errors import DescriptorsUsedUp, SandboxFailed, StorageFailed
 
@@ -45,7 +46,7 @@ SHORTAGES = {
 OTHERS = {
     "no file": failed(errno.ENOENT),
     "a bug": ValueError(),
-    "inotify's own limit": failed(errno.ENOSPC, "inotify watches used up"),
+    "inotify's own limit": WatchesUsedUp(errno.ENOSPC, "inotify_add_watch: No space left on device"),
 }
 
 
