@@ -14,22 +14,21 @@ import shutil
 import signal
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from sandbox.bwrap import LOCK_FD, SETSID
-from sandbox.spec import Network
-from substrat.core.netfilter import upstream
 from substrat.daemon.kernel import descriptors, process, sandbox_process
-from substrat.daemon.network.filtered import TurnNetwork, event_recorder
 from substrat.daemon.sandboxes import launch_plan, protected_paths
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.state.storing import disk_is_full
 from substrat.daemon.turns import agent_socket
+from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.exec_caller import check, close, closing, reach
 from substrat.daemon.turns.exec_sandbox import ExecSandbox, HeldExec
 from substrat.errors import Refused, SandboxFailed, StateUnusable, StorageFailed
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
-    from substrat.daemon.network.filtered import Networks
+    from substrat.daemon.network.filtered import Networks, TurnNetwork
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.sandboxes.prepare import PreparedSandbox, SandboxPreparer
     from substrat.daemon.sandboxes.protection import Protection
@@ -143,7 +142,8 @@ class ExecSessions:
             self._counted(agent, place, own),
             self._group_for(own) as group,
         ):
-            network = self._network_of(agent, own, place.network_socket)
+            note = partial(self._note, agent.id)
+            network = network_of(self._registry, self._watcher, agent, own, place.network_socket, note)
             with self._networks.serving(agent.id, network), ExitStack() as protected:
                 parts = await self._prepare(agent, place, own)
                 held, renewed = HeldExec(), dict[str, int]()
@@ -215,18 +215,9 @@ class ExecSessions:
             place.remove_sockets()
             self._trash.discard(own.root)
 
-    def _network_of(self, agent: Agent, place: TurnDir, socket_path: str) -> TurnNetwork | None:
-        if agent.policy.network is not Network.FILTERED:
-            return None
-
-        def note(kind: str, text: str) -> None:
-            with self._registry.change("note taken") as change:
-                change.record(DaemonEvent(agent.id, None, kind, text))
-
-        # The list may have changed since the caller asked.
-        allow = self._registry.find(agent.id).policy.allow
-        through = upstream.read(self._registry.config.sandbox.upstream_proxy)
-        return TurnNetwork(allow, place, socket_path, self._watcher, event_recorder(agent.name, note), through)
+    def _note(self, agent: str, kind: str, text: str) -> None:
+        with self._registry.change("note taken") as change:
+            change.record(DaemonEvent(agent, None, kind, text))
 
     @contextmanager
     def _group_for(self, place: TurnDir) -> Iterator[Group | None]:

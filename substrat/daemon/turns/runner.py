@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from sandbox.spec import Network
 from substrat.core.agents import cgroup_limits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.core.netfilter import upstream
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
-from substrat.daemon.network.filtered import TurnNetwork, event_recorder
 from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import disk_is_full, until_stored
 from substrat.daemon.turns import agent_socket, damage, launch_failure, shortage, without_records
+from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.preparation import TurnPreparation
 from substrat.daemon.turns.running import RunningTurn, TurnLimits
 from substrat.daemon.turns.shortage import patiently
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
-    from substrat.daemon.network.filtered import Networks
+    from substrat.daemon.network.filtered import Networks, TurnNetwork
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
     from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
     from substrat.daemon.sandboxes.protection import Protection
@@ -312,7 +310,8 @@ class TurnRunner:
             turn.id, turn_place, turn.offset, self._accounting, self._watcher, self._limits(turn), self._registry.points,
             self._now, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
         )  # fmt: skip
-        network = self._network_of(agent, turn, turn_place)
+        note = partial(self._accounting.turn_note, turn.id)
+        network = network_of(self._registry, self._watcher, agent, turn_place, place.network_socket, note)
         self._turns.add(running)
         try:
             with self._networks.serving(agent.id, network):
@@ -374,16 +373,6 @@ class TurnRunner:
         """Return a turn's cgroup: the one that its sandbox is in, or the one it will be started in."""
         found = group_of(started.pid, turn.id) if started is not None else None
         return found or self._groups.group(turn.id)
-
-    def _network_of(self, agent: Agent, turn: Turn, place: TurnDir) -> TurnNetwork | None:
-        if agent.policy.network is not Network.FILTERED:
-            return None
-
-        tell = event_recorder(agent.name, partial(self._accounting.turn_note, turn.id))
-        # The list may have changed since the turn began.
-        allow = self._registry.find(agent.id).policy.allow
-        through = upstream.read(self._registry.config.sandbox.upstream_proxy)
-        return TurnNetwork(allow, place, self._layout.agent(agent.id).network_socket, self._watcher, tell, through)
 
     async def _find_unrecorded(self, place: TurnDir) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.
