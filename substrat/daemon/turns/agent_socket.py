@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.daemon.kernel import descriptors
-from substrat.daemon.state.storing import disk_is_full
-from substrat.errors import DescriptorsUsedUp, StateUnusable, StorageFailed
+from substrat.daemon.turns import shortage
+from substrat.errors import StateUnusable
 
 if TYPE_CHECKING:
     from substrat.errors import SubstratError
@@ -21,9 +20,5 @@ def refusal(path: str, problem: OSError | StateUnusable) -> SubstratError:
     """
     if isinstance(problem, StateUnusable):
         return problem
-    if descriptors.is_short(problem):
-        return DescriptorsUsedUp(descriptors.sentence(problem))
     said = f"the agent's socket {path} can't be made: {problem.strerror}"
-    if disk_is_full(problem):
-        return StorageFailed(f"{said}; make room")
-    return StateUnusable(f"{said}; move away what is in the place of its directory")
+    return shortage.error(problem, said) or StateUnusable(f"{said}; move away what is in the place of its directory")

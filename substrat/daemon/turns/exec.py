@@ -21,17 +21,16 @@ import structlog
 import trio
 
 from sandbox.bwrap import LOCK_FD, SETSID
-from substrat.daemon.kernel import descriptors, process, sandbox_process
+from substrat.daemon.kernel import process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan, protected_paths
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.layout import TurnDir
-from substrat.daemon.state.storing import disk_is_full
-from substrat.daemon.turns import agent_socket
+from substrat.daemon.turns import agent_socket, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.exec_caller import check, close, closing, reach
 from substrat.daemon.turns.exec_sandbox import ExecSandbox, HeldExec
-from substrat.errors import Refused, SandboxFailed, StateUnusable, StorageFailed
+from substrat.errors import Refused, SandboxFailed, StateUnusable
 from substrat.protocol.signals import FORWARDED
 
 if TYPE_CHECKING:
@@ -147,9 +146,11 @@ class ExecSessions:
             with self._networks.serving(agent.id, network), ExitStack() as protected:
                 parts = await self._prepare(agent, place, own)
                 held, renewed = HeldExec(), dict[str, int]()
-                protected.enter_context(self._protection.protecting(ProtectedSandbox(
-                    own.root, agent.id, None, agent.workspace, parts.protected, parts.copies, held, None, None, renewed,
-                )))  # fmt: skip
+                watched = ProtectedSandbox(
+                    name=own.root, agent=agent.id, turn=None, workspace=agent.workspace, protected=parts.protected,
+                    copies=parts.copies, control=held, held_mark=None, save=None, replaced=renewed,
+                )  # fmt: skip
+                protected.enter_context(self._protection.protecting(watched))
                 sandbox = held.sandbox = await self._launch(parts, own, request, network, group, caller.descriptors)
                 code = await self._stay(agent, sandbox, caller.stream, network, place)
                 self._findings.record(
@@ -197,12 +198,9 @@ class ExecSessions:
         try:
             return await self._preparer.prepare(agent, place, own.root)
         except OSError as problem:
-            descriptors.refuse_shortage(problem)
             what = f" {problem.filename}" if problem.filename else ""
             said = f"the command's files can't be made:{what} {problem.strerror}"
-            if disk_is_full(problem):
-                raise StorageFailed(f"{said}; make room") from None
-            raise SandboxFailed(f"{said}; look at what is in its place") from None
+            raise shortage.error(problem, said) or SandboxFailed(f"{said}; look at what is in its place") from None
 
     @contextmanager
     def _counted(self, agent: Agent, place: AgentDir, own: TurnDir) -> Iterator[None]:
@@ -236,10 +234,8 @@ class ExecSessions:
                 self._registry.points.after("visit started")
             return ExecSandbox(started, process.open_own(started), place)
         except OSError as problem:
-            descriptors.refuse_shortage(problem)
-            if disk_is_full(problem):
-                raise StorageFailed(f"the command's files can't be made: {problem.strerror}; make room") from None
-            raise SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
+            short = shortage.error(problem, f"the command's files can't be made: {problem.strerror}")
+            raise short or SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
         finally:
             prepared.close()
 

@@ -23,7 +23,7 @@ from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.sandboxes.protector import writable
-from substrat.daemon.state.storing import disk_is_full, until_stored
+from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import agent_socket, damage, launch_failure, shortage, without_records
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.preparation import TurnPreparation
@@ -405,14 +405,13 @@ class TurnRunner:
         except SubstratError as problem:
             return problem
         except OSError as problem:
-            if descriptors.is_short(problem):
-                return DescriptorsUsedUp(descriptors.sentence(problem))
             what = f" {problem.filename}" if problem.filename else ""
             said = f"the turn's files can't be made:{what} {problem.strerror}"
-            # A turn that runs already must not be tried again.
-            if started is None and disk_is_full(problem):
-                return StorageFailed(f"{said}; make room")
-            return SandboxFailed(f"{said}; look at what is in its place")
+            short = shortage.error(problem, said)
+            # A turn that runs already must not be tried again because the disk is full.
+            if short is None or (started is not None and isinstance(short, StorageFailed)):
+                return SandboxFailed(f"{said}; look at what is in its place")
+            return short
 
     async def _adopt(self, running: RunningTurn, started: Process) -> TurnObservation:
         """Stay with a sandbox that runs already, as soon as there are descriptors for that."""

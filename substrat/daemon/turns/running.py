@@ -19,12 +19,12 @@ from substrat.core.agents.verdict import SILENCE_LIMIT, TIME_LIMIT, TurnObservat
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.state import reserve
-from substrat.daemon.state.storing import disk_is_full, until_stored
+from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import shortage
 from substrat.daemon.turns.output import AFTER_RESULT, StopRequest, TurnOutput
 from substrat.daemon.turns.shortage import patiently
 from substrat.daemon.turns.wakeup import Wakeup
-from substrat.errors import SandboxFailed, StorageFailed, SubstratError
+from substrat.errors import SandboxFailed, SubstratError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -262,10 +262,8 @@ class RunningTurn:
             prompt = await trio.to_thread.run_sync(self._place.read_prompt)
             started = self._process = self._start_sandbox(prepared, prompt)
         except OSError as problem:
-            descriptors.refuse_shortage(problem)
-            if disk_is_full(problem):
-                raise StorageFailed(f"the turn's files can't be made: {problem.strerror}; make room") from None
-            raise SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
+            short = shortage.error(problem, f"the turn's files can't be made: {problem.strerror}")
+            raise short or SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
         finally:
             prepared.close()
         self._without = prepared.without
