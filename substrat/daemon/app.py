@@ -18,7 +18,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.allow_list import AllowLists
-from substrat.daemon.agents.disk_gate import DiskGate
+from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.mcp_tools import ToolCalls
@@ -307,15 +307,10 @@ def _checked_store(path: str, layout: Layout, lost: Callable[[str], None]) -> St
     except StateDamaged:
         raise
     except StateUnusable as problem:
-        if not _is_full(layout.state):
+        if free_bytes(layout.state) >= reserve.SIZE:
             raise
         log.warning("the database is opened for this process alone, because the disk is full", reason=problem.message)
         return Store(path, reserve.SIZE, without_index=True, may_be_new=not has_agents, lost=lost)
-
-
-def _is_full(directory: str) -> bool:
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize < reserve.SIZE
 
 
 def _set_aside_damaged_agents(store: Store, layout: Layout, now: float) -> None:

@@ -20,6 +20,8 @@ from contextlib import suppress
 
 import structlog
 
+from substrat.daemon.state.storing import disk_is_full
+
 log = structlog.get_logger("substrat.reserve")
 
 SIZE = 8 * 1024 * 1024
@@ -35,7 +37,6 @@ _INDEX = 128 * 1024
 makes it longer when the log grows, and gets SIGBUS or an error from that on a full disk."""
 _LOG_HEADER = 32
 _FALLOC_FL_KEEP_SIZE = 1
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reserve:
@@ -92,7 +93,7 @@ class Reserve:
             if (start := max(size, self._end)) < wanted:
                 _allocate(self._log, start, wanted - start, keep_size=True)
         except OSError as problem:
-            if problem.errno not in _NO_ROOM:
+            if not disk_is_full(problem):
                 log.warning("no reserve can be kept for stopping turns on a full disk", reason=problem.strerror)
                 self._is_possible, self._is_whole = False, True
                 return True
@@ -142,7 +143,7 @@ def allocate_beforehand(descriptor: int, size: int) -> None:
     try:
         _allocate(descriptor, 0, size, keep_size=True)
     except OSError as problem:
-        if problem.errno in _NO_ROOM:
+        if disk_is_full(problem):
             raise
 
 
