@@ -59,7 +59,7 @@ _NOT_CONTACTED = (
 )
 
 
-class Chats(Protocol):
+class StoredSessions(Protocol):
     """Finds agents' chats on disk; `sandboxes.sessions` does."""
 
     def is_stored(self, agent: Agent) -> bool:
@@ -74,13 +74,13 @@ class Accounting:
 
     Args:
         registry: the agents.
-        chats: finds agents' chats.
+        sessions: finds agents' sessions on disk.
         leave_out: starts the agent program without an option from now on.
     """
 
-    def __init__(self, registry: Registry, chats: Chats, leave_out: Callable[[str], None]) -> None:
+    def __init__(self, registry: Registry, sessions: StoredSessions, leave_out: Callable[[str], None]) -> None:
         self._registry = registry
-        self._chats = chats
+        self._sessions = sessions
         self._leave_out = leave_out
         self._store = registry.store
         self._journal = registry.journal
@@ -254,7 +254,7 @@ class Accounting:
 
     def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
         """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
-        if agent.session is None or turn.outcome is not Outcome.SUCCESS or not self._chats.is_stored(agent):
+        if agent.session is None or turn.outcome is not Outcome.SUCCESS or not self._sessions.is_stored(agent):
             return agent
         return replace(agent, session=replace(agent.session, stored=True))
 
@@ -347,7 +347,7 @@ class Accounting:
         if any(other.session and other.session.id == session for other in self._registry.agents):
             return f"session {session} belongs to another agent"
         try:
-            self._chats.check_resumable(replace(agent, session=Session(session)))
+            self._sessions.check_resumable(replace(agent, session=Session(session)))
         except SubstratError as problem:
             return problem.message
         return None

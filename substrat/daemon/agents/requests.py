@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from substrat.config import Config
     from substrat.core.workspaces.overlap import Overlap
-    from substrat.daemon.agents.accounting import Accounting, Chats
+    from substrat.daemon.agents.accounting import Accounting, StoredSessions
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import SpawnRequest
@@ -42,13 +42,13 @@ class AgentRequests:
     Args:
         registry: the agents.
         accounting: the record of their turns.
-        chats: finds agents' chats.
+        sessions: finds agents' sessions on disk.
     """
 
-    def __init__(self, registry: Registry, accounting: Accounting, chats: Chats) -> None:
+    def __init__(self, registry: Registry, accounting: Accounting, sessions: StoredSessions) -> None:
         self.registry = registry
         self._accounting = accounting
-        self._chats = chats
+        self._sessions = sessions
         self._store = registry.store
 
     @property
@@ -177,7 +177,7 @@ class AgentRequests:
                     change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
-        self._chats.check_resumable(agent)
+        self._sessions.check_resumable(agent)
         unfinished = prompt or self._accounting.unfinished(agent)
         with self.registry.change("agent resumed") as change:
             item, resumed = None, by_a_person(agent)

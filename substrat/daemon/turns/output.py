@@ -282,6 +282,8 @@ class TurnOutput:
             with trio.move_on_after(FULL_DISK_PAUSE):
                 if not self._stop.wanted.is_set():
                     await self._stop.wanted.wait()
+                # A stop that is asked for meanwhile lets the reserve be used, so the next try comes at once. The pause is
+                # whole if it was asked for before, or if the program is only stopped because it goes on after its result.
                 await trio.sleep(FULL_DISK_PAUSE if is_stopping or self._stop.reason == AFTER_RESULT else 0)
 
 

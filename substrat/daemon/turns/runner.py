@@ -83,7 +83,7 @@ class TurnRunner:
         protection: keeps protected paths read-only while turns run.
         findings: the findings that wait for a person.
         sessions: moves agents' chats.
-        serve_door: serves an agent's socket until cancelled.
+        serve_agent: serves an agent's socket until cancelled.
         now: the clock, in seconds since the epoch.
         turns: the turns that run or are to be started.
     """
@@ -102,7 +102,7 @@ class TurnRunner:
         protection: Protection,
         findings: Findings,
         sessions: Sessions,
-        serve_door: Callable[..., Awaitable[None]],
+        serve_agent: Callable[..., Awaitable[None]],
         now: Callable[[], float],
         turns: RunningTurns,
     ) -> None:
@@ -118,7 +118,7 @@ class TurnRunner:
         self._findings = findings
         self._sessions = sessions
         self._preparation = TurnPreparation(registry, accounting, layout, preparer, groups, protection, findings, sessions)
-        self._serve_door = serve_door
+        self._serve_agent = serve_agent
         self._now = now
         self._turns = turns
         self._recorded = {agent.turn.id for agent in registry.agents if agent.turn is not None}
@@ -316,7 +316,7 @@ class TurnRunner:
         try:
             with self._networks.serving(agent.id, network):
                 async with trio.open_nursery() as nursery:
-                    outcome: TurnObservation | SubstratError | None = await self._open_door(
+                    outcome: TurnObservation | SubstratError | None = await self._start_serving(
                         nursery, agent, turn, place, started
                     )
                     if outcome is None:
@@ -331,7 +331,7 @@ class TurnRunner:
         told = "; ".join(found.sentence for found in damages if found.matters)
         return outcome._replace(damage=told or None)
 
-    async def _open_door(
+    async def _start_serving(
         self, nursery: trio.Nursery, agent: Agent, turn: Turn, place: AgentDir, started: Process | None
     ) -> SubstratError | None:
         """Serve the agent's socket; a turn that runs already is looked after even if there is no room for its socket.
@@ -340,7 +340,7 @@ class TurnRunner:
             Why a turn can't be started or taken up now, None when it can.
         """
         try:
-            await nursery.start(self._serve_door, agent.id, turn.id, place.socket)
+            await nursery.start(self._serve_agent, agent.id, turn.id, place.socket)
         except (OSError, StateUnusable) as problem:
             refused = agent_socket.refusal(place.socket, problem)
             if started is None:
@@ -348,15 +348,15 @@ class TurnRunner:
             log.warning(
                 "a turn goes on without its agent's socket", agent=agent.name, turn=turn.number, reason=refused.message
             )
-            nursery.start_soon(self._open_door_later, agent, turn, place)
+            nursery.start_soon(self._serve_agent_later, agent, turn, place)
         return None
 
-    async def _open_door_later(self, agent: Agent, turn: Turn, place: AgentDir) -> None:
+    async def _serve_agent_later(self, agent: Agent, turn: Turn, place: AgentDir) -> None:
         """Serve the agent's socket as soon as there is room for it; no event tells that."""
         while True:
             await trio.sleep(_TRY_AGAIN)
             with suppress(OSError, StateUnusable):
-                await self._serve_door(agent.id, turn.id, place.socket)
+                await self._serve_agent(agent.id, turn.id, place.socket)
 
     async def _examine(self, agent: Agent, turn: Turn, place: AgentDir) -> list[damage.Damage]:
         """Report damage to a turn's files; a sandbox whose output can't be followed any more is killed."""
