@@ -217,7 +217,11 @@ class SandboxPreparer:
         chat = await trio.to_thread.run_sync(shared_chat, self._user, agent_dir, agent)
         await self._generate(agent, agent_dir, found, chat)
         unreadable = await self.unreadable.paths()
-        spec = self._spec(PreparedSandbox(agent, agent_dir, bubblewrap, found, (), (), {}, mode, chat, unreadable))
+        prepared = PreparedSandbox(
+            agent, agent_dir, bubblewrap, found,
+            notes=(), found=(), copies={}, network_mode=mode, chat=chat, unreadable=unreadable,
+        )  # fmt: skip
+        spec = self._spec(prepared)
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
         given = {*self._config.agent.env, *dict(agent.environment)}
@@ -235,8 +239,8 @@ class SandboxPreparer:
         gone = (path for path in found.missing if not os.path.lexists(path))
         missing = tuple(dict.fromkeys((*gone, *(path for path in found.mounts if path in made))))
 
-        def without(paths: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(path for path in paths if path not in missing)
+        def without(listed: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(path for path in listed if path not in missing)
 
         pinned, read_only = without(found.pinned), without(found.read_only)
         return msgspec.structs.replace(found, pinned=pinned, read_only=read_only, missing=without(found.missing)), missing
@@ -247,12 +251,12 @@ class SandboxPreparer:
         # Its first turn may have begun meanwhile, or the agent may have been removed.
         current = self._registry.get(agent.id)
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
-            await trio.to_thread.run_sync(
-                generate,
-                agent_dir,
-                agent, self._registry.name_of(agent.parent), self._user, program.find_python()[0],
-                identity, found.own_git_dirs or found.git_dirs, os.path.basename(chat) if chat is not None else None,
-            )  # fmt: skip
+            await trio.to_thread.run_sync(partial(
+                generate, agent_dir, agent,
+                parent=self._registry.name_of(agent.parent), user=self._user, python=program.find_python()[0],
+                identity=identity, git_directories=found.own_git_dirs or found.git_dirs,
+                chat=os.path.basename(chat) if chat is not None else None,
+            ))  # fmt: skip
 
     async def prepare(self, agent: Agent, agent_dir: AgentDir, holder: str) -> PreparedSandbox:
         """Make everything that an agent's sandbox shows.
@@ -271,27 +275,29 @@ class SandboxPreparer:
         if self.check_workspace(agent.workspace) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
         await self._write_authorities()
-        identity_of = await trio.to_thread.run_sync(self._identify, agent.workspace)
+        identity_of = await trio.to_thread.run_sync(self._identify_and_make_chats_folder, agent.workspace)
         found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
         identity = await self._git.identity(agent.name)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, self._layout.agent(agent.id), agent)
         self._registry.points.before("files made")
-        left_out = await trio.to_thread.run_sync(
-            generate,
-            agent_dir,
-            agent, self._registry.name_of(agent.parent), self._user, python, identity, found.own_git_dirs or found.git_dirs,
-            os.path.basename(chat) if chat is not None else None, identity_of,
-        )  # fmt: skip
+        left_out = await trio.to_thread.run_sync(partial(
+            generate, agent_dir, agent,
+            parent=self._registry.name_of(agent.parent), user=self._user, python=python,
+            identity=identity, git_directories=found.own_git_dirs or found.git_dirs,
+            chat=os.path.basename(chat) if chat is not None else None, workspace=identity_of,
+        ))  # fmt: skip
         self._registry.points.after("files made")
         notes = [("workspace:unprotected", text) for _, text in unprotected]
         if left_out is not None:
             notes.append(("workspace:left-out", left_out))
         matters = tuple(Found(path, text) for path, text in unprotected)
         return PreparedSandbox(
-            agent, agent_dir, bubblewrap, found, tuple(notes), matters, kept, mode, chat, unreadable, identity_of
-        )
+            agent, agent_dir, bubblewrap, found,
+            notes=tuple(notes), found=matters, copies=kept, network_mode=mode, chat=chat, unreadable=unreadable,
+            workspace=identity_of,
+        )  # fmt: skip
 
     async def launch(
         self,
@@ -338,7 +344,7 @@ class SandboxPreparer:
         without = frozenset(PROGRAM.dispensable).difference(spec.command)
         return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held, without)
 
-    def _identify(self, directory: str) -> workspace.DirectoryId | None:
+    def _identify_and_make_chats_folder(self, directory: str) -> workspace.DirectoryId | None:
         """Return which directory a workspace is, and make its folder of chats; one hop to a thread does both."""
         found = workspace.identify(directory)
         workspace.make_chats_folder(self._user, directory)
