@@ -1,6 +1,8 @@
 """Effects that come while a turn's task isn't running it: before its launch, and between its end and its account."""
 
 from substrat.daemon.failpoints import Failpoints
+from substrat.daemon.state.layout import Layout
+from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.running_turns import RunningTurns
 
 
@@ -14,7 +16,8 @@ class FakeTurn:
 
 
 def new_turns():
-    return RunningTurns(layout=None, trash=None, points=Failpoints({}), turn_runs=lambda: None)
+    layout = Layout("/state", "/runtime")
+    return RunningTurns(layout, Trash("/state/trash", lambda: None), Failpoints({}), lambda: None)
 
 
 def test_a_stop_before_the_launch_waits_for_the_turn():
