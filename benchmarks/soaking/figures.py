@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import re
 import socket
@@ -64,7 +65,7 @@ IDLE = (
     Rule("temporary", "temporary files", 0, "the daemon's TMPDIR is its own here", empty=True),
     Rule("runtime", "files in the runtime directory", 0, "sockets of turns and of `exec` go with them"),
     Rule("state", "files of state, but turns'", 0, "nothing is kept beside agents and turns"),
-    Rule("turn", "files a turn", 0.5, "not every turn came as far as to have them all"),
+    Rule("turn", "most files of a turn", 2, "a turn that was held, or whose network was asked for names, has one more each"),
     Rule("agent", "files an agent, but turns'", 3, "its program's transcript of each chat: agents that were replaced have fewer"),
     Rule("passing", "rows of what is under way", 0, "nothing is under way"),
 )  # fmt: skip
@@ -86,7 +87,6 @@ def measure(place: Place) -> Figures:
     """Measure everything; no turn may run."""
     pid = place.pid
     state = files(place.state)
-    turns = max(1, state.pop("turns"))
     agents = max(1, state.pop("agents"))
     of_turns = Counter({path: count for path, count in state.items() if path.startswith("agents/*/turns/")})
     of_agents = Counter({path: count for path, count in state.items() if path.startswith("agents/")}) - of_turns
@@ -104,7 +104,7 @@ def measure(place: Place) -> Figures:
         "temporary": Counter(map(starred, set(_entries(place.temporary)) - {f"runtime-{os.getuid()}"})),
         "runtime": _without_counts(files(place.run)),
         "state": state - of_turns - of_agents,
-        "turn": Counter({"": round(of_turns.total() / turns, 2)}),
+        "turn": Counter({"": most_files_of_a_turn(place.state)}),
         "agent": Counter({"": round(of_agents.total() / agents, 2)}),
         "files": of_turns + of_agents,
         "passing": Counter({name: count for name, count in tables.items() if name in PASSING}),
@@ -185,20 +185,25 @@ def mounts(pid: int, root: str) -> Counter[str]:
 
 
 def files(path: str) -> Counter[str]:
-    """Count the files below a directory by place, and as `turns` and `agents` the directories of those.
+    """Count the files below a directory by place, and as `agents` the directories of those.
 
     The database's own files are left out: they come and go with connections.
     """
-    found: Counter[str] = Counter({"turns": 0, "agents": 0})
+    found: Counter[str] = Counter({"agents": 0})
     for top, directories, names in os.walk(path):
         below = os.path.relpath(top, path)
         kind = re.sub(r"^agents/[^/]+/turns/[^/]+", "agents/*/turns/*", starred(below))
-        found["turns"] += kind == "agents/*/turns/*"
         found["agents"] += kind == "agents/*"
         names += [name for name in directories if os.path.islink(os.path.join(top, name))]
         kinds = (os.path.normpath(f"{kind}/{starred(name)}") for name in names if not name.startswith("substrat.db"))
         found.update("trash/*" if path.startswith("trash/") else path for path in kinds)
     return found
+
+
+def most_files_of_a_turn(state: str) -> int:
+    """Return how many files the turn with the most of them has: a mean would depend on how many turns ended early."""
+    turns = glob.glob(f"{state}/agents/*/turns/*")
+    return max((sum(len(names) for _, _, names in os.walk(turn)) for turn in turns), default=0)
 
 
 def database(path: str) -> tuple[Counter[str], int]:
@@ -231,7 +236,7 @@ def starred(name: str) -> str:
 
 
 def _without_counts(found: Counter[str]) -> Counter[str]:
-    return Counter({path: count for path, count in found.items() if path not in {"turns", "agents"}})
+    return Counter({path: count for path, count in found.items() if path != "agents"})
 
 
 def _entries(path: str) -> list[str]:

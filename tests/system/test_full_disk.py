@@ -126,8 +126,8 @@ while True:
                     file.write(b"x" * size)
             except OSError:
                 pass
-    if not os.path.exists("full"):
-        mark("full")
+    if not os.path.exists(f"full-{session}"):
+        mark(f"full-{session}")
 """
 
 
@@ -311,7 +311,7 @@ def hoarding(disk, until, *more):
         house.ok("spawn", name, "-w", work, "x")
     until(lambda: len(list(work.glob("began-*[!t]"))) == 1 + len(more), "the turns")
     (work / "start").touch()
-    until((work / "full").exists, "a full disk")
+    until(lambda: list(work.glob("full-*[!t]")), "a full disk")
     return work
 
 
@@ -484,7 +484,7 @@ def test_a_file_without_a_name_counts_as_its_agents_own(disk, until):
     disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n", agent=house.program(HIDER))
     work = house.workspace()
     house.ok("spawn", "anna", "-w", work, "x")
-    until((work / "full").exists, "a full disk")
+    until(lambda: list(work.glob("full-*[!t]")), "a full disk")
     agent = house.wait("anna")
     assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
     assert "disk.agent_home" in agent["turn"]["error"]

@@ -16,6 +16,7 @@ import trio
 from substrat.core.agents import cgroup_limits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
+from substrat.core.agents.turn_limits import TurnLimits
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.findings import Found
@@ -27,7 +28,7 @@ from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import agent_socket, damage, launch_failure, shortage, without_records
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.preparation import TurnPreparation
-from substrat.daemon.turns.running import RunningTurn, TurnLimits
+from substrat.daemon.turns.running import RunningTurn
 from substrat.daemon.turns.shortage import patiently
 from substrat.errors import (
     DescriptorsUsedUp,

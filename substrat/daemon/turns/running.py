@@ -9,7 +9,7 @@ import os
 import signal
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from substrat.core.agents.records import Process
+    from substrat.core.agents.turn_limits import TurnLimits
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.kernel.cgroups import Group
     from substrat.daemon.kernel.inotify import Change, Watcher
@@ -43,26 +44,6 @@ _ROOM_FOR_ERRORS = 4096
 """Bytes on disk that a program's standard error has from the start: a block, enough for a message and a stack trace."""
 _FREEZE_PAUSE = 0.005
 """Seconds between attempts to stop all processes: the kernel starts new ones in less."""
-
-
-class TurnLimits(NamedTuple):
-    """How long things may take, in seconds, and how much a turn may write.
-
-    Args:
-        stop_grace: between the rungs of the ladder.
-        result_grace: between a result and the program's end.
-        time_left: until the turn's time is up; None: it has no limit.
-        silence: without any output; None: no limit.
-        heard_at: when its silence begins at the earliest, in seconds since the epoch.
-        output: how many bytes it may write; 0: no limit.
-    """
-
-    stop_grace: float
-    result_grace: float
-    time_left: float | None = None
-    silence: float | None = None
-    heard_at: float = 0.0
-    output: int = 0
 
 
 class RunningTurn:

@@ -13,6 +13,7 @@ import trio.testing
 
 from sandbox import host
 from substrat.core.agents.records import Process
+from substrat.core.agents.turn_limits import TurnLimits
 from substrat.core.agents.verdict import TIME_LIMIT
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, procfs, sandbox_process
@@ -21,7 +22,7 @@ from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import output, shortage
-from substrat.daemon.turns.running import RunningTurn, TurnLimits
+from substrat.daemon.turns.running import RunningTurn
 from substrat.errors import SandboxFailed, StorageFailed
 from tests.support.optional import present
 
