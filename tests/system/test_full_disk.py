@@ -484,7 +484,7 @@ def test_a_file_without_a_name_counts_as_its_agents_own(disk, until):
     disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n", agent=house.program(HIDER))
     work = house.workspace()
     house.ok("spawn", "anna", "-w", work, "x")
-    until(lambda: list(work.glob("full-*[!t]")), "a full disk")
+    until((work / "full").exists, "a full disk")
     agent = house.wait("anna")
     assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
     assert "disk.agent_home" in agent["turn"]["error"]
