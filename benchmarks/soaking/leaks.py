@@ -29,8 +29,8 @@ from substrat.daemon.state.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-HANGS_AT = 20
-"""Sandboxes that are started before the daemon hangs."""
+HANGS_AT = 6
+"""Sandboxes that a daemon starts before it hangs: fewer than it starts between two of the kills that the soak does."""
 kept: list[object] = []
 
 

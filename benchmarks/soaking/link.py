@@ -84,7 +84,10 @@ class Link:
                 await self._down_wanted.wait()
                 self._up = trio.Event()
                 nursery.cancel_scope.cancel()
-            await self.place.gone()
+            with trio.move_on_after(self.patience) as scope:
+                await self.place.gone()
+            if scope.cancelled_caught:
+                raise GaveUp(f"the daemon hangs: it didn't end within {self.patience:g} s of being told to")
 
     async def _watch_end(self) -> None:
         code = await self.place.gone()

@@ -81,7 +81,8 @@ def test_it_ends_when_the_daemon_hangs(soak):
     process = soak("--agents", "4", "--seconds", "600", "--patience", "3", "--leak", "hang")
     said = process.communicate()[0]
     assert process.returncode == 1, said
-    assert "BROKEN: the daemon hangs: it didn't answer `daemon.status` within 3 s" in said
+    # The soak may have told the daemon to end just when it began to hang.
+    assert re.search("BROKEN: the daemon hangs: it didn't (answer `daemon.status`|end) within 3 s", said), said
 
 
 def test_ctrl_c_ends_a_soak_early_and_cleanly(soak):
