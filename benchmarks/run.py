@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness import Figure, FigureFailed, adopt_orphans, kill_descendants, within
-from measures import companion, events, sizes, turns
+from measures import clones, companion, events, sizes, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ WHOLE_SECONDS = 225.0
 _LEAST_SECONDS = 0.1  # a group without time left fails at once; an alarm after 0 s would mean none (setitimer(2))
 
 
-class Group(NamedTuple):
+class FigureGroup(NamedTuple):
     """Figures that are taken together.
 
     Args:
@@ -48,20 +48,21 @@ class Group(NamedTuple):
 
 
 GROUPS = (
-    Group("companion", companion.NAMES, companion.SECONDS, companion.measure),
-    Group("spawn", turns.SPAWN_NAMES, turns.SPAWN_SECONDS, turns.measure_spawn),
-    Group("turn", turns.TURN_NAMES, turns.TURN_SECONDS, turns.measure_turn),
-    Group("ls", sizes.LS_NAMES, sizes.LS_SECONDS, sizes.measure_ls),
-    Group("event", events.LIVE_NAMES, events.LIVE_SECONDS, events.measure_live),
-    Group("followers", events.FOLLOWERS_NAMES, events.FOLLOWERS_SECONDS, events.measure_followers),
-    Group("back", events.BACK_NAMES, events.BACK_SECONDS, events.measure_back),
-    Group("hundred", turns.HUNDRED_NAMES, turns.HUNDRED_SECONDS, turns.measure_hundred),
-    Group("idle", sizes.IDLE_NAMES, sizes.IDLE_SECONDS, sizes.measure_idle),
+    FigureGroup("companion", companion.NAMES, companion.SECONDS, companion.measure),
+    FigureGroup("spawn", turns.SPAWN_NAMES, turns.SPAWN_SECONDS, turns.measure_spawn),
+    FigureGroup("turn", turns.TURN_NAMES, turns.TURN_SECONDS, turns.measure_turn),
+    FigureGroup("ls", sizes.LS_NAMES, sizes.LS_SECONDS, sizes.measure_ls),
+    FigureGroup("event", events.LIVE_NAMES, events.LIVE_SECONDS, events.measure_live),
+    FigureGroup("followers", events.FOLLOWERS_NAMES, events.FOLLOWERS_SECONDS, events.measure_followers),
+    FigureGroup("back", events.BACK_NAMES, events.BACK_SECONDS, events.measure_back),
+    FigureGroup("hundred", turns.HUNDRED_NAMES, turns.HUNDRED_SECONDS, turns.measure_hundred),
+    FigureGroup("clones", clones.NAMES, clones.SECONDS, clones.measure),
+    FigureGroup("idle", sizes.IDLE_NAMES, sizes.IDLE_SECONDS, sizes.measure_idle),
 )
 WHOLE = "make bench: all figures"
 
 
-def take(group: Group, seconds: float) -> bool:
+def take(group: FigureGroup, seconds: float) -> bool:
     """Take a group's figures and print them; says whether all could be taken.
 
     Args:
@@ -88,7 +89,7 @@ def take(group: Group, seconds: float) -> bool:
     return not failed
 
 
-def run(groups: Sequence[Group], seconds: float = WHOLE_SECONDS) -> int:
+def run(groups: Sequence[FigureGroup], seconds: float = WHOLE_SECONDS) -> int:
     """Take all figures of some groups; returns the exit status."""
     began = time.monotonic()
     adopt_orphans()

@@ -28,7 +28,7 @@ from harness import rss_mib
 from soaking import figures
 from soaking.agents import Agents
 from soaking.ledger import LOST, Follower, Ledger
-from soaking.link import LOOK_S, PATIENCE, STATUS_PATIENCE, GaveUp, Link
+from soaking.link import LOOK_S, PATIENCE, STATUS_PATIENCE, DaemonLink, GaveUp
 from soaking.place import Place
 from soaking.server import Server
 from soaking.workspaces import Person
@@ -99,7 +99,7 @@ class Soak:
         self.done: Counter[str] = Counter()
         self.ledger = Ledger(self.broken)
         self.followers = [self.ledger, Follower("the slow follower", self.broken, SLOW_S)]
-        self.link = Link(place, self.followers, self.broken, patience)
+        self.link = DaemonLink(place, self.followers, self.broken, patience)
         self.server = Server()
         self.agents = Agents(self.link, self.ledger, self.server, self.random, self.done)
         self.person = Person(place.root, place.workspaces, self.random)

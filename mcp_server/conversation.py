@@ -14,7 +14,11 @@ import msgspec
 from mcp_server import relay, tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    ToolCall = Callable[[str, dict[str, Any] | None, str], Awaitable[tuple[str, bool]]]
+    """Performs a tool call from its name, its arguments and its request id; returns the text of the answer and whether it
+    is an error. It must not raise."""
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -99,28 +103,27 @@ LISTING = msgspec.json.encode({
 """The result of `tools/list`, always the same, so it is written once."""
 
 
-class Conversation:
+class McpConversation:
     """One connection's conversation: its state, and the answers to its messages.
 
     Args:
         version: our version for `serverInfo`.
-        call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
-            whether it is an error. It must not raise.
+        call: performs a tool call.
     """
 
-    def __init__(self, version: str, call: Callable[[str, dict[str, Any] | None, str], tuple[str, bool]]) -> None:
+    def __init__(self, version: str, call: ToolCall) -> None:
         self._version = version
         self._call = call
         self._is_open = False
         self._is_initialized = False
 
-    def opens_newer(self, message: relay.Message) -> bool:
+    def opens_newer(self, message: relay.McpMessage) -> bool:
         """Say whether a message is the connection's first request and has the envelope of 2026-07-28."""
         if self._is_open or message.key is None or refusal_of(message) is not None:
             return False
         return message.body["method"] != "initialize" and _has_envelope(message.body.get("params"))
 
-    def take(self, message: relay.Message) -> bytes:
+    async def take(self, message: relay.McpMessage) -> bytes:
         """Work on a message.
 
         Returns:
@@ -135,7 +138,7 @@ class Conversation:
             return relay.error(message.key, *refusal)
         self._is_open = True
         try:
-            return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (message.key, self._result(message.body))
+            return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (message.key, await self._result(message.body))
         except _Refused as refused:
             return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (message.key, msgspec.json.encode(refused.error))
 
@@ -147,7 +150,7 @@ class Conversation:
         if body.get("method") == "notifications/initialized" and isinstance(meta, dict | None):
             self._is_initialized = True
 
-    def _result(self, body: dict[str, object]) -> bytes:
+    async def _result(self, body: dict[str, object]) -> bytes:
         """Return a well-formed request's result as JSON."""
         method, params = body["method"], body.get("params")
         if method != "initialize" and _has_envelope(params):
@@ -166,7 +169,7 @@ class Conversation:
             case "tools/call":
                 asked = _read(_CallParams, params)
                 self._insist_on_handshake()
-                text, is_error = self._call(asked.name, asked.arguments, str(body["id"]))
+                text, is_error = await self._call(asked.name, asked.arguments, str(body["id"]))
                 return msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": is_error})
         raise _Refused(METHOD_NOT_FOUND, "Method not found", str(method))
 
@@ -185,17 +188,17 @@ class Conversation:
             raise _Refused(INVALID_PARAMS, "Invalid request parameters", "")
 
 
-def read(line: bytes) -> tuple[list[relay.Message], relay.Reply]:
+def read(line: bytes) -> tuple[list[relay.McpMessage], relay.Reply]:
     """Read a line: the messages in it, and the reply that waits for their answers; a batch that is too long is refused."""
     messages, reply = relay.read(line)
     if len(messages) <= MAX_BATCH:
         return messages, reply
     words = f"a batch may have {MAX_BATCH} messages, and this one has {len(messages)}: send it in parts"
-    refused = [relay.Message(b"", {}, b"null", (relay.INVALID_REQUEST, words))]
+    refused = [relay.McpMessage(b"", {}, b"null", (relay.INVALID_REQUEST, words))]
     return refused, relay.Reply(refused, is_batch=False)
 
 
-def refusal_of(message: relay.Message) -> tuple[int, str] | None:
+def refusal_of(message: relay.McpMessage) -> tuple[int, str] | None:
     """Return the error of a message that can't be worked on: its code and a sentence."""
     body = message.body
     if message.refusal is not None or "method" not in body:

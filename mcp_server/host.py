@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,7 +23,7 @@ async def serve(
     version: str,
     lines: AsyncIterator[bytes],
     send: Callable[[bytes], Awaitable[None]],
-    call: Callable[[str, dict[str, Any] | None, str], tuple[str, bool]],
+    call: conversation.ToolCall,
     pace: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     newer: Callable[[], Awaitable[ModuleType]] = import_newer,
 ) -> None:
@@ -35,12 +35,11 @@ async def serve(
         version: our version for `serverInfo`.
         lines: the companion's lines, a message each.
         send: sends a line back.
-        call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
-            whether it is an error. It must not raise.
+        call: performs a tool call.
         pace: waits until a batch's next message may be worked on.
         newer: imports `mcp_server.newer`, for a client that needs it.
     """
-    talk = conversation.Conversation(version, call)
+    talk = conversation.McpConversation(version, call)
     async for line in lines:
         messages, reply = conversation.read(line)
         for place, message in enumerate(messages):
@@ -50,6 +49,6 @@ async def serve(
                 module = await newer()
                 await module.serve(version, messages[place:], reply, lines, send, call, pace)
                 return
-            answer = talk.take(message)
+            answer = await talk.take(message)
             if answer and (said := reply.put(message, answer)):
                 await send(said)

@@ -29,11 +29,11 @@ TOOLS = types.ListToolsResult.model_validate_json(conversation.LISTING, by_name=
 
 async def serve(
     version: str,
-    messages: list[relay.Message],
+    messages: list[relay.McpMessage],
     reply: relay.Reply,
     lines: AsyncIterator[bytes],
     send: Callable[[bytes], Awaitable[None]],
-    call: Callable[[str, dict[str, Any] | None, str], tuple[str, bool]],
+    call: conversation.ToolCall,
     pace: Callable[[], Awaitable[None]],
 ) -> None:
     """Serve one connection until its lines end.
@@ -44,8 +44,7 @@ async def serve(
         reply: the answer to that line.
         lines: the companion's lines after it.
         send: sends a line back.
-        call: performs a tool call from its name, its arguments and its request id; returns the text of the answer and
-            whether it is an error. It must not raise.
+        call: performs a tool call.
         pace: waits until a batch's next message may be worked on.
     """
 
@@ -57,7 +56,7 @@ async def serve(
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        text, is_error = call(params.name, params.arguments, requests.id_of(context.request_id))
+        text, is_error = await call(params.name, params.arguments, requests.id_of(context.request_id))
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
     server: Server[Any] = Server(
@@ -113,7 +112,7 @@ class _Requests:
         self._pace = pace
         self._sending = anyio.Lock()
         self._room = anyio.Semaphore(MAX_IN_FLIGHT)
-        self._asked: dict[int, tuple[relay.Message, relay.Reply]] = {}
+        self._asked: dict[int, tuple[relay.McpMessage, relay.Reply]] = {}
         self._last = 0
 
     def id_of(self, number: object) -> str:
@@ -121,7 +120,7 @@ class _Requests:
         assert isinstance(number, int)
         return str(self._asked[number][0].body["id"])
 
-    async def take(self, messages: list[relay.Message], reply: relay.Reply) -> None:
+    async def take(self, messages: list[relay.McpMessage], reply: relay.Reply) -> None:
         """Answer the malformed messages of a line with errors, and pass the others on."""
         for place, message in enumerate(messages):
             if place:
@@ -135,7 +134,7 @@ class _Requests:
             else:
                 await self._ask(message, reply)
 
-    async def _notify(self, message: relay.Message) -> None:
+    async def _notify(self, message: relay.McpMessage) -> None:
         method, params = message.body.get("method"), message.body.get("params")
         # Answers have no method: the daemon asks clients nothing. Tools answer at once, so a cancellation comes too late;
         # MCP lets us ignore it, while the SDK would leave the request unanswered.
@@ -144,7 +143,7 @@ class _Requests:
         notification = {"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}
         await self._to_server.send(SessionMessage(types.JSONRPCNotification.model_validate(notification)))
 
-    async def _ask(self, message: relay.Message, reply: relay.Reply) -> None:
+    async def _ask(self, message: relay.McpMessage, reply: relay.Reply) -> None:
         await self._room.acquire()
         self._last += 1
         self._asked[self._last] = message, reply

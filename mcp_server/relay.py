@@ -36,7 +36,7 @@ _SHORT = 256
 """Bytes of an answer in which its id has ended, if it isn't an odd one: clients count, or use a UUID."""
 
 
-class Message:
+class McpMessage:
     """One message of a line.
 
     Args:
@@ -66,7 +66,7 @@ class Reply:
         is_batch: whether the line is an array.
     """
 
-    def __init__(self, messages: list[Message], *, is_batch: bool) -> None:
+    def __init__(self, messages: list[McpMessage], *, is_batch: bool) -> None:
         self._is_batch = is_batch
         self._parts: list[bytes] = []
         for message in messages:
@@ -75,7 +75,7 @@ class Reply:
                 self._parts.append(b"")
         self._missing = len(self._parts)
 
-    def put(self, message: Message, answer: bytes) -> bytes:
+    def put(self, message: McpMessage, answer: bytes) -> bytes:
         """Put in a message's answer.
 
         Returns:
@@ -93,7 +93,7 @@ class _Asked:
 
     __slots__ = ("message", "reply")
 
-    def __init__(self, message: Message, reply: Reply) -> None:
+    def __init__(self, message: McpMessage, reply: Reply) -> None:
         self.message = message
         self.reply = reply
 
@@ -110,7 +110,7 @@ class Relay:
         self.server: _socket.socket | None = None
         self.from_client = b""
         self.from_server = b""
-        self.handshake: list[Message] = []
+        self.handshake: list[McpMessage] = []
         self.unanswered: list[_Asked] = []
         self.answered_before: set[bytes] = set()
         self.away_since: float | None = None
@@ -186,7 +186,7 @@ class Relay:
             else:
                 self.pass_on(message, reply)
 
-    def pass_on(self, message: Message, reply: Reply) -> None:
+    def pass_on(self, message: McpMessage, reply: Reply) -> None:
         """Send a message to the daemon, now or when it is there."""
         method = message.body.get("method")
         if method == ("initialize" if message.key is not None else "notifications/initialized"):
@@ -256,7 +256,7 @@ class Relay:
             self.settle(asked, _SERVER_GONE, words)
 
 
-def read(line: bytes) -> tuple[list[Message], Reply]:
+def read(line: bytes) -> tuple[list[McpMessage], Reply]:
     """Read a line: the messages in it, and the reply that waits for their answers.
 
     Each of the messages is a request (it has a `key`), a notification or an answer (it has none), or it has a `refusal`. A
@@ -312,25 +312,25 @@ def _after_space(text: str, at: int) -> int:
     return at
 
 
-def _message(text: bytes, body: object) -> Message:
+def _message(text: bytes, body: object) -> McpMessage:
     if not isinstance(body, dict):
         return _refused(INVALID_REQUEST, "a message must be an object")
     key = id_text(body.get("id"))
     if "method" in body:
         if "id" not in body:
             if is_well_formed(body):
-                return Message(text, body, None)
+                return McpMessage(text, body, None)
             return _refused(INVALID_REQUEST, "a notification needs a method, jsonrpc 2.0, and an object if it has params")
         if key is None:
             return _refused(INVALID_REQUEST, "a request's id must be a string or a number")
-        return Message(text, body, key)
+        return McpMessage(text, body, key)
     if "result" in body or "error" in body:
-        return Message(text, body, None)
+        return McpMessage(text, body, None)
     return _refused(INVALID_REQUEST, "the message has no method", key)
 
 
-def _refused(code: int, words: str, key: bytes | None = None) -> Message:
-    return Message(b"", {}, b"null" if key is None else key, (code, words))
+def _refused(code: int, words: str, key: bytes | None = None) -> McpMessage:
+    return McpMessage(b"", {}, b"null" if key is None else key, (code, words))
 
 
 def is_well_formed(body: dict[str, object]) -> bool:

@@ -34,31 +34,38 @@ class Hints(NamedTuple):
 
 
 class Whoami(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="whoami", tag_field="_tool"):
-    """Say who you are: your name, workspace, network, parent, children, reminders, and how many messages wait for you."""
+    """Say who you are: name, workspace, network, parent, children, reminders, waits, how many messages wait for you."""
 
     title: ClassVar[str] = "Who am I"
     hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)
 
 
 class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_agents", tag_field="_tool"):
-    """List the other agents you can write to: name, state, parent and what they last said they are doing."""
+    """List the other agents you can write to: name, state since when, parent, status, waits, last result's first line."""
 
     title: ClassVar[str] = "List the other agents"
     hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)
 
+    scope: Annotated[Literal["family", "children", "all"], Meta(description="which agents; default all")] = "all"
+
 
 class SendMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="send_message", tag_field="_tool"):
-    """Send a message to another agent, or to `operator`, the person in charge.
+    """Send a message to another agent, to several, or to `operator`, the person in charge.
 
-    It returns at once. An idle agent is woken by it; a busy one gets it in its next turn. Their reply, if they send one,
-    starts your next turn: don't wait for it, finish yours.
+    It returns at once. A request (the default) wakes an idle agent; a busy one gets it in its next turn. Its reply, or the
+    result of the turn in which it read the request, starts your next turn: don't wait for it, finish yours.
     """
 
     title: ClassVar[str] = "Send a message"
     hints: ClassVar[Hints] = Hints()
 
-    to: Annotated[Name, Meta(description="the agent's name, `parent` for your parent, or `operator`")]
+    to: Annotated[Name, Meta(description="a name, `parent`, `operator`, or the groups `children`, `siblings`, `family`")]
     text: Annotated[Text, Meta(description="what to tell them")]
+    intent: Annotated[
+        Literal["request", "inform", "reply"] | None,
+        Meta(description="`inform` starts no turn: it comes with the receiver's next one; `reply` answers a message"),
+    ] = None
+    reply_to: Annotated[int | None, Meta(description="the number of the message you answer; by default their last")] = None
 
 
 class CheckInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="check_inbox", tag_field="_tool"):
@@ -67,11 +74,30 @@ class CheckInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="c
     title: ClassVar[str] = "Read new messages"
     hints: ClassVar[Hints] = Hints()
 
+    peek: Annotated[bool, Meta(description="leave them unread, so that your next turn still begins with them")] = False
+
+
+class GetAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="get_agent", tag_field="_tool"):
+    """Look at another agent without disturbing it: its status, or of a descendant of yours also its work.
+
+    The status names the commit of its work that is kept: `git merge` and `git cherry-pick` take it from your clone.
+    """
+
+    title: ClassVar[str] = "Look at an agent"
+    hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)
+
+    name: Annotated[Name, Meta(description="the agent")]
+    what: Annotated[
+        Literal["status", "result", "tail", "diff"],
+        Meta(description="status (default), its last result, the end of what it does, or the changes in its clone"),
+    ] = "status"
+
 
 class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn_agent", tag_field="_tool"):
-    """Start another agent as your child, in your workspace, and give it a task.
+    """Start another agent as your child and give it a task.
 
-    It returns at once with the child's name; when the child has finished the task, a message tells you its result.
+    It returns at once with the child's name and where it works; when the child has finished the task, a message tells you
+    its result.
     """
 
     title: ClassVar[str] = "Start another agent"
@@ -83,6 +109,78 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
     network: Annotated[
         Literal["none", "filtered", "host"] | None, Meta(description="its network, never more than yours")
     ] = None
+    workspace: Annotated[
+        Literal["share", "worktree", "scratch"] | None,
+        Meta(
+            description="share: your directory; worktree: a clone of its own; scratch: an empty directory for it alone; "
+            "default: worktree if you work in a clone yourself, else share"
+        ),
+    ] = None
+    base: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=200)] | None,
+        Meta(description="where its clone starts: a commit, workspace/BRANCH or agents/NAME; default: your HEAD of now"),
+    ] = None
+    instructions: Annotated[Text | None, Meta(description="rules that it sees in each of its turns")] = None
+    result_schema: Annotated[
+        dict[str, Any] | None, Meta(description="a JSON schema that the result it gives to `complete` must fit")
+    ] = None
+    needs: Annotated[
+        tuple[Name, ...], Meta(max_length=16, description="agents of your family that must succeed before it starts")
+    ] = ()
+
+
+class WaitAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wait_agents", tag_field="_tool"):
+    """Wait for other agents: your children, or those of your family that you name.
+
+    If they have finished, you get their results at once. Otherwise end your turn: you are woken once, with all results, or
+    at the timeout with those there are. No message about their turns wakes you before.
+    """
+
+    title: ClassVar[str] = "Wait for agents"
+    hints: ClassVar[Hints] = Hints(repeats_harmlessly=True)
+
+    names: Annotated[tuple[Name, ...] | None, Meta(description="the agents; all your children when absent")] = None
+    mode: Annotated[Literal["all", "any"], Meta(description="whether all must have finished (default) or one")] = "all"
+    timeout_s: Annotated[
+        Annotated[float, Meta(ge=0)] | None, Meta(description="seconds after which you are woken in any case")
+    ] = None
+    note: Annotated[str | None, Meta(description="words that come back to you with the results")] = None
+
+
+class InterruptAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="interrupt_agent", tag_field="_tool"):
+    """Stop the running turn of one of your descendants. With a text, its next turn begins with that."""
+
+    title: ClassVar[str] = "Interrupt an agent"
+    hints: ClassVar[Hints] = Hints(destroys=True)
+
+    name: Annotated[Name, Meta(description="the descendant's name")]
+    text: Annotated[Text | None, Meta(description="the prompt of its next turn")] = None
+
+
+class EndAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="end_agent", tag_field="_tool"):
+    """End one of your descendants for good, and its own descendants with it. What it changed in files stays."""
+
+    title: ClassVar[str] = "End an agent"
+    hints: ClassVar[Hints] = Hints(destroys=True, repeats_harmlessly=True)
+
+    name: Annotated[Name, Meta(description="the descendant's name")]
+    reason: Annotated[Annotated[str, Meta(max_length=MAX_STATUS)] | None, Meta(description="why, for the record")] = None
+
+
+class Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="complete", tag_field="_tool"):
+    """Give the result of your work to those who asked for it. Otherwise it is the words after your last tool call.
+
+    Call it last, once your work is done or has failed for good.
+    """
+
+    title: ClassVar[str] = "Give your result"
+    hints: ClassVar[Hints] = Hints(repeats_harmlessly=True)
+
+    result: Annotated[Text, Meta(description="the result; JSON where a schema was asked for")]
+    status: Annotated[Literal["succeeded", "failed"], Meta(description="default succeeded")] = "succeeded"
+    files: Annotated[
+        tuple[Annotated[str, Meta(max_length=500)], ...], Meta(max_length=50, description="files that belong to the result")
+    ] = ()
 
 
 class ReportStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="report_status", tag_field="_tool"):
@@ -104,16 +202,30 @@ class AskOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     hints: ClassVar[Hints] = Hints()
 
     question: Annotated[Text, Meta(description="what you need to know, and what you suggest")]
+    options: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...],
+        Meta(max_length=20, description="answers to choose from, for example to approve or not"),
+    ] = ()
+    default: Annotated[Text | None, Meta(description="the answer if none has come by the deadline")] = None
+    deadline_s: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="seconds until then")] = None
 
 
 class RemindMe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remind_me", tag_field="_tool"):
-    """Be told something later. When the time has come, a message with the text starts your next turn."""
+    """Be told something later, once or again and again. When it is time, a message with the text starts your next turn.
+
+    Give `in_s`, `at` or `every_s`; the last needs `times` or `until`.
+    """
 
     title: ClassVar[str] = "Set a reminder"
     hints: ClassVar[Hints] = Hints()
 
     text: Annotated[Text, Meta(description="what to tell you")]
-    seconds: Annotated[float, Meta(ge=0, description="how many seconds from now")]
+    in_s: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="seconds from now")] = None
+    at: Annotated[str | None, Meta(description="a time such as 2026-01-31T18:00:00Z")] = None
+    every_s: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="seconds between two reminders")] = None
+    times: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="how often in all")] = None
+    until: Annotated[str | None, Meta(description="the time after which there are no more")] = None
+    seconds: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="the same as in_s")] = None
 
 
 class CancelReminder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cancel_reminder", tag_field="_tool"):
@@ -125,7 +237,10 @@ class CancelReminder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     reminder: Annotated[int, Meta(description="its number")]
 
 
-Tool = Whoami | ListAgents | SendMessage | CheckInbox | SpawnAgent | ReportStatus | AskOperator | RemindMe | CancelReminder
+Tool = (
+    Whoami | ListAgents | GetAgent | SendMessage | CheckInbox | SpawnAgent | InterruptAgent | EndAgent | WaitAgents
+    | Complete | ReportStatus | AskOperator | RemindMe | CancelReminder
+)  # fmt: skip
 TOOLS: tuple[type[Tool], ...] = get_args(Tool)
 
 

@@ -175,20 +175,22 @@ def limits(open_files: int, processes: int, memory: int | None) -> tuple[tuple[s
     return tuple(found)
 
 
-def helper_limits(seconds: int) -> tuple[tuple[str, int], ...]:
+def helper_limits(seconds: int, memory: int | None = None, file_bytes: int | None = None) -> tuple[tuple[str, int], ...]:
     """Return the limits of a one-shot helper's processes, as far as this process's own allow.
 
     They are for git and for the reader of chats: a hostile repository or database must not make them use up the machine.
 
     Args:
         seconds: processor time that each process may use.
+        memory: bytes of data that each process may have; None: 512 MiB.
+        file_bytes: bytes of the largest file that each process may write; None: 128 MiB.
     """
     found = [
         ("core", _own(resource.RLIMIT_CORE, 1)),
         ("cpu", _own(resource.RLIMIT_CPU, seconds)),
         ("nofile", _own(resource.RLIMIT_NOFILE, _HELPER_FILES)),
-        ("data", _own(resource.RLIMIT_DATA, _HELPER_MEMORY)),
-        ("fsize", _own(resource.RLIMIT_FSIZE, _HELPER_FILE_BYTES)),
+        ("data", _own(resource.RLIMIT_DATA, memory or _HELPER_MEMORY)),
+        ("fsize", _own(resource.RLIMIT_FSIZE, file_bytes or _HELPER_FILE_BYTES)),
     ]
     if _kernel() >= (5, 14):
         found.append(("nproc", _own(resource.RLIMIT_NPROC, _HELPER_PROCESSES)))

@@ -94,7 +94,7 @@ def leave_behind(listener: _socket.socket, path: bytes) -> None:
         posix.setsid()
         if posix.fork() == 0:
             let_go({listener.fileno(), program})
-            Relay(listener, path, program).run()
+            SocketRelay(listener, path, program).run()
     finally:
         posix._exit(0)  # noqa: SLF001 - its name in `os` too
 
@@ -125,7 +125,7 @@ class Side:
         self.watched = -1  # the events it is registered for; -1: for none, not even for its end
 
 
-class Relay:
+class SocketRelay:
     """Carries connections until the program has ended.
 
     Args:

@@ -59,7 +59,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CallRule:
     """A call that is refused, or, with the error 0, does nothing and says that it has.
 
     Args:
@@ -99,114 +99,116 @@ _NOTHING_DONE = 0
 # fmt: off
 TABLE = (
     # Namespaces: the maker of a user namespace has every capability in it, and with them most of the kernel's code.
-    Rule("clone", 56, 220, "makes namespaces", (Argument(0, (0,), among=False, mask=_NAMESPACES),)),
-    Rule("clone3", 435, 435, "makes namespaces, its flags lie in memory no filter sees; libc falls back", error=ENOSYS),
-    Rule("unshare", 272, 97, "makes namespaces"),
-    Rule("setns", 308, 268, "enters namespaces"),
+    CallRule("clone", 56, 220, "makes namespaces", (Argument(0, (0,), among=False, mask=_NAMESPACES),)),
+    CallRule("clone3", 435, 435, "makes namespaces, its flags lie in memory no filter sees; libc falls back", error=ENOSYS),
+    CallRule("unshare", 272, 97, "makes namespaces"),
+    CallRule("setns", 308, 268, "enters namespaces"),
 
     # Mounts.
-    Rule("mount", 165, 40, "changes what is visible"),
-    Rule("umount2", 166, 39, "uncovers what is hidden"),
-    Rule("pivot_root", 155, 41, "changes the root"),
-    Rule("chroot", 161, 51, "changes the root"),
-    Rule("open_tree", 428, 428, "copies mounts"),
-    Rule("open_tree_attr", 467, 467, "copies mounts"),
-    Rule("move_mount", 429, 429, "changes what is visible"),
-    Rule("fsopen", 430, 430, "mounts file systems"),
-    Rule("fsconfig", 431, 431, "mounts file systems"),
-    Rule("fsmount", 432, 432, "mounts file systems"),
-    Rule("fspick", 433, 433, "changes mounted file systems"),
-    Rule("mount_setattr", 442, 442, "makes read-only mounts writable"),
-    Rule("name_to_handle_at", 303, 264, "names files past the mounts that hide them"),
-    Rule("open_by_handle_at", 304, 265, "opens files past the mounts that hide them"),
-    Rule("fanotify_init", 300, 262, "watches whole file systems"),
+    CallRule("mount", 165, 40, "changes what is visible"),
+    CallRule("umount2", 166, 39, "uncovers what is hidden"),
+    CallRule("pivot_root", 155, 41, "changes the root"),
+    CallRule("chroot", 161, 51, "changes the root"),
+    CallRule("open_tree", 428, 428, "copies mounts"),
+    CallRule("open_tree_attr", 467, 467, "copies mounts"),
+    CallRule("move_mount", 429, 429, "changes what is visible"),
+    CallRule("fsopen", 430, 430, "mounts file systems"),
+    CallRule("fsconfig", 431, 431, "mounts file systems"),
+    CallRule("fsmount", 432, 432, "mounts file systems"),
+    CallRule("fspick", 433, 433, "changes mounted file systems"),
+    CallRule("mount_setattr", 442, 442, "makes read-only mounts writable"),
+    CallRule("name_to_handle_at", 303, 264, "names files past the mounts that hide them"),
+    CallRule("open_by_handle_at", 304, 265, "opens files past the mounts that hide them"),
+    CallRule("fanotify_init", 300, 262, "watches whole file systems"),
 
     # Other processes: the namespace's first one is bubblewrap's and writes the exit code down.
-    Rule("ptrace", 101, 117, "takes another process over"),
-    Rule("process_vm_readv", 310, 270, "reads another process's memory"),
-    Rule("process_vm_writev", 311, 271, "writes another process's memory"),
-    Rule("pidfd_getfd", 438, 438, "takes another process's descriptors"),
-    Rule("kcmp", 312, 272, "tells kernel addresses apart"),
+    CallRule("ptrace", 101, 117, "takes another process over"),
+    CallRule("process_vm_readv", 310, 270, "reads another process's memory"),
+    CallRule("process_vm_writev", 311, 271, "writes another process's memory"),
+    CallRule("pidfd_getfd", 438, 438, "takes another process's descriptors"),
+    CallRule("kcmp", 312, 272, "tells kernel addresses apart"),
 
     # Parts of the kernel with a history.
-    Rule("add_key", 248, 217, "the kernel's keys know no namespaces but the user's"),
-    Rule("request_key", 249, 218, "the same, and starts programs outside"),
-    Rule("keyctl", 250, 219, "the same"),
-    Rule("bpf", 321, 280, "runs programs in the kernel"),
-    Rule("perf_event_open", 298, 241, "watches the kernel and other processes"),
-    Rule("userfaultfd", 323, 282, "holds the kernel in the middle of a copy, the tool of many exploits"),
-    Rule("io_uring_setup", 425, 425, "makes calls that no filter sees; programs fall back", error=ENOSYS),
-    Rule("io_uring_enter", 426, 426, "the same", error=ENOSYS),
-    Rule("io_uring_register", 427, 427, "the same", error=ENOSYS),
-    Rule("modify_ldt", 154, None, "16-bit segments, for emulators only", error=ENOSYS),
-    Rule("uselib", 134, None, "loads libraries as thirty years ago", error=ENOSYS),
-    Rule("nfsservctl", 180, 42, "gone from the kernel, kept from coming back", error=ENOSYS),
-    Rule("lookup_dcookie", 212, 18, "tells a profiler paths of the host"),
-    Rule("personality", 135, 92, "turns protections off (READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE)",
+    CallRule("add_key", 248, 217, "the kernel's keys know no namespaces but the user's"),
+    CallRule("request_key", 249, 218, "the same, and starts programs outside"),
+    CallRule("keyctl", 250, 219, "the same"),
+    CallRule("bpf", 321, 280, "runs programs in the kernel"),
+    CallRule("perf_event_open", 298, 241, "watches the kernel and other processes"),
+    CallRule("userfaultfd", 323, 282, "holds the kernel in the middle of a copy, the tool of many exploits"),
+    CallRule("io_uring_setup", 425, 425, "makes calls that no filter sees; programs fall back", error=ENOSYS),
+    CallRule("io_uring_enter", 426, 426, "the same", error=ENOSYS),
+    CallRule("io_uring_register", 427, 427, "the same", error=ENOSYS),
+    CallRule("modify_ldt", 154, None, "16-bit segments, for emulators only", error=ENOSYS),
+    CallRule("uselib", 134, None, "loads libraries as thirty years ago", error=ENOSYS),
+    CallRule("nfsservctl", 180, 42, "gone from the kernel, kept from coming back", error=ENOSYS),
+    CallRule("lookup_dcookie", 212, 18, "tells a profiler paths of the host"),
+    CallRule("personality", 135, 92, "turns protections off (READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE)",
          (Argument(0, (_PER_LINUX, _PERSONALITY_ASKED), among=False),)),
 
     # The machine.
-    Rule("kexec_load", 246, 104, "replaces the kernel"),
-    Rule("kexec_file_load", 320, 294, "replaces the kernel"),
-    Rule("init_module", 175, 105, "loads code into the kernel"),
-    Rule("finit_module", 313, 273, "loads code into the kernel"),
-    Rule("delete_module", 176, 106, "removes code from the kernel"),
-    Rule("reboot", 169, 142, "ends everything"),
-    Rule("swapon", 167, 224, "writes memory to a file of its choice"),
-    Rule("swapoff", 168, 225, "takes memory away"),
-    Rule("acct", 163, 89, "records everybody's processes in a file"),
-    Rule("quotactl", 179, 60, "changes quotas"),
-    Rule("quotactl_fd", 443, 443, "changes quotas"),
-    Rule("iopl", 172, None, "talks to devices"),
-    Rule("ioperm", 173, None, "talks to devices"),
-    Rule("settimeofday", 164, 170, "sets the clock"),
-    Rule("clock_settime", 227, 112, "sets the clock"),
-    Rule("sethostname", 170, 161, "renames the sandbox"),
-    Rule("setdomainname", 171, 162, "renames the sandbox"),
-    Rule("syslog", 103, 116, "reads the kernel's log, with its addresses"),
-    Rule("vhangup", 153, 58, "hangs the terminal up"),
+    CallRule("kexec_load", 246, 104, "replaces the kernel"),
+    CallRule("kexec_file_load", 320, 294, "replaces the kernel"),
+    CallRule("init_module", 175, 105, "loads code into the kernel"),
+    CallRule("finit_module", 313, 273, "loads code into the kernel"),
+    CallRule("delete_module", 176, 106, "removes code from the kernel"),
+    CallRule("reboot", 169, 142, "ends everything"),
+    CallRule("swapon", 167, 224, "writes memory to a file of its choice"),
+    CallRule("swapoff", 168, 225, "takes memory away"),
+    CallRule("acct", 163, 89, "records everybody's processes in a file"),
+    CallRule("quotactl", 179, 60, "changes quotas"),
+    CallRule("quotactl_fd", 443, 443, "changes quotas"),
+    CallRule("iopl", 172, None, "talks to devices"),
+    CallRule("ioperm", 173, None, "talks to devices"),
+    CallRule("settimeofday", 164, 170, "sets the clock"),
+    CallRule("clock_settime", 227, 112, "sets the clock"),
+    CallRule("sethostname", 170, 161, "renames the sandbox"),
+    CallRule("setdomainname", 171, 162, "renames the sandbox"),
+    CallRule("syslog", 103, 116, "reads the kernel's log, with its addresses"),
+    CallRule("vhangup", 153, 58, "hangs the terminal up"),
 
     # A limit of 1 byte is the only one that keeps the kernel from piping a core dump to a program of the host's; lowered to
     # 0 it would be piped again (do_coredump in fs/coredump.c). Programs that hide secrets lower it, or end if they can't.
-    Rule("setrlimit", 160, 164, "lets a crash run a program of the host's", (Argument(0, (_RLIMIT_CORE,)),), _NOTHING_DONE),
-    Rule("prlimit64", 302, 261, "the same; asking for the limit stays allowed",
+    CallRule(
+        "setrlimit", 160, 164, "lets a crash run a program of the host's", (Argument(0, (_RLIMIT_CORE,)),), _NOTHING_DONE
+    ),
+    CallRule("prlimit64", 302, 261, "the same; asking for the limit stays allowed",
          (Argument(1, (_RLIMIT_CORE,)), Argument(2, (0,), among=False)), _NOTHING_DONE),
-    Rule("prlimit64", 302, 261, "the same, from an address whose lower half is 0",
+    CallRule("prlimit64", 302, 261, "the same, from an address whose lower half is 0",
          (Argument(1, (_RLIMIT_CORE,)), Argument(2, (0,), among=False, upper=True)), _NOTHING_DONE),
 
     # Terminals: characters put into somebody else's input are commands.
-    Rule("ioctl", 16, 29, "types into a terminal", (Argument(1, (_TIOCSTI, _TIOCLINUX)),)),
+    CallRule("ioctl", 16, 29, "types into a terminal", (Argument(1, (_TIOCSTI, _TIOCLINUX)),)),
 
     # Files of the workspace are the user's outside too: a program with a set-id bit would run as that user for everybody.
-    Rule("chmod", 90, None, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
-    Rule("fchmod", 91, 52, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
-    Rule("fchmodat", 268, 53, "sets set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
-    Rule("fchmodat2", 452, 452, "sets set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
-    Rule("creat", 85, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
-    Rule("open", 2, None, "makes files with set-id bits",
+    CallRule("chmod", 90, None, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    CallRule("fchmod", 91, 52, "sets set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    CallRule("fchmodat", 268, 53, "sets set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
+    CallRule("fchmodat2", 452, 452, "sets set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
+    CallRule("creat", 85, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    CallRule("open", 2, None, "makes files with set-id bits",
          (Argument(1, (0,), among=False, mask=_MAKES), Argument(2, (0,), among=False, mask=_SET_ID))),
-    Rule("openat", 257, 56, "makes files with set-id bits",
+    CallRule("openat", 257, 56, "makes files with set-id bits",
          (Argument(2, (0,), among=False, mask=_MAKES), Argument(3, (0,), among=False, mask=_SET_ID))),
-    Rule("openat2", 437, 437, "the same, its mode lies in memory no filter sees; programs fall back", error=ENOSYS),
-    Rule("mknod", 133, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
-    Rule("mknodat", 259, 33, "makes files with set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
-    Rule("fcntl", 72, 25, "takes leases, which hold up every opener of the file outside", (Argument(1, (_F_SETLEASE,)),)),
+    CallRule("openat2", 437, 437, "the same, its mode lies in memory no filter sees; programs fall back", error=ENOSYS),
+    CallRule("mknod", 133, None, "makes files with set-id bits", (Argument(1, (0,), among=False, mask=_SET_ID),)),
+    CallRule("mknodat", 259, 33, "makes files with set-id bits", (Argument(2, (0,), among=False, mask=_SET_ID),)),
+    CallRule("fcntl", 72, 25, "takes leases, which hold up any opener of the file outside", (Argument(1, (_F_SETLEASE,)),)),
 
     # Extended attributes: a file in memory may have thousands, and its directory's size doesn't count them. EOPNOTSUPP is
     # the answer of file systems without them: programs that copy them go on. Access lists (ACL) are set by the same calls.
-    Rule("setxattr", 188, 5, "takes memory that no directory's size bounds", error=EOPNOTSUPP),
-    Rule("lsetxattr", 189, 6, "the same", error=EOPNOTSUPP),
-    Rule("fsetxattr", 190, 7, "the same", error=EOPNOTSUPP),
-    Rule("setxattrat", 463, 463, "the same", error=EOPNOTSUPP),
+    CallRule("setxattr", 188, 5, "takes memory that no directory's size bounds", error=EOPNOTSUPP),
+    CallRule("lsetxattr", 189, 6, "the same", error=EOPNOTSUPP),
+    CallRule("fsetxattr", 190, 7, "the same", error=EOPNOTSUPP),
+    CallRule("setxattrat", 463, 463, "the same", error=EOPNOTSUPP),
 
     # Sockets: only the families that programs need. The others load modules by their number, and many bugs were there.
-    Rule("socket", 41, 198, "AF_PACKET, AF_VSOCK, AF_ALG, AF_BLUETOOTH and some forty others",
+    CallRule("socket", 41, 198, "AF_PACKET, AF_VSOCK, AF_ALG, AF_BLUETOOTH and some forty others",
          (Argument(0, _FAMILIES, among=False),), errno.EAFNOSUPPORT),
-    Rule("socket", 41, 198, "netlink but for routes: firewall, audit, devices, crypto",
+    CallRule("socket", 41, 198, "netlink but for routes: firewall, audit, devices, crypto",
          (Argument(0, (_AF_NETLINK,)), Argument(2, (_NETLINK_ROUTE,), among=False)), errno.EPROTONOSUPPORT),
-    Rule("socket", 41, 198, "AF_PACKET by its old name",
+    CallRule("socket", 41, 198, "AF_PACKET by its old name",
          (Argument(0, (_AF_INET,)), Argument(1, (_SOCK_PACKET,), mask=_SOCKET_KIND))),
-    Rule("socketpair", 53, 199, "the same families",
+    CallRule("socketpair", 53, 199, "the same families",
          (Argument(0, _FAMILIES, among=False),), errno.EAFNOSUPPORT),
 )
 # fmt: on
@@ -217,7 +219,7 @@ class Architecture:
     """A kind of machine.
 
     Args:
-        name: as `uname -m` says it, and the column of `Rule` that holds its numbers.
+        name: as `uname -m` says it, and the column of `CallRule` that holds its numbers.
         audit: how the kernel names it to filters (linux/audit.h).
         foreign_bit: a bit in call numbers that stands for another interface, 0 where there is none.
     """
@@ -260,7 +262,7 @@ def program(machine: str) -> bytes:
 # is true and when it is false, an operand. Jumps only go forward, so a part of a program can be put anywhere.
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """An instruction: `struct sock_filter`."""
 
     code: int
@@ -278,21 +280,21 @@ ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
 
 
-def instructions(machine: Architecture) -> list[Step]:
+def instructions(machine: Architecture) -> list[Instruction]:
     """Return the filter's steps for a kind of machine."""
     steps = [
-        Step(LOAD, 0, 0, ARCHITECTURE),
-        Step(JUMP_EQUAL, 1, 0, machine.audit),
-        Step(RETURN, 0, 0, KILL),
-        Step(LOAD, 0, 0, NUMBER),
+        Instruction(LOAD, 0, 0, ARCHITECTURE),
+        Instruction(JUMP_EQUAL, 1, 0, machine.audit),
+        Instruction(RETURN, 0, 0, KILL),
+        Instruction(LOAD, 0, 0, NUMBER),
     ]
     if machine.foreign_bit:
-        steps += [Step(JUMP_AT_LEAST, 0, 1, machine.foreign_bit), Step(RETURN, 0, 0, REFUSE | ENOSYS)]
+        steps += [Instruction(JUMP_AT_LEAST, 0, 1, machine.foreign_bit), Instruction(RETURN, 0, 0, REFUSE | ENOSYS)]
     return steps + _search(sorted(_by_number(machine).items()))
 
 
-def _by_number(machine: Architecture) -> dict[int, list[Rule]]:
-    found: dict[int, list[Rule]] = {}
+def _by_number(machine: Architecture) -> dict[int, list[CallRule]]:
+    found: dict[int, list[CallRule]] = {}
     for rule in TABLE:
         number: int | None = getattr(rule, machine.name)
         if number is not None:
@@ -300,34 +302,34 @@ def _by_number(machine: Architecture) -> dict[int, list[Rule]]:
     return found
 
 
-def _search(calls: list[tuple[int, list[Rule]]]) -> list[Step]:
+def _search(calls: list[tuple[int, list[CallRule]]]) -> list[Instruction]:
     """Find a call by halving the list: seven comparisons instead of seventy for the calls that are allowed."""
     if len(calls) == 1:
         number, rules = calls[0]
         body = [step for rule in rules for step in _refusal(rule)]
-        return [Step(JUMP_EQUAL, 0, len(body), number), *body, Step(RETURN, 0, 0, ALLOW)]
+        return [Instruction(JUMP_EQUAL, 0, len(body), number), *body, Instruction(RETURN, 0, 0, ALLOW)]
     middle = len(calls) // 2
     lower, upper = _search(calls[:middle]), _search(calls[middle:])
     # A comparison jumps 255 steps at most, a plain jump as far as it takes.
-    return [Step(JUMP_AT_LEAST, 0, 1, calls[middle][0]), Step(JUMP, 0, 0, len(lower)), *lower, *upper]
+    return [Instruction(JUMP_AT_LEAST, 0, 1, calls[middle][0]), Instruction(JUMP, 0, 0, len(lower)), *lower, *upper]
 
 
-def _refusal(rule: Rule) -> list[Step]:
+def _refusal(rule: CallRule) -> list[Instruction]:
     """Refuse if every condition holds; else go on behind the last step."""
-    steps = [Step(RETURN, 0, 0, REFUSE | rule.error)]
+    steps = [Instruction(RETURN, 0, 0, REFUSE | rule.error)]
     for condition in reversed(rule.when):
         steps = _condition(condition, len(steps)) + steps
     return steps
 
 
-def _condition(condition: Argument, away: int) -> list[Step]:
+def _condition(condition: Argument, away: int) -> list[Instruction]:
     """Go on if a condition holds; else jump `away` steps further."""
-    steps = [Step(LOAD, 0, 0, ARGUMENTS + 8 * condition.index + (4 if condition.upper else 0))]
+    steps = [Instruction(LOAD, 0, 0, ARGUMENTS + 8 * condition.index + (4 if condition.upper else 0))]
     if condition.mask != 0xFFFFFFFF:
-        steps.append(Step(AND, 0, 0, condition.mask))
+        steps.append(Instruction(AND, 0, 0, condition.mask))
     for left, value in zip(range(len(condition.values) - 1, -1, -1), condition.values, strict=True):
         if not condition.among:
-            steps.append(Step(JUMP_EQUAL, left + away, 0, value))
+            steps.append(Instruction(JUMP_EQUAL, left + away, 0, value))
         else:
-            steps.append(Step(JUMP_EQUAL, left, 0 if left else away, value))
+            steps.append(Instruction(JUMP_EQUAL, left, 0 if left else away, value))
     return steps

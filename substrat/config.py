@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +38,13 @@ class AgentKeys(msgspec.Struct, frozen=True):
         Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")
     ] = Restore.HOLD
     bind_ro: Annotated[tuple[str, ...], Meta(description="further absolute paths that every sandbox sees read-only")] = ()
+    workspace: Annotated[
+        Literal["in-place", "worktree"],
+        Meta(
+            description="where agents work that name neither `--in-place` nor `--worktree`: in your checkout, or in a "
+            "private clone of it; in a directory without git in place"
+        ),
+    ] = "in-place"
     path: Annotated[
         tuple[str, ...],
         Meta(description="absolute directories that every sandbox sees read-only and has on its PATH before the system's"),
@@ -208,6 +215,24 @@ class DiskKeys(msgspec.Struct, frozen=True):
     ] = 512 * MIB
 
 
+class WorktreeKeys(msgspec.Struct, frozen=True):
+    """`[worktree]`: agents' private clones."""
+
+    dir: Annotated[
+        str, Meta(description="the absolute path of the directory that they lie in; empty: `trees` in the state directory")
+    ] = ""
+    bundle_bytes: Annotated[
+        int, Meta(ge=1 << 20, description="bytes of new work that one turn may hand over when its work is kept")
+    ] = 4096 * MIB
+    turns: Annotated[
+        int, Meta(ge=1, description="of how many last turns each agent's work stays in `refs/substrat/NAME/turns`")
+    ] = 100
+    setup_seconds: Annotated[
+        float, Meta(gt=0, description="seconds that the commands which set a clone up may take in all")
+    ] = 600.0
+    check_seconds: Annotated[float, Meta(gt=0, description="seconds that `merge --check` may take")] = 1800.0
+
+
 class LogKeys(msgspec.Struct, frozen=True):
     """`[log]`: the daemon's own log."""
 
@@ -227,6 +252,7 @@ class Config(msgspec.Struct, frozen=True):
     turns: TurnKeys = TurnKeys()
     limits: LimitKeys = LimitKeys()
     disk: DiskKeys = DiskKeys()
+    worktree: WorktreeKeys = WorktreeKeys()
     log: LogKeys = LogKeys()
 
 
@@ -304,6 +330,8 @@ def _checked(config: Config, path: str) -> Config:
             raise ConfigInvalid(f"{path}: agent.{key}: {odd[0]!r} isn't an absolute path")
     if odd := [entry for entry in config.agent.path if ":" in entry]:
         raise ConfigInvalid(f"{path}: agent.path: {odd[0]!r} has a colon, which separates directories on a PATH")
+    if config.worktree.dir and not os.path.isabs(config.worktree.dir):
+        raise ConfigInvalid(f"{path}: worktree.dir: {config.worktree.dir!r} isn't an absolute path")
     if config.sandbox.ca and not os.path.isabs(config.sandbox.ca):
         raise ConfigInvalid(f"{path}: sandbox.ca: {config.sandbox.ca!r} isn't an absolute path")
     try:

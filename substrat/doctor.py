@@ -16,20 +16,20 @@ from sandbox.spec import Network
 from substrat import config as configuration
 from substrat import errors, paths
 from substrat.core.diagnosis import machine
-from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Finding
+from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, CheckResult
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["BROKEN", "GOOD", "WEAKER", "Finding", "examine"]
+__all__ = ["BROKEN", "GOOD", "WEAKER", "CheckResult", "examine"]
 
 _UNIT = "substratd.service"
 _CGROUPS = "/sys/fs/cgroup"
 
 
-def examine(environ: Mapping[str, str]) -> list[Finding]:
+def examine(environ: Mapping[str, str]) -> list[CheckResult]:
     """Check everything that agents need.
 
     Args:
@@ -39,7 +39,7 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
     found = host.find_bubblewrap(loaded.sandbox.bwrap or None, environ.get("PATH"))
     obstacle = _obstacle(found)
     manager = _systemd(environ)
-    checks: tuple[Callable[[], Finding | None], ...] = (
+    checks: tuple[Callable[[], CheckResult | None], ...] = (
         _python,
         lambda: finding,
         lambda: _bubblewrap(loaded, found),
@@ -59,21 +59,21 @@ def examine(environ: Mapping[str, str]) -> list[Finding]:
     return [judged for check in checks if (judged := check()) is not None]
 
 
-def _python() -> Finding:
-    return Finding("python", GOOD, f"{platform.python_version()} at {sys.executable}")
+def _python() -> CheckResult:
+    return CheckResult("python", GOOD, f"{platform.python_version()} at {sys.executable}")
 
 
-def _configuration(environ: Mapping[str, str]) -> tuple[configuration.Config, Finding]:
+def _configuration(environ: Mapping[str, str]) -> tuple[configuration.Config, CheckResult]:
     path = paths.config_file(environ)
     try:
         loaded = configuration.load(path, environ)
     except errors.ConfigInvalid as problem:
         fallback = configuration.with_environment(configuration.Config(), environ)
-        return fallback, Finding("configuration", BROKEN, problem.message, f"correct {path}")
-    return loaded, Finding("configuration", GOOD, path if os.path.exists(path) else f"defaults ({path} isn't there)")
+        return fallback, CheckResult("configuration", BROKEN, problem.message, f"correct {path}")
+    return loaded, CheckResult("configuration", GOOD, path if os.path.exists(path) else f"defaults ({path} isn't there)")
 
 
-def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding:
+def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None) -> CheckResult:
     there = machine.Bwrap(found.path, found.version) if found is not None else None
     return machine.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP)
 
@@ -82,18 +82,18 @@ def _obstacle(found: host.Bubblewrap | None) -> host.Obstacle | None:
     return host.sandbox_obstacle(found) if found is not None and found.new_enough else None
 
 
-def _namespaces(found: host.Bubblewrap | None, obstacle: host.Obstacle | None) -> Finding | None:
+def _namespaces(found: host.Bubblewrap | None, obstacle: host.Obstacle | None) -> CheckResult | None:
     if found is None or not found.new_enough:
         return None
     return machine.namespaces(obstacle.reason, obstacle.remedy) if obstacle else machine.namespaces(None, "")
 
 
-def _system_calls() -> Finding:
+def _system_calls() -> CheckResult:
     known = tuple(seccomp.ARCHITECTURES)
     return machine.system_calls(os.uname().machine, known, has_seccomp=namespace_limits.seccomp_mode() is not None)
 
 
-def _limits(loaded: configuration.Config) -> Finding:
+def _limits(loaded: configuration.Config) -> CheckResult:
     return machine.limits(
         prlimit=os.access(bwrap.PRLIMIT, os.X_OK),
         setsid=os.access(bwrap.SETSID, os.X_OK),
@@ -101,7 +101,7 @@ def _limits(loaded: configuration.Config) -> Finding:
     )
 
 
-def _kernel() -> Finding:
+def _kernel() -> CheckResult:
     release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
     children = os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children")
     return machine.kernel(machine.Kernel(release, _has_pidfd(), children))
@@ -115,7 +115,7 @@ def _has_pidfd() -> bool:
     return True
 
 
-def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
+def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:
     try:
         path = program.find(loaded.agent.binary, environ.get("PATH")).path
     except errors.AgentProgramMissing as problem:
@@ -127,7 +127,7 @@ def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> 
     return machine.agent_program(path, said)
 
 
-def _login(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
+def _login(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:
     return machine.login(
         in_environment=any(environ.get(name) for name in PROGRAM.login.variables),
         in_file=os.path.exists(os.path.join(_home(environ), PROGRAM.login.file)),
@@ -135,13 +135,13 @@ def _login(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
     )
 
 
-def _chats(environ: Mapping[str, str]) -> Finding:
+def _chats(environ: Mapping[str, str]) -> CheckResult:
     path = os.path.join(_home(environ), PROGRAM.places.chats)
     existing = _existing(path)
     return machine.chats(path, existing, _user(environ), writable=os.access(existing, os.W_OK))
 
 
-def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Finding | None:
+def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> CheckResult | None:
     default = loaded.sandbox.network
     if default is Network.HOST:
         return machine.network(default.value, None, None, "")
@@ -156,17 +156,17 @@ def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Fin
     return machine.network(default.value, made.mode, reason, remedy)
 
 
-def _cgroups() -> Finding:
+def _cgroups() -> CheckResult:
     if not os.path.exists(f"{_CGROUPS}/cgroup.controllers"):
-        return machine.cgroups(machine.Cgroups(1 if os.path.isdir(f"{_CGROUPS}/memory") else 0))
+        return machine.cgroups(machine.CgroupFacts(1 if os.path.isdir(f"{_CGROUPS}/memory") else 0))
     # The user's manager passes its controllers on to services with Delegate=yes, such as substratd.service.
     uid = os.geteuid()
     path = f"{_CGROUPS}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
     try:
         with open(path, encoding="ascii") as file:
-            return machine.cgroups(machine.Cgroups(2, frozenset(file.read().split()), _systemd_version()))
+            return machine.cgroups(machine.CgroupFacts(2, frozenset(file.read().split()), _systemd_version()))
     except OSError:
-        return machine.cgroups(machine.Cgroups(2))
+        return machine.cgroups(machine.CgroupFacts(2))
 
 
 def _systemd_version() -> int:
@@ -178,7 +178,7 @@ def _systemd_version() -> int:
     return int(found[1]) if found else 0
 
 
-def _disk(environ: Mapping[str, str], loaded: configuration.Config) -> Finding:
+def _disk(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:
     path = _existing(paths.state_dir(environ))
     return machine.disk(path, shutil.disk_usage(path).free, loaded.disk.free)
 

@@ -182,6 +182,19 @@ class SessionDamaged(SubstratError):
     code = -32028
 
 
+class CloneFailed(SubstratError):
+    """An agent's private clone couldn't be made or set up, so its turn can't start."""
+
+    code = -32029
+    exit_status = TURN_FAILED
+
+
+class Conflict(SubstratError):
+    """An agent's work can't be landed: it conflicts with the target, or git refuses."""
+
+    code = -32030
+
+
 class DaemonNotRunning(SubstratError):
     """No daemon listens on the operator socket."""
 

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from substrat.cli import options
-from substrat.cli.table import PROGRAM, VERBS
+from substrat.cli.table import COMMAND_NAME, VERBS
 from substrat.daemon import main as daemon
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def substratctl() -> str:
     """Return the page of `substratctl`."""
     lines = [
         *_head("substratctl", "1", "User Commands", "drives the daemon that runs agents in sandboxes"),
-        ".SH SYNOPSIS", f".B {PROGRAM}", r"[\-\-json] COMMAND ...",
+        ".SH SYNOPSIS", f".B {COMMAND_NAME}", r"[\-\-json] COMMAND ...",
         ".SH DESCRIPTION",
         _text("Talks to substratd(8): creates agents, sends them prompts, shows their work, stops and resumes them. "
               "Options may stand anywhere; words after -- are taken as they are."),

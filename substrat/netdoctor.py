@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sandbox import netlaunch, netrelay
 from substrat import errors
 from substrat.core.diagnosis import network as network_diagnosis
-from substrat.core.diagnosis.machine import BROKEN, Finding
-from substrat.core.diagnosis.network import Address, Link, Namespace, Plan, Route, Rule, Socket
+from substrat.core.diagnosis.machine import BROKEN, CheckResult
+from substrat.core.diagnosis.network import Address, Namespace, NetworkLink, NetworkPlan, Route, RoutingRule, Socket
 from substrat.core.netfilter import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BROKEN", "Finding", "Report", "examine", "facts", "look"]
+__all__ = ["BROKEN", "CheckResult", "NetworkReport", "examine", "facts", "look"]
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.realpath(__file__)), "netreader.py")
 _NO_LIBRARY = 124  # netreader.NO_LIBRARY; the module isn't imported, since it is a program
@@ -31,7 +31,7 @@ _MOST_DENIALS = 10
 """As many as fit on a screen beside the rest; `substratctl logs` has all."""
 
 
-class Report(NamedTuple):
+class NetworkReport(NamedTuple):
     """The facts and findings about a turn's network.
 
     Args:
@@ -46,10 +46,10 @@ class Report(NamedTuple):
     found: Namespace
     allow: tuple[str, ...]
     denials: tuple[Mapping[str, str], ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
 
 
-def examine(agent: Mapping[str, object], network: Mapping[str, object]) -> Report:
+def examine(agent: Mapping[str, object], network: Mapping[str, object]) -> NetworkReport:
     """Look at the network of an agent's running turn.
 
     Args:
@@ -69,10 +69,10 @@ def examine(agent: Mapping[str, object], network: Mapping[str, object]) -> Repor
     denials = _denials(agent, network)
     plan = expected(name, names.AllowList.of(allow).ports, transparent=transparent)
     findings = network_diagnosis.judge(found, plan, allow, tuple(denial["text"] for denial in denials))
-    return Report(str(network["form"]), found, allow, denials, findings)
+    return NetworkReport(str(network["form"]), found, allow, denials, findings)
 
 
-def facts(report: Report) -> dict[str, tuple[str, ...]]:
+def facts(report: NetworkReport) -> dict[str, tuple[str, ...]]:
     """Return the facts behind a report's findings as lines for people, by the finding's name."""
     denials = tuple(f"{denial['time']} {denial['text']}" for denial in report.denials)
     return {**network_diagnosis.facts(report.found), "denials": denials}
@@ -100,7 +100,7 @@ def _process(name: str, agent: Mapping[str, object], network: Mapping[str, objec
     return pid
 
 
-def expected(agent: str, ports: tuple[int, ...], *, transparent: bool) -> Plan:
+def expected(agent: str, ports: tuple[int, ...], *, transparent: bool) -> NetworkPlan:
     """Return the form that a network should have, as `sandbox.netlaunch` and `sandbox.netrelay` make it.
 
     Args:
@@ -110,10 +110,10 @@ def expected(agent: str, ports: tuple[int, ...], *, transparent: bool) -> Plan:
     """
     if not transparent:
         relay = Socket("tcp", netrelay.LISTENING_AT, netrelay.PORT)
-        return Plan(agent, False, (netrelay.LISTENING_AT,), (relay,))
+        return NetworkPlan(agent, False, (netrelay.LISTENING_AT,), (relay,))
     dns = [Socket(protocol, netlaunch.NAMESERVER, netlaunch.DNS_PORT) for protocol in ("udp", "tcp")]
     web = [Socket("tcp", address, port) for port in ports for address in ("0.0.0.0", "::")]  # noqa: S104 - compared only
-    return Plan(agent, True, (netlaunch.NAMESERVER, netlaunch.OWN_V6), (*dns, *web))
+    return NetworkPlan(agent, True, (netlaunch.NAMESERVER, netlaunch.OWN_V6), (*dns, *web))
 
 
 def look(name: str, pid: int) -> Namespace:
@@ -149,10 +149,10 @@ def look(name: str, pid: int) -> Namespace:
 def _namespace(facts: dict[str, Any]) -> Namespace:
     rules, sockets = facts["rules"], facts["sockets"]
     return Namespace(
-        links=tuple(Link(**row) for row in facts["links"]),
+        links=tuple(NetworkLink(**row) for row in facts["links"]),
         addresses=tuple(Address(**row) for row in facts["addresses"]),
         routes=tuple(Route(**row) for row in facts["routes"]),
-        rules=tuple(Rule(**row) for row in rules) if rules is not None else None,
+        rules=tuple(RoutingRule(**row) for row in rules) if rules is not None else None,
         sockets=tuple(Socket(**row) for row in sockets) if sockets is not None else None,
         ipv6=facts["ipv6"],
     )

@@ -21,7 +21,7 @@ SHARED = {"substrat.errors", "substrat.names", "substrat.paths", "substrat.visib
 
 DAEMON = {"substrat.config", "substrat.core", "substrat.daemon.failpoints", "substrat", "sandbox", "mcp_server", *SHARED}
 """These may be imported by each layer of the daemon."""
-FLOORS = ("kernel", "state", "network", "agents", "sandboxes", "turns", "servers")
+FLOORS = ("kernel", "state", "network", "agents", "sandboxes", "worktrees", "turns", "servers")
 """The daemon's layers from the bottom: a layer may import itself and those before it."""
 LAYERS = {
     f"substrat.daemon.{floor}": {*DAEMON, *(f"substrat.daemon.{other}" for other in FLOORS[: number + 1])}
@@ -29,6 +29,8 @@ LAYERS = {
 } | {"substrat.daemon": {"substrat.daemon", *DAEMON}, "substrat.daemon.failpoints": {"mcp_server.tools", *SHARED}}
 for program in ("chatreader", "chatcopier"):
     LAYERS["substrat.daemon.sandboxes"].add(f"substrat.{program}")
+for program in ("treemaker", "treekeeper", "treesetter", "treerestorer"):
+    LAYERS["substrat.daemon.worktrees"].add(f"substrat.{program}")
 
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {
@@ -46,7 +48,7 @@ ARROWS = {
     "substrat.paths": {"substrat.errors"},
     "substrat.visible": set(),
     "substrat.protocol": SHARED,
-    "substrat.core": {"substrat.core", "substrat.errors", "substrat.names", "sandbox.spec"},
+    "substrat.core": {"substrat.core", "substrat.errors", "substrat.names", "sandbox.spec", "sandbox.protect"},
     "substrat.config": {"substrat.core", "sandbox", *SHARED},
     **LAYERS,
     "substrat.client": {"substrat.client", "substrat", *SHARED},
@@ -59,6 +61,10 @@ ARROWS = {
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
     "substrat.chatreader": {"substrat.core.programs.cursor.chat_store"},
     "substrat.chatcopier": set(),
+    "substrat.treemaker": set(),
+    "substrat.treekeeper": set(),
+    "substrat.treesetter": set(),
+    "substrat.treerestorer": set(),
     "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
     "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},
     "substrat.netreader": set(),

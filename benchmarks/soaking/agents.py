@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from soaking.ledger import Ledger
-    from soaking.link import Link
+    from soaking.link import DaemonLink
     from soaking.server import Server
     from soaking.workspaces import Workspace
 
@@ -50,7 +50,7 @@ class Agents:
         done: counts the requests by kind.
     """
 
-    def __init__(self, link: Link, ledger: Ledger, server: Server, chance: random.Random, done: Counter[str]) -> None:
+    def __init__(self, link: DaemonLink, ledger: Ledger, server: Server, chance: random.Random, done: Counter[str]) -> None:
         self.link = link
         self.ledger = ledger
         self.server = server

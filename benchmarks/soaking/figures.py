@@ -32,7 +32,7 @@ Figures = dict[str, "Counter[str]"]
 """The measured figures: for each rule's key the number of each kind, for example `{"descriptors": {"pipe": 2}}`."""
 
 
-class Rule(NamedTuple):
+class GrowthRule(NamedTuple):
     """The growth that a figure may have.
 
     Args:
@@ -53,32 +53,32 @@ class Rule(NamedTuple):
 
 
 IDLE = (
-    Rule("memory", "memory, MiB", 12.0, "the newest events are kept, up to 8 MiB; a tenth for the allocator", 1.1),
-    Rule("descriptors", "descriptors", 0, "no turn runs, and the same clients are connected"),
-    Rule("threads", "threads", 0, "those of Trio's that wait for work aren't counted: they end after 10 s"),
-    Rule("watches", "inotify watches", 0, "a watch lasts as long as a turn"),
-    Rule("namespaces", "network namespaces", 0, "a turn's ends with it; held ones would be those of its sockets", empty=True),
-    Rule("mounts", "mounts", 0, "the daemon mounts nothing in its own namespace, which is the host's", empty=True),
-    Rule("cgroups", "cgroups of sandboxes", 0, "a sandbox's goes with it", empty=True),
-    Rule("processes", "processes left", 0, "no turn runs, and an idle agent has none", empty=True),
-    Rule("leftovers", "leftovers in workspaces", 0, "placeholders go with their sandbox", empty=True),
-    Rule("temporary", "temporary files", 0, "the daemon's TMPDIR is its own here", empty=True),
-    Rule("runtime", "files in the runtime directory", 0, "sockets of turns and of `exec` go with them"),
-    Rule("state", "files of state, but turns'", 0, "nothing is kept beside agents and turns"),
-    Rule("turn", "most files of a turn", 2, "a turn that was held, or whose network was asked for names, has one more each"),
-    Rule("agent", "files an agent, but turns'", 3, "its program's transcript of each chat: agents that were replaced have fewer"),
-    Rule("passing", "rows of what is under way", 0, "nothing is under way"),
+    GrowthRule("memory", "memory, MiB", 12.0, "the newest events are kept, up to 8 MiB; a tenth for the allocator", 1.1),
+    GrowthRule("descriptors", "descriptors", 0, "no turn runs, and the same clients are connected"),
+    GrowthRule("threads", "threads", 0, "those of Trio's that wait for work aren't counted: they end after 10 s"),
+    GrowthRule("watches", "inotify watches", 0, "a watch lasts as long as a turn"),
+    GrowthRule("namespaces", "network namespaces", 0, "a turn's ends with it; held ones would be those of its sockets", empty=True),
+    GrowthRule("mounts", "mounts", 0, "the daemon mounts nothing in its own namespace, which is the host's", empty=True),
+    GrowthRule("cgroups", "cgroups of sandboxes", 0, "a sandbox's goes with it", empty=True),
+    GrowthRule("processes", "processes left", 0, "no turn runs, and an idle agent has none", empty=True),
+    GrowthRule("leftovers", "leftovers in workspaces", 0, "placeholders go with their sandbox", empty=True),
+    GrowthRule("temporary", "temporary files", 0, "the daemon's TMPDIR is its own here", empty=True),
+    GrowthRule("runtime", "files in the runtime directory", 0, "sockets of turns and of `exec` go with them"),
+    GrowthRule("state", "files of state, but turns'", 0, "nothing is kept beside agents and turns"),
+    GrowthRule("turn", "most files of a turn", 2, "a turn that was held, or whose network was asked for names, has one more each"),
+    GrowthRule("agent", "files an agent, but turns'", 3, "its program's transcript of each chat: agents that were replaced have fewer"),
+    GrowthRule("passing", "rows of what is under way", 0, "nothing is under way"),
 )  # fmt: skip
 """The rules with all agents idle, as many after as before."""
 
 REMOVED = (
-    Rule("descriptors", "descriptors", 0, "the same clients are connected"),
-    Rule("watches", "inotify watches", 0, "no turn is there"),
-    Rule("runtime", "files in the runtime directory", 0, "the operator socket stays"),
-    Rule("state", "files of state, but turns'", 0, "nothing is kept beside agents and turns"),
-    Rule("files", "files of agents and turns", 0, "`rm` removes them", empty=True),
-    Rule("rows", "rows in the database", 0, "`rm` deletes them, and questions were answered", empty=True),
-    Rule("used", "database in use, KiB", 64, "empty tables and indexes keep pages: some 20 of 4 KiB"),
+    GrowthRule("descriptors", "descriptors", 0, "the same clients are connected"),
+    GrowthRule("watches", "inotify watches", 0, "no turn is there"),
+    GrowthRule("runtime", "files in the runtime directory", 0, "the operator socket stays"),
+    GrowthRule("state", "files of state, but turns'", 0, "nothing is kept beside agents and turns"),
+    GrowthRule("files", "files of agents and turns", 0, "`rm` removes them", empty=True),
+    GrowthRule("rows", "rows in the database", 0, "`rm` deletes them, and questions were answered", empty=True),
+    GrowthRule("used", "database in use, KiB", 64, "empty tables and indexes keep pages: some 20 of 4 KiB"),
 )
 """The rules with all agents removed."""
 
@@ -251,7 +251,7 @@ def unsettled(figures: Figures) -> bool:
     return figures["state"]["trash/*"] > 0 or figures["passing"]["removed_agents"] > 0
 
 
-def grown(rules: Iterable[Rule], when: str, before: Figures, after: Figures) -> list[str]:
+def grown(rules: Iterable[GrowthRule], when: str, before: Figures, after: Figures) -> list[str]:
     """Return a sentence for each kind that grew by more than it may, or that must not exist.
 
     Args:
@@ -272,7 +272,7 @@ def grown(rules: Iterable[Rule], when: str, before: Figures, after: Figures) -> 
     return found
 
 
-def table(titles: tuple[str, ...], rules: tuple[Rule, ...], *measured: Figures) -> str:
+def table(titles: tuple[str, ...], rules: tuple[GrowthRule, ...], *measured: Figures) -> str:
     """Return figures as a table, with the growth that each may have."""
     rows = [("", *titles, "may grow by")]
     for rule in rules:

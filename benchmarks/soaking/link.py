@@ -32,7 +32,7 @@ class GaveUp(Exception):
     """The soak can't go on; the message says why."""
 
 
-class Link:
+class DaemonLink:
     """The connection to the daemon, which it restarts.
 
     Args:

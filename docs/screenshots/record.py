@@ -17,7 +17,7 @@ import tempfile
 import termios
 from pathlib import Path
 
-from substrat.demo.stage import Stage
+from substrat.demo.stage import DemoStage
 
 sys.path.insert(0, str(Path(__file__).parent))
 import svg
@@ -57,7 +57,7 @@ def main() -> int:
     base = tempfile.mkdtemp(prefix=WORKSPACE[0], dir=WORKSPACE[1])
     assert len(base) == len(SHOWN_AS)
     try:
-        with Stage(show=False, environ=os.environ) as stage:
+        with DemoStage(show=False, environ=os.environ) as stage:
             prepare(base)
             stage.start_daemon()
             stage.open_timeline()
@@ -80,7 +80,7 @@ def prepare(work: str) -> None:
         subprocess.run(["git", "-C", work, *words], check=True)
 
 
-def play(stage: Stage, work: str) -> None:
+def play(stage: DemoStage, work: str) -> None:
     """Bring three agents to where the pictures show them: one works, one asks, one is suspended."""
     stage.command("spawn", "docs", "-w", work)
     stage.command("spawn", "review", "-w", work)

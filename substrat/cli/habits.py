@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from substrat import errors
 from substrat.cli.options import nearest
-from substrat.cli.table import PROGRAM, VERBS
+from substrat.cli.table import COMMAND_NAME, VERBS
 
 _SPAWN = "'spawn NAME -w DIR PROMPT' creates an agent and starts its first turn"
 _LOGS = "'logs -f NAME' follows what an agent does, 'exec NAME' opens a shell beside it"
@@ -29,13 +29,11 @@ HABITS = {
     "restart": "'resume NAME' continues an agent; 'interrupt NAME' stops a turn that hangs before",
     "continue": "'resume NAME' continues an agent",
     "adopt": "'spawn -w DIR --adopt SESSION' takes a chat over, and 'sessions -w DIR' lists them",
-    "diff": "agents work in your directories: 'git diff' in the workspace shows what changed",
     "delete": _RM,
     "remove": _RM,
     "top": "'ls' shows what agents do, 'events -f' what happens",
     "prompt": "'send NAME PROMPT' queues a prompt",
     "shell": "'exec NAME' opens a shell in an agent's sandbox",
-    "why": "'ls' says why an agent waits or needs you, 'show NAME' all of it",
     "cost": "'usage' shows tokens",
     "reply": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
     "questions": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
@@ -50,5 +48,5 @@ def unknown(word: str) -> errors.UsageError:
     close = nearest(word, VERBS)
     if close is None and (habit := nearest(word, HABITS)) is not None:
         return errors.UsageError(f"there is no command {word!r}: {HABITS[habit]}")
-    hint = f"did you mean {close!r}?" if close else f"'{PROGRAM} --help' lists the commands"
+    hint = f"did you mean {close!r}?" if close else f"'{COMMAND_NAME} --help' lists the commands"
     return errors.UsageError(f"there is no command {word!r}; {hint}")

@@ -8,7 +8,7 @@ import sys
 
 from substrat import __version__, errors
 from substrat.cli import options, output
-from substrat.cli.table import PROGRAM, VERBS
+from substrat.cli.table import COMMAND_NAME, VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _find_verb(line: list[str]) -> tuple[str | None, list[str]]:
         if argument in options.JSON.names:
             before.append(argument)
         elif argument.startswith("-"):
-            raise errors.UsageError(f"there is no option {argument!r} before the command; see '{PROGRAM} --help'")
+            raise errors.UsageError(f"there is no option {argument!r} before the command; see '{COMMAND_NAME} --help'")
         elif argument in VERBS:
             return argument, before + line[position + 1 :]
         else:
@@ -84,11 +84,11 @@ def _find_verb(line: list[str]) -> tuple[str | None, list[str]]:
             from substrat.cli import habits
 
             raise habits.unknown(argument)
-    raise errors.UsageError(f"a command is missing; '{PROGRAM} --help' lists them")
+    raise errors.UsageError(f"a command is missing; '{COMMAND_NAME} --help' lists them")
 
 
 def _show_version() -> int:
-    sys.stdout.write(f"{PROGRAM} {__version__}\n")
+    sys.stdout.write(f"{COMMAND_NAME} {__version__}\n")
     return 0
 
 

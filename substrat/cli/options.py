@@ -8,7 +8,7 @@ completion scripts, help and parser come from one description. The rules are get
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli.table import PROGRAM, VERBS
+from substrat.cli.table import COMMAND_NAME, VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,16 +27,32 @@ class Option:
         about: its effect, for the help text.
         value: its value's name in the help text, for example `DIR`; None for an option without a value.
         choices: the values it may have; empty: any.
+        is_optional: whether the value may be left out; it stands behind `=` then, for example `--worktree=fix`.
     """
 
-    __slots__ = ("about", "choices", "key", "names", "value")
+    __slots__ = ("about", "choices", "is_optional", "key", "names", "value")
 
-    def __init__(self, *names: str, about: str, value: str | None = None, choices: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *names: str,
+        about: str,
+        value: str | None = None,
+        choices: Sequence[str] = (),
+        is_optional: bool = False,
+    ) -> None:
         self.names = names
         self.key = names[0].lstrip("-")
         self.about = about
         self.value = value
         self.choices = choices
+        self.is_optional = is_optional
+
+    @property
+    def value_text(self) -> str:
+        """The value as the help shows it behind the option's names: ` DIR`, `[=BRANCH]`, or nothing."""
+        if not self.value:
+            return ""
+        return f"[={self.value}]" if self.is_optional else f" {self.value}"
 
 
 JSON = Option("--json", about="one JSON document on standard output (one object a line for streams)")
@@ -82,7 +98,7 @@ class Command:
 
     def wrong(self, why: str) -> errors.UsageError:
         """Make the error for a command line that this verb can't use, with the reason and the way to the help."""
-        return errors.UsageError(f"{self.name}: {why} (see '{PROGRAM} {self.name} --help')")
+        return errors.UsageError(f"{self.name}: {why} (see '{COMMAND_NAME} {self.name} --help')")
 
 
 class Arguments:
@@ -181,7 +197,7 @@ def parse(command: Command, line: Sequence[str]) -> Arguments:
             option = known.get(name)
             if option is None:
                 raise command.wrong(_unknown(name, known))
-            if option.value is not None and value is None:
+            if option.value is not None and value is None and not option.is_optional:
                 value = next(rest, None)
             given.setdefault(option.key, []).append(_checked(command, option, value))
     found = Arguments(command, words, given, verbatim)
@@ -201,10 +217,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def help_text(command: Command) -> str:
     """Describe a verb: its usage, its options, its notes."""
     own = [option for option in command.options if option not in COMMON]
-    usage = " ".join(part for part in (PROGRAM, command.name, "[options]" if own else "", command.words) if part)
+    usage = " ".join(part for part in (COMMAND_NAME, command.name, "[options]" if own else "", command.words) if part)
     lines = [f"usage: {usage}", "", f"{command.about[:1].upper()}{command.about[1:]}.", "", "options:"]
     for option in command.options:
-        names = ", ".join(reversed(option.names)) + (f" {option.value}" if option.value else "")
+        names = ", ".join(reversed(option.names)) + option.value_text
         about = option.about + (f": {', '.join(option.choices)}" if option.choices else "")
         lines += _columns(names, about)
     if command.notes:
@@ -214,11 +230,11 @@ def help_text(command: Command) -> str:
 
 def overview() -> str:
     """List the commands and the exit statuses."""
-    lines = [f"usage: {PROGRAM} [--json] COMMAND ...", "", "commands:"]
+    lines = [f"usage: {COMMAND_NAME} [--json] COMMAND ...", "", "commands:"]
     lines += [f"  {verb:<12}{about}" for verb, about in VERBS.items()]
     lines += [
         "",
-        f"'{PROGRAM} help COMMAND' or '{PROGRAM} COMMAND --help' says more.",
+        f"'{COMMAND_NAME} help COMMAND' or '{COMMAND_NAME} COMMAND --help' says more.",
         "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing,",
         "5 the turn failed, 124 timed out.",
     ]
@@ -260,6 +276,8 @@ def _checked(command: Command, option: Option, value: str | None) -> str:
     if option.value is None:
         if value is not None:
             raise command.wrong(f"{name} takes no value, but got {value!r}")
+        return ""
+    if value is None and option.is_optional:
         return ""
     if not value:
         raise command.wrong(f"{name} needs a value, {option.value}")

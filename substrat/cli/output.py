@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from substrat.cli.table import PROGRAM
+from substrat.cli.table import COMMAND_NAME
 from substrat.visible import visible
 
 TYPE_CHECKING = False
@@ -91,7 +91,7 @@ def complain(problem: errors.SubstratError) -> int:
 def note(sentence: str) -> None:
     """Write one line to standard error, after the pending text of standard output."""
     sys.stdout.flush()
-    sys.stderr.write(f"{PROGRAM}: {one_line(sentence)}\n")
+    sys.stderr.write(f"{COMMAND_NAME}: {one_line(sentence)}\n")
     sys.stderr.flush()
 
 
@@ -181,6 +181,28 @@ def cut(titles: Sequence[str], rows: Rows, columns: int | None, least: Mapping[s
             sizes[title] -= less
             excess -= less
     return [[shortened(cell, size) for cell, size in zip(row, sizes.values(), strict=True)] for row in rows]
+
+
+def work_of(agent: Agent) -> str:
+    """Say in a few characters what an agent's clone holds: `+2 ~3`, `landed ~1`, or `-`."""
+    work = agent.get("worktree")
+    if not isinstance(work, dict):
+        return "-"
+    commits = "landed" if work.get("landed") else f"+{text_of(work.get('ahead'))}"
+    parts = [commits if work.get("ahead") else "", f"~{text_of(work['files'])}" if work.get("files") else ""]
+    return " ".join(filter(None, parts)) or "-"
+
+
+def doing(agent: Agent) -> str:
+    """Return why an agent needs a person, why it waits, or its activity; `-` when it is idle."""
+    found, activity = agent.get("attention"), agent.get("activity")
+    if agent.get("reason"):
+        return text_of(agent["reason"])
+    if isinstance(found, dict) and found.get("kind") not in {"working", "stuck", "idle", "done"}:
+        return text_of(found.get("text"))
+    if agent.get("state") == "running" and isinstance(activity, dict):
+        return text_of(activity.get("text"))
+    return "-"
 
 
 def terminal_width(stream: TextIO) -> int | None:

@@ -100,6 +100,8 @@ class Renderer:
                 return self._fragment(_THOUGHT, text)
             case "thinking:completed":
                 return self._end_line(_THOUGHT)
+            case "prompt:queued":
+                return ""  # its turn repeats the prompt
             case "assistant":
                 return self._segment(text)
             case "tool-call-started":

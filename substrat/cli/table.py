@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PROGRAM = "substratctl"
+COMMAND_NAME = "substratctl"
 
 VERBS = {
     "spawn": "create an agent, and start its first turn when there is a prompt",
@@ -10,13 +10,23 @@ VERBS = {
     "ls": "list the agents",
     "show": "everything about agents",
     "exec": "run a command, or a shell, in an agent's sandbox",
+    "forward": "reach ports of an agent's sandbox from this machine",
     "explain": "the command that would start an agent's next turn",
     "tree": "which agent spawned which",
     "logs": "agents' events, and with -f those that come",
     "transcript": "agents' prompts, words and tool calls, turn by turn",
+    "diff": "the changes that agents have made in their private clones",
+    "merge": "land agents' work in your branch",
+    "restore": "put an agent's private clone back to a turn",
+    "checkout": "a working copy of an agent's commits for you",
+    "trees": "the private clones on disk, and removing old ones",
+    "why": "what started agents' newest turns, back to the person who began it",
     "usage": "the tokens that agents used",
     "events": "all agents' events, in order",
     "wait": "block until agents are in a state",
+    "waits": "which agents wait for which others",
+    "queue": "which agents wait for their turns, in order, and why",
+    "messages": "what was sent to agents and by them, and what became of it",
     "suspend": "stop agents' turns, keep their sessions",
     "resume": "continue where suspended agents stopped",
     "interrupt": "stop agents' turns",
@@ -28,6 +38,8 @@ VERBS = {
     "answer": "answer a question of the inbox",
     "accept": "note that you have seen the reasons for attention",
     "allow": "an agent's allow-list, and changes to it",
+    "set": "change an agent's model, network, priority or variables",
+    "rename": "give an agent another name",
     "doctor": "check what this machine offers",
     "demo": "show the main job with a stand-in agent",
     "shutdown": "stop the daemon; turns go on",
@@ -39,6 +51,7 @@ VERBS = {
 
 # Verbs whose arguments are names of agents, for the completion scripts.
 TAKES_AGENTS = (
-    "send", "show", "exec", "logs", "transcript", "usage", "wait", "suspend", "resume", "interrupt", "end", "rm", "export",
-    "accept", "allow", "explain",
+    "send", "show", "exec", "logs", "transcript", "usage", "wait", "waits", "messages", "suspend", "resume", "interrupt",
+    "end", "rm", "export", "accept", "allow", "explain", "diff", "merge", "why", "set", "rename", "forward", "tree",
+    "trees", "restore", "checkout",
 )  # fmt: skip

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from substrat.core.programs.transcript import Step, Tool
+    from substrat.core.programs.transcript import Tool, TranscriptStep
 
     Turn = Mapping[str, object]
 
@@ -47,7 +47,7 @@ def usage_line(turn: Turn | None) -> str:
     return ", ".join(f"{one_line(str(name))} {count}" for name, count in usage.items())
 
 
-def as_text(step: Step, *, colour: bool, whole: bool) -> str:
+def as_text(step: TranscriptStep, *, colour: bool, whole: bool) -> str:
     """Return a step as lines for a terminal.
 
     Args:
@@ -68,7 +68,7 @@ def as_text(step: Step, *, colour: bool, whole: bool) -> str:
     return paint(f"• {_note(step)}", DIM, on=colour) + "\n\n"
 
 
-def as_markdown(step: Step) -> str:
+def as_markdown(step: TranscriptStep) -> str:
     """Return a step as a block of a Markdown document."""
     match step.kind:
         case "prompt":
@@ -129,7 +129,7 @@ def _tool_text(summary: str, tool: Tool, *, colour: bool, whole: bool) -> str:
     return f"  {one_line(summary)} → {verdict}{took}\n{shown}\n"
 
 
-def _note(step: Step) -> str:
+def _note(step: TranscriptStep) -> str:
     said = one_line(step.text)
     kind = one_line((step.event or "").replace(":", " "))
     return said if said and (step.event or "").startswith("turn:") else f"{kind}: {said}" if said else kind

@@ -162,6 +162,7 @@ class Client:
         bind_ro: Sequence[str] | None = None,
         prompt: str | None = None,
         session: str | None = None,
+        priority: str | None = None,
         env: Mapping[str, str] | None = None,
         ssh_agent: str | None = None,
     ) -> SpawnedAgentObject:
@@ -173,7 +174,7 @@ class Client:
         hosts, shown, read = (list(given) if given is not None else None for given in (allow, bind, bind_ro))
         found = await self.call(
             "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, bind=shown,
-            bind_ro=read, prompt=prompt, session=session, ssh_agent=ssh_agent,
+            bind_ro=read, prompt=prompt, session=session, ssh_agent=ssh_agent, priority=priority,
             env=[f"{key}={value}" for key, value in env.items()] if env is not None else None,
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)

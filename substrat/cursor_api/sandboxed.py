@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """Make a request and wait for its answer."""
 
     method: str
@@ -45,13 +45,13 @@ class Next(NamedTuple):
     until: int
 
 
-class Answer(NamedTuple):
+class OperatorAnswer(NamedTuple):
     """Take the answer that has come to a request."""
 
     number: int
 
 
-Step = Call | Submit | Next | Answer
+Step = OperatorCall | Submit | Next | OperatorAnswer
 if TYPE_CHECKING:
     Steps = Generator[Step, Any, T]
 
@@ -84,7 +84,7 @@ class SandboxAgent:
         """Create the agent if there is none yet, and return its id. Its name is the daemon's choice."""
         if self.agent is None:
             params: dict[str, object] = {"workspace": self._workspace, "model": self._model}
-            self.agent = str(_object((yield Call("agent.spawn", params)))["id"])
+            self.agent = str(_object((yield OperatorCall("agent.spawn", params)))["id"])
         return self.agent
 
     def remove(self) -> Steps[None]:
@@ -92,8 +92,8 @@ class SandboxAgent:
         agent, self.agent = self.agent, None
         if agent is not None:
             try:
-                yield Call("agent.end", {"agent": agent})
-                yield Call("agent.rm", {"agent": agent})
+                yield OperatorCall("agent.end", {"agent": agent})
+                yield OperatorCall("agent.rm", {"agent": agent})
             except errors.NotFound:
                 return
 
@@ -124,8 +124,8 @@ class SandboxedTurn:
     def begin(self) -> Steps[None]:
         """Hand over the prompt and follow its turn."""
         agent = yield from self._sandbox_agent.ensure()
-        self._cursor = int(_object((yield Call("events.subscribe", {"agent": agent})))["cursor"])
-        sent = _object((yield Call("agent.send", {"agent": agent, "prompt": self._request.prompt})))
+        self._cursor = int(_object((yield OperatorCall("events.subscribe", {"agent": agent})))["cursor"])
+        sent = _object((yield OperatorCall("agent.send", {"agent": agent, "prompt": self._request.prompt})))
         params = {"agent": agent, "message": sent["message"], "timeout": self._request.timeout}
         self._wait = yield Submit("agent.wait_message", params)
 
@@ -145,10 +145,10 @@ class SandboxedTurn:
         if agent is None:
             return
         try:
-            yield Call("agent.interrupt", {"agent": agent})
+            yield OperatorCall("agent.interrupt", {"agent": agent})
         except errors.Refused:
-            if _object((yield Call("agent.show", {"agent": agent})))["state"] == "queued":
-                yield Call("agent.end", {"agent": agent})
+            if _object((yield OperatorCall("agent.show", {"agent": agent})))["state"] == "queued":
+                yield OperatorCall("agent.end", {"agent": agent})
         except errors.NotFound:
             return
 
@@ -170,7 +170,7 @@ class SandboxedTurn:
     def _ended(self) -> Steps[None]:
         """Take in how the turn ended, and its last events, which may come later than that."""
         try:
-            self._turn = _object(_object((yield Answer(self._wait)))["turn"])
+            self._turn = _object(_object((yield OperatorAnswer(self._wait)))["turn"])
         except errors.WaitTimedOut:
             self.timed_out = True
             self._turn = {}
@@ -185,7 +185,7 @@ class SandboxedTurn:
 
     def _read_rest(self) -> Steps[None]:
         while True:
-            page = _object((yield Call("events.read", {"agent": self._sandbox_agent.agent, "since": self._cursor})))
+            page = _object((yield OperatorCall("events.read", {"agent": self._sandbox_agent.agent, "since": self._cursor})))
             if not page["events"]:
                 return
             found = [self._decoded(event) for event in page["events"]]
@@ -239,13 +239,13 @@ def check_session(session_id: str | None) -> None:
 
 def _perform(connection: Connection, step: Step) -> object:
     match step:
-        case Call(method, params):
+        case OperatorCall(method, params):
             return connection.call(method, **params)
         case Submit(method, params):
             return connection.submit(method, params)
         case Next(until):
             return connection.next_event(until)[0]
-        case Answer(number):
+        case OperatorAnswer(number):
             return connection.take_answer(number)
 
 

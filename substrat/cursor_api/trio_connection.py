@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from substrat import __version__, errors
 from substrat.client.stream import TaskConnection, open_stream
-from substrat.cursor_api.sandboxed import Answer, Call, Next, Step, Submit
+from substrat.cursor_api.sandboxed import Next, OperatorAnswer, OperatorCall, Step, Submit
 
 if TYPE_CHECKING:
     import trio
@@ -50,13 +50,13 @@ class TrioConnection:
 
     async def _perform(self, step: Step) -> object:
         match step:
-            case Call(method, params):
+            case OperatorCall(method, params):
                 return await self._connection.answer(await self._connection.submit(method, params))
             case Submit(method, params):
                 return await self._connection.submit(method, params)
             case Next(until):
                 return await self._connection.next_event(until)
-            case Answer(number):
+            case OperatorAnswer(number):
                 return await self._connection.answer(number)
 
 

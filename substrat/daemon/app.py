@@ -21,11 +21,14 @@ from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
+from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.mcp_tools import ToolCalls
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.reminders import Reminders
 from substrat.daemon.agents.requests import AgentRequests
+from substrat.daemon.agents.settings import Settings
 from substrat.daemon.agents.timer import Timer
+from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import limits, sandbox_process, sockets
 from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
@@ -38,6 +41,7 @@ from substrat.daemon.sandboxes.protection import Protection
 from substrat.daemon.sandboxes.sessions import Sessions
 from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.servers.agent import AgentServer
+from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
@@ -53,7 +57,22 @@ from substrat.daemon.turns.exec import ExecSessions
 from substrat.daemon.turns.retention import Retention
 from substrat.daemon.turns.runner import TurnRunner
 from substrat.daemon.turns.running_turns import RunningTurns
-from substrat.daemon.turns.wakeup import Wakeup
+from substrat.daemon.turns.sandboxes import RunningSandboxes
+from substrat.daemon.worktrees.checkouts import Checkouts
+from substrat.daemon.worktrees.children import ChildPlaces
+from substrat.daemon.worktrees.clones import Clones
+from substrat.daemon.worktrees.diffing import Diffing
+from substrat.daemon.worktrees.git_sandbox import GitSandbox
+from substrat.daemon.worktrees.keeping import Keeping
+from substrat.daemon.worktrees.landing import Landings
+from substrat.daemon.worktrees.landing_git import LandingGit
+from substrat.daemon.worktrees.making import Making
+from substrat.daemon.worktrees.renaming import Renaming
+from substrat.daemon.worktrees.repository import Repositories
+from substrat.daemon.worktrees.restoring import Restoring
+from substrat.daemon.worktrees.setting_up import SettingUp
+from substrat.daemon.worktrees.trees import Trees
+from substrat.daemon.worktrees.wishes import CloneWishes
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
@@ -70,7 +89,7 @@ _LOOK_AGAIN = 0.01
 """Seconds between attempts to take the lock in that time."""
 
 
-class Settings(NamedTuple):
+class DaemonSettings(NamedTuple):
     """The settings that a daemon is started with.
 
     Args:
@@ -88,7 +107,7 @@ class Settings(NamedTuple):
     begin_anew: bool = False
 
 
-async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - one a line
+async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - one a line
     """Run a daemon until it is told to stop by SIGTERM, SIGINT or the operator; turns go on without it.
 
     Args:
@@ -113,38 +132,80 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
         timer, points = Timer(now), Failpoints(settings.environ)
         sweep_wanted, turn_runs = Wakeup(), Wakeup()
         trash = Trash(layout.trash, sweep_wanted.set)
-        turns = RunningTurns(layout, trash, points, turn_runs.set)
+        clone_wanted = Wakeup()
+        turns = RunningTurns(layout, trash, points, turn_runs.set, clone_wanted.set)
         admission = Admission(DiskGate(layout.state, now, timer.ring_at))
-        registry = Registry(store, journal, settings.config, now, points, timer.ring_at, turns, admission)
+        user = User.current(settings.environ)
+        logins = Logins(user.home, settings.environ)
+        registry = Registry(store, journal, settings.config, now, points, timer.ring_at, turns, admission, logins.of)
         reminders, inbox = Reminders(registry), Inbox(registry)
         notifier = Notifier(settings.environ)
-        user = User.current(settings.environ)
         async with trio.open_nursery() as nursery:
-            groups, networks = find_cgroups(), Networks()
+            groups, networks, sandboxes = find_cgroups(), Networks(), RunningSandboxes()
             preparer = SandboxPreparer(registry, layout, user, settings.environ, groups)
             preparer.set_limits()
             findings = Findings(registry)
             protection = undo.enter_context(closing(Protection(registry, findings, layout)))
             find_bubblewrap = preparer.machine.find_bubblewrap
             sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
+            git_sandbox = GitSandbox(find_bubblewrap, preparer.unreadable.paths)
+            repositories = Repositories(git_sandbox, preparer.protector.closed)
+            wishes = CloneWishes(registry, repositories, layout.trees, preparer.check_workspace)
+            keeping = Keeping(registry, git_sandbox, repositories, layout.trees, preparer.protector.closed)
             accounting = Accounting(registry, sessions, preparer.leave_out)
             requests = AgentRequests(registry, accounting, sessions)
-            agent_server = AgentServer(points, ToolCalls(requests, reminders, inbox).perform, accounting.companion_called)
+            diffing = Diffing(git_sandbox, repositories)
+            places = ChildPlaces(registry, layout, repositories, wishes, keeping, git_sandbox)
+            tools = AgentTools(registry, ToolCalls(requests, reminders, inbox), places, diffing)
+            agent_server = AgentServer(points, tools.call, accounting.companion_called)
+            exec_sessions = ExecSessions(
+                registry,
+                preparer,
+                groups,
+                networks,
+                layout,
+                watcher,
+                trash,
+                protection,
+                findings,
+                agent_server.serve,
+                sandboxes,
+            )
+            setting_up = SettingUp(
+                registry, git_sandbox, repositories, layout, user, lambda: preparer.protector.own_places,
+                exec_sessions.run_own,
+            )  # fmt: skip
+            making = Making(registry, git_sandbox, repositories, trash, clone_wanted, layout.trees, keeping, setting_up)
             disk_watch = DiskWatch(registry, accounting, layout, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
             runner = TurnRunner(
                 registry, accounting, layout, preparer, groups, networks, watcher, nursery, sweep_wanted, protection,
-                findings, sessions, agent_server.serve, now, turns,
+                findings, sessions, agent_server.serve, now, turns, keeping.keep, making.refresh,
+                sandboxes,
             )  # fmt: skip
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
-            exec_sessions = ExecSessions(
-                registry, preparer, groups, networks, layout, watcher, trash, protection, findings, agent_server.serve
+            landing_wanted = Wakeup()
+            landing_git = LandingGit(
+                git_sandbox, repositories, settings.environ, layout.trees, lambda: registry.config.worktree.check_seconds
             )
+            landings = Landings(registry, repositories, landing_git, landing_wanted)
+            allow_lists = AllowLists(registry, networks)
+            renaming = Renaming(registry, repositories, git_sandbox, keeping, exec_sessions.check_none)
+            trees = Trees(registry, repositories, keeping, making, exec_sessions.check_none)
+            restore_wanted = Wakeup()
+            restoring = Restoring(
+                registry, git_sandbox, repositories, keeping, making, diffing, restore_wanted, layout.trees,
+                preparer.protector.closed, exec_sessions.check_none,
+            )  # fmt: skip
+            checkouts = Checkouts(registry, repositories, landing_git, lambda: preparer.protector.own_places)
+            clones = Clones(repositories, wishes, keeping, diffing, landings, trees, restoring, checkouts)
             services = Services(
                 requests, AgentObjects(registry), runner, preparer, groups, layout, chats, sessions, inbox,
-                AllowLists(registry, networks), exec_sessions, findings, nursery.cancel_scope.cancel,
+                allow_lists, exec_sessions, findings, clones, renaming, Settings(registry, allow_lists),
+                sandboxes, nursery.cancel_scope.cancel,
             )  # fmt: skip
             operator_server = OperatorServer(services)
             nursery.start_soon(watcher.deliver)
+            nursery.start_soon(journal.followers.run)
             nursery.start_soon(protection.run)
             nursery.start_soon(preparer.unreadable.keep)
             await nursery.start(_obey_signals, settings, registry, preparer, notifier, nursery.cancel_scope)
@@ -152,13 +213,22 @@ async def run(settings: Settings, now: Callable[[], float] = time.time) -> None:
             await preparer.protector.find_all_git()
             registry.take_up()
             await nursery.start(runner.run)
+            nursery.start_soon(making.run)
+            nursery.start_soon(landings.run)
+            nursery.start_soon(renaming.finish)
+            nursery.start_soon(trees.finish_removals)
+            nursery.start_soon(restoring.run)
             _tidy_up(exec_sessions, preparer, registry, groups, nursery)
             nursery.start_soon(Retention(registry, layout, trash, sweep_wanted).run)
             nursery.start_soon(disk_watch.run)
             reminders.tell_due()
+            registry.waits.end_due()
+            inbox.end_due()
 
             def ring() -> None:
                 reminders.tell_due()
+                registry.waits.end_due()
+                inbox.end_due()
                 registry.admit()
 
             nursery.start_soon(timer.run, ring)
@@ -198,7 +268,7 @@ def _tidy_up(
 
 
 async def _obey_signals(
-    settings: Settings,
+    settings: DaemonSettings,
     registry: Registry,
     preparer: SandboxPreparer,
     notifier: Notifier,
@@ -217,7 +287,7 @@ async def _obey_signals(
             notifier.send("READY=1")
 
 
-def _reload(settings: Settings, registry: Registry, preparer: SandboxPreparer) -> None:
+def _reload(settings: DaemonSettings, registry: Registry, preparer: SandboxPreparer) -> None:
     """Read the configuration again; a broken one changes nothing."""
     try:
         registry.config = configuration.load(settings.config_path, settings.environ)
@@ -265,7 +335,7 @@ def _take_lock(descriptor: int, directory: str) -> None:
 
 
 @contextmanager
-def _opened_store(settings: Settings, now: Callable[[], float]) -> Iterator[Store]:
+def _opened_store(settings: DaemonSettings, now: Callable[[], float]) -> Iterator[Store]:
     path = os.path.join(settings.layout.state, "substrat.db")
 
     def lost(reason: str) -> None:

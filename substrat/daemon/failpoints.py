@@ -28,9 +28,14 @@ LOST = "lost turn told"
 CHANGES = (
     "agent spawned", "prompt queued", "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed",
     "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
-    "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "mount point noted",
+    "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "question expired",
+    "message dropped", "mount point noted",
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
-    "protected files reached", LOST, *SWEPT,
+    "protected files reached", "clone made", "clone set up", "clone failed", "clone kept",
+    "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
+    "gate tried",
+    "restore intended", "clone restored", "restore failed",
+    "landing asked", "landing intended", "landing noted", "landing decided", "landing heard", "wait over", LOST, *SWEPT,
     *(f"tool called: {name_of(tool)}" for tool in TOOLS if not tool.hints.reads_only),
 )  # fmt: skip
 """Every commit but those inside a tool call."""
@@ -47,16 +52,15 @@ URGENT = frozenset({
 Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
 WITHIN_A_TOOL = (
     "message sent", "message to the operator", "inbox read", "status reported", "reminder added", "reminder cancelled",
-    "question asked",
+    "question asked", "wait registered", "turn completed",
 )  # fmt: skip
 """Commits that are always a part of a tool call's."""
 ACTS = (
     "files made", "prompt written", "sandbox started", "operator socket made", "agent socket made", "agent socket removed",
     "mount point made", "mount point removed", "files removed", "SIGINT sent", "SIGTERM sent", "sandbox killed",
     "sandbox frozen", "sandbox thawed", "visit started", "visit ended", "daemon ready", "sandbox held", "protected again",
-    "moved aside",
-    "chat copied",
-    "chat moved",
+    "moved aside", "tree made", "clone set up", "base noted", "bundle made", "bundle imported", "branch moved",
+    "refs copied", "old refs deleted", "tree removed", "earlier work noted", "tree restored", "chat copied", "chat moved",
 )  # fmt: skip
 """Acts outside the database."""
 MOMENTS = ("sandbox to be adopted", "tool to be answered", "daemon to be stopped")

@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise errors.ConfigInvalid(f"{given.config}: no such file")
         loaded = config.load(config_path, environ)
         logs.configure(loaded.log.level, loaded.log.format, under_systemd="NOTIFY_SOCKET" in environ)
-        trio.run(app.run, app.Settings(places, config_path, loaded, environ, given.set_aside_damaged_state))
+        trio.run(app.run, app.DaemonSettings(places, config_path, loaded, environ, given.set_aside_damaged_state))
     except errors.SubstratError as problem:
         logs.say(f"substratd: {problem.message}")
         return problem.exit_status

@@ -32,7 +32,7 @@ class StageFailed(errors.SubstratError):
     """The demo couldn't go on."""
 
 
-class Stage:
+class DemoStage:
     """A daemon, a timeline, and the commands a person would type.
 
     Args:

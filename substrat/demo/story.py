@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from substrat.demo.stage import Stage, StageFailed
+from substrat.demo.stage import DemoStage, StageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _WRITE = """\
 /shell git add greet.py && git commit -q -m "Add greet.py" && git log --oneline
 /shell ls -A ~ && cat /etc/shadow
 /tool send_message {"to": "bob", "text": "Please review greet.py.\\n/shell python3 greet.py\\n\
-/tool send_message {\\"to\\": \\"ada\\", \\"text\\": \\"Reviewed: it greets.\\"}"}"""
+/tool send_message {\\"to\\": \\"ada\\", \\"text\\": \\"Reviewed: it greets.\\", \\"intent\\": \\"reply\\"}"}"""
 
 _LONG = """\
 /shell echo A long job begins
@@ -40,7 +40,7 @@ class Story:
         stage: where it plays.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: DemoStage) -> None:
         self._stage = stage
         self._names: dict[str, str] = {}
         self.proved: list[str] = []
@@ -164,7 +164,7 @@ def run(*, show: bool, environ: Mapping[str, str], report: Callable[[list[str]],
         SubstratError: it didn't go as told; nothing is left behind all the same.
     """
     began = time.monotonic()
-    with Stage(show=show, environ=environ) as stage:
+    with DemoStage(show=show, environ=environ) as stage:
         story = Story(stage)
         story.play()
         root = stage.root

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 State = Literal["idle", "queued", "running", "suspended", "failed", "ended"]
+Priority = Literal["high", "normal", "low"]
 Outcome = Literal["success", "error", "interrupted", "timed_out", "lost"]
 
 
@@ -41,6 +42,18 @@ class ActivityObject(TypedDict):
     since: str
 
 
+class WorktreeObject(TypedDict):
+    """An agent's private clone, as of its last keep."""
+
+    branch: str
+    base: str | None
+    head: str | None
+    ahead: int
+    behind: int
+    files: int
+    landed: bool
+
+
 class _AgentBase(TypedDict):
     """The members of an agent object, but for its turn."""
 
@@ -56,7 +69,11 @@ class _AgentBase(TypedDict):
     unread: int
     attention: AttentionObject
     reason: str | None
+    family: str
+    priority: Priority
     activity: ActivityObject | None
+    worktree: WorktreeObject | None
+    waits: int
 
 
 class AgentObject(_AgentBase):
@@ -171,12 +188,63 @@ class EventObject(TypedDict):
     kind: str
     text: str | None
     raw: dict[str, object] | None
+    data: dict[str, object] | None
+    cause: int | None
 
 
 InboxItemObject = TypedDict(
-    "InboxItemObject", {"id": int, "from": str, "time": str, "text": str, "kind": Literal["question", "message"]}
-)
+    "InboxItemObject",
+    {
+        "id": int, "from": str, "time": str, "text": str, "kind": Literal["question", "message"], "options": list[str],
+        "default": str | None, "deadline": str | None,
+    },
+)  # fmt: skip
 """Something that an agent asked or wrote to the operator; one member's name is a keyword of Python's."""
+
+MessageObject = TypedDict(
+    "MessageObject",
+    {
+        "id": int, "from": str, "to": str, "intent": Literal["request", "inform", "reply"] | None,
+        "state": Literal["accepted", "delivered", "answered", "refused", "dropped"], "time": str, "reply_to": int | None,
+        "turn": int | None, "text": str,
+    },
+)  # fmt: skip
+"""Something that was sent to an agent or by one."""
+
+
+class WaitObject(TypedDict):
+    """An open wait of an agent for others."""
+
+    id: int
+    agent: str
+    names: list[str]
+    mode: Literal["all", "any"]
+    done: list[str]
+    deadline: str | None
+    note: str | None
+    created_at: str
+
+
+class QueuedObject(TypedDict):
+    """An agent that waits for its turn."""
+
+    position: int
+    agent: str
+    family: str
+    priority: Priority
+    since: str
+    reason: str
+
+
+class GateObject(TypedDict):
+    """A login whose turns are held, because its account has used up what it may."""
+
+    login: str
+    since: str
+    until: str
+    failures: int
+    trying: str | None
+    reason: str
 
 
 class StatusObject(TypedDict):

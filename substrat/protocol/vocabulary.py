@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 AGENT_STATES = ("idle", "queued", "running", "suspended", "failed", "ended")
 OUTCOMES = ("success", "error", "interrupted", "timed_out", "lost")
+PRIORITIES = ("high", "normal", "low")
 NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
-    "attention", "reason", "activity",
+    "attention", "reason", "family", "priority", "activity", "worktree", "waits",
 )  # fmt: skip
-AGENT_EXTRAS = ("heard_at",)
+AGENT_EXTRAS = ("heard_at", "said")
 """Members that an agent object has only in a list that is asked for them."""
 TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
-EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw")
+EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause")
 
 
 def verdict_status(outcome: object) -> int:

@@ -9,11 +9,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from substrat.standin.script import Step
-    from substrat.standin.turn import Turn
+    from substrat.standin.script import PromptLine
+    from substrat.standin.turn import TurnContext
 
 
-def perform(turn: Turn, steps: Sequence[Step]) -> None:
+def perform(turn: TurnContext, steps: Sequence[PromptLine]) -> None:
     """Perform a script in order.
 
     Raises:
@@ -27,22 +27,22 @@ def perform(turn: Turn, steps: Sequence[Step]) -> None:
             turn.stream.speak(f"{step.line} (not performed: {error})")
 
 
-def say(turn: Turn, text: str) -> None:
+def say(turn: TurnContext, text: str) -> None:
     """`/say TEXT`: assistant text, like every line that is no action."""
     turn.stream.speak(text)
 
 
-def think(turn: Turn, text: str) -> None:
+def think(turn: TurnContext, text: str) -> None:
     """`/think TEXT`: thinking."""
     turn.stream.think(text)
 
 
-def sleep(turn: Turn, text: str) -> None:
+def sleep(turn: TurnContext, text: str) -> None:
     """`/sleep SECONDS`: say nothing for that long."""
     turn.reactor.sleep(tools.seconds(text))
 
 
-def emit(turn: Turn, text: str) -> None:
+def emit(turn: TurnContext, text: str) -> None:
     """`/emit COUNT BYTES`: write COUNT assistant deltas of BYTES each."""
     words = text.split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):
@@ -52,7 +52,7 @@ def emit(turn: Turn, text: str) -> None:
     turn.stream.emit(("0123456789" * (size // 10 + 1))[:size], count)
 
 
-def recall(turn: Turn, _text: str) -> None:
+def recall(turn: TurnContext, _text: str) -> None:
     """`/recall`: say how many earlier turns the chat holds and their prompts, one a line."""
     prompts = turn.chat.prompts()
     noun = "turn" if len(prompts) == 1 else "turns"
@@ -60,25 +60,25 @@ def recall(turn: Turn, _text: str) -> None:
     turn.stream.speak("\n".join([f"I remember {len(prompts)} earlier {noun}{':' if prompts else '.'}", *lines]))
 
 
-def stderr(_turn: Turn, text: str) -> None:
+def stderr(_turn: TurnContext, text: str) -> None:
     """`/stderr TEXT`: a line on stderr."""
     oddities.say_on_stderr(text)
 
 
-def leave(_turn: Turn, text: str) -> None:
+def leave(_turn: TurnContext, text: str) -> None:
     """`/exit CODE`: end at once without a result."""
     if not text.strip().isdecimal() or int(text) > 255:
         raise MalformedActionError("CODE must be a number from 0 to 255")
     raise LeaveError(int(text))
 
 
-def hang(turn: Turn, _text: str) -> None:
+def hang(turn: TurnContext, _text: str) -> None:
     """`/hang`: print the result and never exit."""
     turn.finish()
     turn.reactor.run_until(lambda: False)
 
 
-ACTIONS: dict[str, Callable[[Turn, str], None]] = {
+ACTIONS: dict[str, Callable[[TurnContext, str], None]] = {
     "say": say,
     "think": think,
     "shell": shells.shell,

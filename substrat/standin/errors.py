@@ -44,7 +44,7 @@ class StopSignal(BaseException):
         self.number: Final = number
 
 
-class StopRequest:
+class StopHandler:
     """The handler of SIGINT and SIGTERM: the first one ends the run, wherever that is.
 
     Python drops an exception that is raised inside some callbacks (those of an import among them), so code that is about to

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FLAG, VALUE, OPTIONAL, MANY = "flag", "value", "optional", "many"
 
 
-class Option:
+class Flag:
     """One option of the table; `names` are in the order commander prints them."""
 
     def __init__(
@@ -49,51 +49,51 @@ class Option:
 
 # fmt: off
 OPTIONS = (
-    Option("-v, --version", FLAG, text="say which stand-in this is"),
-    Option("-h, --help", FLAG, text="this text"),
-    Option("-p, --print", FLAG, text="print the answer and exit; also on when stdin or stdout is no terminal"),
-    Option("--output-format", VALUE, "<format>", choices=("text", "json", "stream-json"), text="default: text"),
-    Option("--stream-partial-output", FLAG, text="assistant text in small pieces, with stream-json"),
-    Option("--resume", OPTIONAL, "[chatId]", text="continue a chat of this workspace; =-N is the Nth most recent"),
-    Option("--continue", FLAG, text="continue the most recent chat of this workspace"),
-    Option("--model", VALUE, "<model>", text="the model's name; remembered in cli-config.json"),
-    Option("--list-models", FLAG, text="list the model names and exit"),
-    Option("--mode", VALUE, "<mode>", choices=("plan", "ask"), text="refuse to change anything"),
-    Option("--plan", FLAG, text="the same as --mode plan"),
-    Option("-f, --force", FLAG, text="perform everything that is not denied; also trusts the workspace"),
-    Option("--yolo", FLAG, text="the same as --force"),
-    Option("--auto-review", FLAG, text="accepted, without effect"),
-    Option("--trust", FLAG, text="trust the workspace, in print mode"),
-    Option("--sandbox", VALUE, "<mode>", choices=("enabled", "disabled"), text="accepted, without effect"),
-    Option("--approve-mcps", FLAG, text="use the MCP servers of the project's .cursor/mcp.json"),
-    Option("--workspace", VALUE, "<path>", text="the directory to work in; default: the current one"),
-    Option("--add-dir", MANY, "<path>", text="accepted, without effect"),
-    Option("--plugin-dir", MANY, "<path>", text="accepted, without effect"),
-    Option("-w, --worktree", OPTIONAL, "[name]", text="work in a git worktree of the workspace, made where there is none"),
-    Option("--worktree-base", VALUE, "<branch>", text="what a new worktree begins with"),
-    Option("--skip-worktree-setup", FLAG, text="accepted, without effect"),
-    Option("-n, --name", VALUE, "<name>", text="the chat's name"),
-    Option("-c, --cloud", FLAG, text="refused: the stand-in has no cloud"),
-    Option("--api-key", VALUE, "<key>", text="accepted, never sent anywhere"),
-    Option("--auth-token", VALUE, "<token>", text="accepted, never sent anywhere"),
-    Option("-H, --header", MANY, "<header>", text="accepted, never sent anywhere"),
-    Option("-e, --endpoint", VALUE, "<url>", text="accepted, never contacted"),
-    Option("-k, --insecure", FLAG, text="accepted, without effect"),
-    Option("--allowed-tools", VALUE, "<tools>", hidden=True),
-    Option("--exclude-tools", VALUE, "<tools>", hidden=True),
-    Option("--new-session-id", VALUE, "<uuid>", hidden=True),
-    Option("--single-turn", FLAG, hidden=True),
-    Option("--background-shell-timeout", VALUE, "<seconds>", hidden=True),
-    Option("--show-thinking", FLAG, hidden=True),
-    Option("--data-dir", VALUE, "<path>", hidden=True),
-    Option("--printenv", FLAG, hidden=True),
-    Option("--harness", VALUE, "<name>", hidden=True),
-    Option("--conversation-history-file", VALUE, "<path>", hidden=True),
-    Option("--system-prompt", VALUE, "<text>", hidden=True),
-    Option("--exclude-workspace-context", FLAG, hidden=True),
-    Option("--disable-auto-update", FLAG, hidden=True),
+    Flag("-v, --version", FLAG, text="say which stand-in this is"),
+    Flag("-h, --help", FLAG, text="this text"),
+    Flag("-p, --print", FLAG, text="print the answer and exit; also on when stdin or stdout is no terminal"),
+    Flag("--output-format", VALUE, "<format>", choices=("text", "json", "stream-json"), text="default: text"),
+    Flag("--stream-partial-output", FLAG, text="assistant text in small pieces, with stream-json"),
+    Flag("--resume", OPTIONAL, "[chatId]", text="continue a chat of this workspace; =-N is the Nth most recent"),
+    Flag("--continue", FLAG, text="continue the most recent chat of this workspace"),
+    Flag("--model", VALUE, "<model>", text="the model's name; remembered in cli-config.json"),
+    Flag("--list-models", FLAG, text="list the model names and exit"),
+    Flag("--mode", VALUE, "<mode>", choices=("plan", "ask"), text="refuse to change anything"),
+    Flag("--plan", FLAG, text="the same as --mode plan"),
+    Flag("-f, --force", FLAG, text="perform everything that is not denied; also trusts the workspace"),
+    Flag("--yolo", FLAG, text="the same as --force"),
+    Flag("--auto-review", FLAG, text="accepted, without effect"),
+    Flag("--trust", FLAG, text="trust the workspace, in print mode"),
+    Flag("--sandbox", VALUE, "<mode>", choices=("enabled", "disabled"), text="accepted, without effect"),
+    Flag("--approve-mcps", FLAG, text="use the MCP servers of the project's .cursor/mcp.json"),
+    Flag("--workspace", VALUE, "<path>", text="the directory to work in; default: the current one"),
+    Flag("--add-dir", MANY, "<path>", text="accepted, without effect"),
+    Flag("--plugin-dir", MANY, "<path>", text="accepted, without effect"),
+    Flag("-w, --worktree", OPTIONAL, "[name]", text="work in a git worktree of the workspace, made where there is none"),
+    Flag("--worktree-base", VALUE, "<branch>", text="what a new worktree begins with"),
+    Flag("--skip-worktree-setup", FLAG, text="accepted, without effect"),
+    Flag("-n, --name", VALUE, "<name>", text="the chat's name"),
+    Flag("-c, --cloud", FLAG, text="refused: the stand-in has no cloud"),
+    Flag("--api-key", VALUE, "<key>", text="accepted, never sent anywhere"),
+    Flag("--auth-token", VALUE, "<token>", text="accepted, never sent anywhere"),
+    Flag("-H, --header", MANY, "<header>", text="accepted, never sent anywhere"),
+    Flag("-e, --endpoint", VALUE, "<url>", text="accepted, never contacted"),
+    Flag("-k, --insecure", FLAG, text="accepted, without effect"),
+    Flag("--allowed-tools", VALUE, "<tools>", hidden=True),
+    Flag("--exclude-tools", VALUE, "<tools>", hidden=True),
+    Flag("--new-session-id", VALUE, "<uuid>", hidden=True),
+    Flag("--single-turn", FLAG, hidden=True),
+    Flag("--background-shell-timeout", VALUE, "<seconds>", hidden=True),
+    Flag("--show-thinking", FLAG, hidden=True),
+    Flag("--data-dir", VALUE, "<path>", hidden=True),
+    Flag("--printenv", FLAG, hidden=True),
+    Flag("--harness", VALUE, "<name>", hidden=True),
+    Flag("--conversation-history-file", VALUE, "<path>", hidden=True),
+    Flag("--system-prompt", VALUE, "<text>", hidden=True),
+    Flag("--exclude-workspace-context", FLAG, hidden=True),
+    Flag("--disable-auto-update", FLAG, hidden=True),
     # Options of subcommands; commander would refuse them elsewhere, which no caller is known to rely on.
-    Option("--format", VALUE, "<format>", choices=("text", "json"), hidden=True),
+    Flag("--format", VALUE, "<format>", choices=("text", "json"), hidden=True),
 )
 # fmt: on
 
@@ -107,11 +107,11 @@ REFUSED_COMMANDS = (
 _BY_NAME = {name: option for option in OPTIONS for name in option.names}
 
 
-class UsageError(Exception):
+class BadCommandLine(Exception):
     """The command line is not one of cursor-agent's; the text is commander's."""
 
 
-class Arguments:
+class ParsedFlags:
     """A parsed command line.
 
     Args:
@@ -135,11 +135,11 @@ class Arguments:
         return value if isinstance(value, str) else default
 
 
-def parse(argv: Sequence[str]) -> Arguments:
+def parse(argv: Sequence[str]) -> ParsedFlags:
     """Read a command line.
 
     Raises:
-        UsageError: An option is unknown, lacks its value or has one that is not allowed.
+        BadCommandLine: An option is unknown, lacks its value or has one that is not allowed.
     """
     values: dict[str, Value] = {}
     words: list[str] = []
@@ -156,7 +156,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         for name, attached in _split(given):
             _take(name, attached, rest, values)
     is_command = bool(words) and words[0] in (*COMMANDS, *REFUSED_COMMANDS)
-    return Arguments(values, (*words, *literal), words[0] if is_command else "")
+    return ParsedFlags(values, (*words, *literal), words[0] if is_command else "")
 
 
 def _split(given: str) -> Iterator[tuple[str, str | None]]:
@@ -170,7 +170,7 @@ def _split(given: str) -> Iterator[tuple[str, str | None]]:
         name, letters = "-" + letters[0], letters[1:]
         option = _BY_NAME.get(name)
         if option is None:
-            raise UsageError(f"error: unknown option '{given}'")
+            raise BadCommandLine(f"error: unknown option '{given}'")
         if option.kind != FLAG and letters:
             yield name, letters
             return
@@ -180,7 +180,7 @@ def _split(given: str) -> Iterator[tuple[str, str | None]]:
 def _take(name: str, attached: str | None, rest: list[str], values: dict[str, Value]) -> None:
     option = _BY_NAME.get(name)
     if option is None:
-        raise UsageError(f"error: unknown option '{name}'")
+        raise BadCommandLine(f"error: unknown option '{name}'")
     if option.kind == FLAG:
         values[option.key] = True
         return
@@ -188,12 +188,14 @@ def _take(name: str, attached: str | None, rest: list[str], values: dict[str, Va
         attached = rest.pop(0)
     if attached is None:
         if option.kind != OPTIONAL:
-            raise UsageError(f"error: option '{option.usage}' argument missing")
+            raise BadCommandLine(f"error: option '{option.usage}' argument missing")
         values[option.key] = True
         return
     if option.choices and attached not in option.choices:
         allowed = ", ".join(option.choices)
-        raise UsageError(f"error: option '{option.usage}' argument '{attached}' is invalid. Allowed choices are {allowed}.")
+        raise BadCommandLine(
+            f"error: option '{option.usage}' argument '{attached}' is invalid. Allowed choices are {allowed}."
+        )
     if option.kind == MANY:
         earlier = values.get(option.key)
         values[option.key] = [*earlier, attached] if isinstance(earlier, list) else [attached]

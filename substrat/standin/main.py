@@ -13,18 +13,18 @@ import stat
 import sys
 
 from substrat.standin import flags, ids, models, places, refusals, script, stream
-from substrat.standin.errors import LeaveError, RefusalError, StopRequest, StopSignal
+from substrat.standin.errors import LeaveError, RefusalError, StopHandler, StopSignal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Final
 
-    from substrat.standin.flags import Arguments
-    from substrat.standin.places import Places, Settings
-    from substrat.standin.store import Chat
+    from substrat.standin.flags import ParsedFlags
+    from substrat.standin.places import CliConfig, Places
+    from substrat.standin.store import OpenChat
     from substrat.standin.stream import Stream
-    from substrat.standin.turn import Turn
+    from substrat.standin.turn import TurnContext
 
 # Linux refuses a longer argument; one that is passed from inside Python is refused here.
 _LONGEST_ARGUMENT = 128 * 1024
@@ -38,13 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The command line without the program's name; that of the process if it is left out.
     """
-    stop = StopRequest()
+    stop = StopHandler()
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     try:
         _open_standard_descriptors()
         return _run(sys.argv[1:] if argv is None else argv, os.environ, stop)
-    except flags.UsageError as error:
+    except flags.BadCommandLine as error:
         _complain(str(error))
         return 1
     except RefusalError as error:
@@ -79,7 +79,7 @@ def _complain(text: str) -> None:
         return  # stderr is closed or full; the exit status still tells
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopRequest) -> int:
+def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopHandler) -> int:
     sizes = [len(os.fsencode(argument)) + 1 for argument in argv]
     if sum(sizes) >= _LONGEST_COMMAND_LINE:
         return 0
@@ -95,7 +95,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopRequest) -> 
     plan = _check(arguments, environ)
     from substrat.standin import store
 
-    chat = store.Chat(os.path.join(plan.places.chats, plan.chat_id), plan.places.workspace)
+    chat = store.OpenChat(os.path.join(plan.places.chats, plan.chat_id), plan.places.workspace)
     try:
         _perform(plan, chat, stop)
         if arguments.words:
@@ -105,7 +105,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopRequest) -> 
     return 0
 
 
-class Plan:
+class CheckedRun:
     """A run of a prompt that passed every check that comes before its session.
 
     Args:
@@ -120,12 +120,12 @@ class Plan:
     def __init__(
         self,
         *,
-        arguments: Arguments,
+        arguments: ParsedFlags,
         environ: Mapping[str, str],
         run_places: Places,
         prompt: str,
         chat_id: str,
-        settings: Settings,
+        settings: CliConfig,
     ) -> None:
         self.arguments: Final = arguments
         self.environ: Final = environ
@@ -135,7 +135,7 @@ class Plan:
         self.settings: Final = settings
 
 
-def _check(arguments: Arguments, environ: Mapping[str, str]) -> Plan:
+def _check(arguments: ParsedFlags, environ: Mapping[str, str]) -> CheckedRun:
     """Refuse the requests that the real program refuses before it prints anything.
 
     Raises:
@@ -159,17 +159,17 @@ def _check(arguments: Arguments, environ: Mapping[str, str]) -> Plan:
     chat_id = _choose_chat(arguments, run_places)
     prompt = _read_prompt(arguments)
     refusals.check(script.parse(prompt, ("fail",)), run_places, chat_id)
-    return Plan(
+    return CheckedRun(
         arguments=arguments,
         environ=environ,
         run_places=run_places,
         prompt=prompt,
         chat_id=chat_id,
-        settings=places.Settings(run_places),
+        settings=places.CliConfig(run_places),
     )
 
 
-def _check_mode(arguments: Arguments) -> None:
+def _check_mode(arguments: ParsedFlags) -> None:
     if not arguments.has("print") and os.isatty(0) and os.isatty(1):
         raise RefusalError("Error: the stand-in has no interactive mode; pass --print")
     if arguments.has("cloud"):
@@ -179,7 +179,7 @@ def _check_mode(arguments: Arguments) -> None:
         raise RefusalError(f"Error: --background-shell-timeout is not a number: {seconds}")
 
 
-def _workspace(arguments: Arguments) -> str:
+def _workspace(arguments: ParsedFlags) -> str:
     """The physical path of the workspace, which decides where everything is kept."""
     path = os.path.realpath(arguments.text("workspace", "."))
     if not os.path.isdir(path):
@@ -187,7 +187,7 @@ def _workspace(arguments: Arguments) -> str:
     return path
 
 
-def _choose_chat(arguments: Arguments, run_places: Places) -> str:
+def _choose_chat(arguments: ParsedFlags, run_places: Places) -> str:
     """The id of the chat to continue or to begin; an unknown id begins a chat."""
     if arguments.has("new-session-id"):
         chat_id = arguments.text("new-session-id")
@@ -215,7 +215,7 @@ def _recent_chat(run_places: Places, number: int) -> str:
     return chats[number - 1]
 
 
-def _read_prompt(arguments: Arguments) -> str:
+def _read_prompt(arguments: ParsedFlags) -> str:
     """The words of the command line, or stdin to its end."""
     if arguments.words:
         data = os.fsencode(" ".join(arguments.words))
@@ -250,7 +250,7 @@ def _wait_for_stdin() -> None:
             pass
 
 
-def _perform(plan: Plan, chat: Chat, stop: StopRequest) -> None:
+def _perform(plan: CheckedRun, chat: OpenChat, stop: StopHandler) -> None:
     """Show the turn's beginning, perform its script and end it."""
     given = plan.arguments
     model = plan.settings.remember_model(given.text("model"))
@@ -270,7 +270,7 @@ def _perform(plan: Plan, chat: Chat, stop: StopRequest) -> None:
     turn = _open_turn(plan, chat, output, model, stop)
     refused_by_the_server = ("system-prompt", "exclude-workspace-context")
     asked_for = [plan.environ.get("STANDIN_FAIL", ""), *(key for key in refused_by_the_server if given.has(key))]
-    failing = [script.Step("fail", name, f"/fail {name}") for name in asked_for if name]
+    failing = [script.PromptLine("fail", name, f"/fail {name}") for name in asked_for if name]
     try:
         actions.perform(turn, (*failing, *script.parse(plan.prompt, actions.ACTIONS)))
     except RefusalError:
@@ -280,7 +280,7 @@ def _perform(plan: Plan, chat: Chat, stop: StopRequest) -> None:
     turn.servers.stop()
 
 
-def _open_turn(plan: Plan, chat: Chat, output: Stream, model: str, stop: StopRequest) -> Turn:
+def _open_turn(plan: CheckedRun, chat: OpenChat, output: Stream, model: str, stop: StopHandler) -> TurnContext:
     """Everything the actions use; the servers connect while the script already runs."""
     from substrat.standin import mcp, mcpconfig, permissions, reactor, turn
 
@@ -297,12 +297,12 @@ def _open_turn(plan: Plan, chat: Chat, output: Stream, model: str, stop: StopReq
         forced=given.has("force") or given.has("yolo"),
         mode="plan" if given.has("plan") else given.text("mode"),
     )
-    limits = turn.Limits(
+    limits = turn.TurnEnding(
         single_turn=given.has("single-turn"),
         background_seconds=float(given.text("background-shell-timeout", "0")) or None,
         show_thinking=given.has("show-thinking"),
     )
-    return turn.Turn(
+    return turn.TurnContext(
         prompt=plan.prompt,
         stream=output,
         chat=chat,

@@ -33,7 +33,7 @@ _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 STARTING, READY, FAILED = "starting", "ready", "failed"
 
 
-class Server:
+class McpServer:
     """A running MCP server, or one that failed.
 
     Args:
@@ -256,7 +256,7 @@ class Servers:
     def __init__(
         self, configs: Sequence[ServerConfig], reactor: Reactor, workspace: str, warn: Callable[[str], None]
     ) -> None:
-        self._servers: Final = [Server(config, reactor, workspace, warn) for config in configs]
+        self._servers: Final = [McpServer(config, reactor, workspace, warn) for config in configs]
         self._reactor = reactor
         self._warn = warn
         self._deadline = time.monotonic() + CONNECT_SECONDS
@@ -275,11 +275,11 @@ class Servers:
                     server.state = FAILED
                     self._warn(f"MCP server connection timed out after {CONNECT_SECONDS * 1000:.0f}ms: {server.name}")
 
-    def ready(self) -> list[Server]:
+    def ready(self) -> list[McpServer]:
         """Those that can be called."""
         return [server for server in self._servers if server.state == READY]
 
-    def find(self, name: str) -> tuple[Server, str] | None:
+    def find(self, name: str) -> tuple[McpServer, str] | None:
         """The server that has a tool, by the tool's name or by `<server>-<tool>`, and the tool's own name.
 
         A list that a server is about to send anew is waited for.

@@ -12,7 +12,7 @@ from substrat.standin.errors import MalformedActionError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from substrat.standin.stream import Json
-    from substrat.standin.turn import Turn
+    from substrat.standin.turn import TurnContext
 
 _SKIPPED = "Questions skipped by the user, continue with the information you already have"
 _REJECTED = "User Rejected"
@@ -21,7 +21,7 @@ _ENDPOINT = "https://agentn.global.api5.cursor.sh"
 _WORKER = "import time; time.sleep(300)"
 
 
-def completed_without_started(turn: Turn, text: str) -> None:
+def completed_without_started(turn: TurnContext, text: str) -> None:
     """`/completed-without-started TERM`: a web search that is refused and never started; no arguments either."""
     call_id = turn.stream.next_call_id()
     turn.stream.flush()
@@ -32,7 +32,7 @@ def completed_without_started(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def web(turn: Turn, text: str) -> None:
+def web(turn: TurnContext, text: str) -> None:
     """`/web URL`: a web fetch, which is refused because no person can allow it; nothing is ever fetched."""
     call_id = turn.stream.next_call_id()
     args: Json = {"url": text, "toolCallId": call_id}
@@ -42,7 +42,7 @@ def web(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def ask(turn: Turn, text: str) -> None:
+def ask(turn: TurnContext, text: str) -> None:
     """`/ask QUESTION`: a question to the user, always skipped; the query comes before its tool call."""
     call_id = turn.stream.next_call_id()
     turn.stream.flush()
@@ -60,7 +60,7 @@ def ask(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def plan(turn: Turn, text: str) -> None:
+def plan(turn: TurnContext, text: str) -> None:
     """`/plan TEXT`: a plan, approved at once; its text is in the query and not in the result."""
     call_id = turn.stream.next_call_id()
     args: Json = {"name": "Plan", "overview": "", "plan": text, "todos": []}
@@ -75,7 +75,7 @@ def plan(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def reconnect(turn: Turn, _text: str) -> None:
+def reconnect(turn: TurnContext, _text: str) -> None:
     """`/reconnect`: the connection is lost and comes back."""
     turn.stream.event("connection", "reconnecting", {"attempt": 1, "endpoint_url": _ENDPOINT})
     turn.stream.event("connection", "reconnected", {})
@@ -83,7 +83,7 @@ def reconnect(turn: Turn, _text: str) -> None:
     turn.stream.event("retry", "resuming", {"checkpoint_turn_count": 1, "attempt": 1})
 
 
-def lose_connection(turn: Turn) -> None:
+def lose_connection(turn: TurnContext) -> None:
     """The lines of a connection that does not come back, on both outputs."""
     for attempt in (1, 2, 3):
         turn.stream.event("connection", "reconnecting", {"attempt": attempt, "endpoint_url": _ENDPOINT})
@@ -92,7 +92,7 @@ def lose_connection(turn: Turn) -> None:
         say_on_stderr(f"Retry attempt {attempt}...")
 
 
-def new_events(turn: Turn, _text: str) -> None:
+def new_events(turn: TurnContext, _text: str) -> None:
     """`/new-events`: an event type, a subtype and a tool that no release has shown yet."""
     turn.stream.event("weather", "forecast", {"sky": {"clouds": 3}})
     turn.stream.event("system", "mood", {"mood": "curious"})
@@ -101,18 +101,18 @@ def new_events(turn: Turn, _text: str) -> None:
     turn.stream.next_model_call()
 
 
-def garbage(turn: Turn, text: str) -> None:
+def garbage(turn: TurnContext, text: str) -> None:
     """`/garbage [TEXT]`: a line that is no JSON and one that is no UTF-8, on stdout."""
     turn.stream.raw((text or "Using worktree: /nowhere").encode("utf-8", "replace") + b"\n")
     turn.stream.raw(b'{"type":"\xff\xfe"\n')
 
 
-def line(turn: Turn, text: str) -> None:
+def line(turn: TurnContext, text: str) -> None:
     """`/line TEXT`: a line of stdout that is exactly TEXT, as another build might print it."""
     turn.stream.raw(text.encode("utf-8", "replace") + b"\n")
 
 
-def long_line(turn: Turn, text: str) -> None:
+def long_line(turn: TurnContext, text: str) -> None:
     """`/long-line BYTES`: one line of at least that many bytes, as after the edit of a large file."""
     if not text.strip().isdecimal():
         raise MalformedActionError("BYTES must be a whole number")
@@ -131,7 +131,7 @@ def long_line(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def worker(turn: Turn, _text: str) -> None:
+def worker(turn: TurnContext, _text: str) -> None:
     """`/worker`: leave a detached `worker-server` behind, which outlives this process by up to five minutes."""
     log = os.open(
         os.path.join(turn.places.project, "worker.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -145,7 +145,7 @@ def worker(turn: Turn, _text: str) -> None:
         os.close(null)
 
 
-def ignore_signals(_turn: Turn, _text: str) -> None:
+def ignore_signals(_turn: TurnContext, _text: str) -> None:
     """`/ignore-signals`: SIGINT and SIGTERM do nothing from here on, as in a process that is stuck."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -156,7 +156,7 @@ def say_on_stderr(text: str) -> None:
     stream.write_all(2, text.encode("utf-8", "replace") + b"\n")
 
 
-def _refused_query(turn: Turn, kind: str, query: Json) -> None:
+def _refused_query(turn: TurnContext, kind: str, query: Json) -> None:
     number = _next_query(turn)
     name: Json = {"query_type": f"{kind}RequestQuery"}
     turn.stream.event("interaction_query", "request", name | {"query": {"id": number, f"{kind}RequestQuery": query}})
@@ -164,6 +164,6 @@ def _refused_query(turn: Turn, kind: str, query: Json) -> None:
     turn.stream.event("interaction_query", "response", name | {"response": response})
 
 
-def _next_query(turn: Turn) -> int:
+def _next_query(turn: TurnContext) -> int:
     turn.queries += 1
     return turn.queries - 1

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-    from substrat.standin.places import Places, Settings
+    from substrat.standin.places import CliConfig, Places
 
 ALLOWED, REJECTED, DENIED = "allowed", "rejected", "denied"
 
@@ -39,7 +39,7 @@ class Permissions:
         mode: `ask`, `plan` or nothing.
     """
 
-    def __init__(self, settings: Settings, run_places: Places, *, forced: bool, mode: str) -> None:
+    def __init__(self, settings: CliConfig, run_places: Places, *, forced: bool, mode: str) -> None:
         user = places.read_json(os.path.join(run_places.user_dir, "permissions.json"))
         project = places.read_json(os.path.join(run_places.workspace, ".cursor", "cli.json"))
         denied = project.get("permissions") if isinstance(project, dict) else None

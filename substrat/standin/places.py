@@ -73,7 +73,7 @@ def read_json(path: str) -> object:
         return None  # cursor-agent starts over from a settings file it can't read
 
 
-class Settings:
+class CliConfig:
     """`cli-config.json`: the remembered model, and the calls that are allowed without `--force`."""
 
     def __init__(self, places: Places) -> None:

@@ -65,7 +65,7 @@ def spawn(
         os.close(here)
 
 
-class Command:
+class ShellCommand:
     """A shell command that runs in its own session, as cursor-agent's do: a signal to our group misses it.
 
     Args:

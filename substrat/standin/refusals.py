@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from substrat.standin.places import Places
-    from substrat.standin.script import Step
+    from substrat.standin.script import PromptLine
 
 _NO_LOGIN = "Error: Authentication required. Please run '{}' first, or set CURSOR_API_KEY environment variable."
 
@@ -54,7 +54,7 @@ def taken(chat_id: str) -> str:
     return f'Error: Session ID "{chat_id}" is already in use.'
 
 
-def check(steps: Sequence[Step], run_places: Places, chat_id: str) -> None:
+def check(steps: Sequence[PromptLine], run_places: Places, chat_id: str) -> None:
     """Raise the first failure of a script that comes before the session.
 
     Raises:

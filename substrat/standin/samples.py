@@ -13,7 +13,7 @@ from substrat.standin.errors import MalformedActionError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from substrat.standin.stream import Json
-    from substrat.standin.turn import Turn
+    from substrat.standin.turn import TurnContext
 
 # Stands for the workspace in the shapes below.
 _HERE = "@workspace"
@@ -23,7 +23,7 @@ _WHERE = {"command": "make", "workingDirectory": _HERE}
 _WITHOUT_ARGUMENTS = frozenset({"rejected", "permissionDenied"})
 
 
-def show(turn: Turn, text: str) -> None:
+def show(turn: TurnContext, text: str) -> None:
     """`/show KIND [ARM]`: a tool call of that kind with that result, only shown and not performed."""
     kind, _, arm = text.strip().partition(" ")
     if kind not in SHAPES:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 
-class Step:
+class PromptLine:
     """One line of the prompt.
 
     Args:
@@ -23,7 +23,7 @@ class Step:
         self.line: Final = line
 
 
-def parse(prompt: str, actions: Collection[str]) -> tuple[Step, ...]:
+def parse(prompt: str, actions: Collection[str]) -> tuple[PromptLine, ...]:
     """The steps of a prompt, in order.
 
     A line that starts with `/` and a name among `actions` is that action; every other line that is not blank is
@@ -33,9 +33,9 @@ def parse(prompt: str, actions: Collection[str]) -> tuple[Step, ...]:
     return tuple(_step(line, actions) for line in lines if line.strip())
 
 
-def _step(line: str, actions: Collection[str]) -> Step:
+def _step(line: str, actions: Collection[str]) -> PromptLine:
     if line.startswith("/"):
         name, _, text = line[1:].partition(" ")
         if name in actions:
-            return Step(name, text, line)
-    return Step("say", line, line)
+            return PromptLine(name, text, line)
+    return PromptLine("say", line, line)

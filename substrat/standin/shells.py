@@ -7,12 +7,12 @@ import time
 
 from substrat.standin import ids, permissions, places
 from substrat.standin.errors import MalformedActionError
-from substrat.standin.processes import Command
+from substrat.standin.processes import ShellCommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from substrat.standin.stream import Json, ToolCall
-    from substrat.standin.turn import Turn
+    from substrat.standin.turn import TurnContext
 
 _ENOUGH_FOR_A_TITLE = 60
 # More bytes of output than this are kept in a file too; of them the result has the two ends.
@@ -20,17 +20,17 @@ _LONG_OUTPUT = 40_000
 _SHOWN_AT_EACH_END = 2_000
 
 
-def shell(turn: Turn, text: str) -> None:
+def shell(turn: TurnContext, text: str) -> None:
     """`/shell COMMAND`: run it with sh in the workspace and show its output and exit code."""
     _run_together(turn, [_required(text)])
 
 
-def parallel(turn: Turn, text: str) -> None:
+def parallel(turn: TurnContext, text: str) -> None:
     """`/parallel COMMAND ;; COMMAND …`: run commands at once, shown interleaved."""
     _run_together(turn, [_required(part) for part in text.split(";;")])
 
 
-def background(turn: Turn, text: str) -> None:
+def background(turn: TurnContext, text: str) -> None:
     """`/background COMMAND`: the turn goes on, and its result waits for the command."""
     command = _required(text)
     call = _announce(turn, command, in_background=True)
@@ -45,7 +45,7 @@ def background(turn: Turn, text: str) -> None:
         turn.stream.next_model_call()
 
     try:
-        started = Command(turn.reactor, command, _environ(turn), turn.workspace, ended)
+        started = ShellCommand(turn.reactor, command, _environ(turn), turn.workspace, ended)
     except OSError as error:
         call.complete({"spawnError": {"error": str(error)}})
         return
@@ -60,10 +60,10 @@ def background(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def _run_together(turn: Turn, commands: list[str]) -> None:
+def _run_together(turn: TurnContext, commands: list[str]) -> None:
     """Announce all, then run all; each completes when it ends."""
     calls = [(command, _announce(turn, command, in_background=False)) for command in commands]
-    running: list[Command] = []
+    running: list[ShellCommand] = []
     for command, call in calls:
         if not _refuse(turn, call, command):
             _start(turn, command, call, running)
@@ -71,7 +71,7 @@ def _run_together(turn: Turn, commands: list[str]) -> None:
     turn.stream.next_model_call()
 
 
-def _start(turn: Turn, text: str, call: ToolCall, running: list[Command]) -> None:
+def _start(turn: TurnContext, text: str, call: ToolCall, running: list[ShellCommand]) -> None:
     began = time.monotonic()
 
     def ended() -> None:
@@ -81,21 +81,21 @@ def _start(turn: Turn, text: str, call: ToolCall, running: list[Command]) -> Non
         call.complete({arm: fields if arm == "success" else fields | {"aborted": False}})
 
     try:
-        command = Command(turn.reactor, text, _environ(turn), turn.workspace, ended)
+        command = ShellCommand(turn.reactor, text, _environ(turn), turn.workspace, ended)
     except OSError as error:
         call.complete({"spawnError": {"command": text, "workingDirectory": turn.workspace, "error": str(error)}})
         return
     running.append(command)
 
 
-def _announce(turn: Turn, command: str, *, in_background: bool) -> ToolCall:
+def _announce(turn: TurnContext, command: str, *, in_background: bool) -> ToolCall:
     call_id = turn.stream.next_call_id()
     turn.record_tool("Shell", {"command": command})
     args = arguments(turn, command, call_id, in_background=in_background)
     return turn.stream.start_tool(call_id, "shell", args, str(args["description"]))
 
 
-def _refuse(turn: Turn, call: ToolCall, command: str) -> bool:
+def _refuse(turn: TurnContext, call: ToolCall, command: str) -> bool:
     verdict = turn.permissions.shell(command)
     about: Json = {"command": command, "workingDirectory": turn.workspace}
     is_read_only = permissions.is_read_only(command)
@@ -107,7 +107,7 @@ def _refuse(turn: Turn, call: ToolCall, command: str) -> bool:
     return verdict != permissions.ALLOWED
 
 
-def arguments(turn: Turn, command: str, call_id: str, *, in_background: bool) -> Json:
+def arguments(turn: TurnContext, command: str, call_id: str, *, in_background: bool) -> Json:
     """The arguments of a shellToolCall."""
     parsed = permissions.simple_commands(command)
     return {
@@ -145,7 +145,7 @@ def arguments(turn: Turn, command: str, call_id: str, *, in_background: bool) ->
     }
 
 
-def _success(turn: Turn, text: str, command: Command, milliseconds: int) -> Json:
+def _success(turn: TurnContext, text: str, command: ShellCommand, milliseconds: int) -> Json:
     return {
         "command": text,
         "workingDirectory": turn.workspace,
@@ -159,7 +159,7 @@ def _success(turn: Turn, text: str, command: Command, milliseconds: int) -> Json
     }
 
 
-def _long_output(turn: Turn, output: bytes) -> Json:
+def _long_output(turn: TurnContext, output: bytes) -> Json:
     """The further fields of a result whose output is long, which is then in a file."""
     if len(output) <= _LONG_OUTPUT:
         return {}
@@ -174,7 +174,7 @@ def _long_output(turn: Turn, output: bytes) -> Json:
     }
 
 
-def _environ(turn: Turn) -> dict[str, str]:
+def _environ(turn: TurnContext) -> dict[str, str]:
     own = {"CURSOR_AGENT": "1", "CURSOR_INVOKED_AS": "cursor-agent", "CURSOR_CONVERSATION_ID": turn.chat.id}
     return dict(turn.environ) | own
 

@@ -50,7 +50,7 @@ def _used_at(directory: str) -> int:
     return updated if isinstance(updated, int) else 0
 
 
-class Chat:
+class OpenChat:
     """One chat, held by this process until `close`.
 
     The claim is a lock on the chat's directory itself: it ends with the process however that dies, and no file has to

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from substrat.standin.flags import Arguments
+    from substrat.standin.flags import ParsedFlags
 
 VERSION = "2026.10.01-standin"
 _EMAIL = "standin@example.invalid"
@@ -21,7 +21,7 @@ ERROR Raw mode is not supported on the current process.stdin, which Ink uses as 
 Read about how to prevent this error on https://github.com/vadimdemedes/ink/#israwmodesupported"""
 
 
-def run(arguments: Arguments, environ: Mapping[str, str]) -> None:
+def run(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
     """Perform one of the options that only print something, or else the subcommand.
 
     Raises:
@@ -40,11 +40,11 @@ def _say(text: str) -> None:
     stream.write_all(1, text.encode() + b"\n")
 
 
-def _version(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
+def _version(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
     _say(f"{VERSION} (a scripted stand-in for cursor-agent, not Cursor's program)")
 
 
-def _help(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
+def _help(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
     from substrat.standin import actions, failures, refusals, samples
 
     lines = [
@@ -71,7 +71,7 @@ def _help(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
     _say("\n".join(lines))
 
 
-def _status(arguments: Arguments, environ: Mapping[str, str]) -> None:
+def _status(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
     # Exit status 0 in both cases, as the real one.
     logged_in = environ.get("STANDIN_FAIL") != "auth"
     message = f"Logged in as {_EMAIL}" if logged_in else "Not logged in"
@@ -88,7 +88,7 @@ def _status(arguments: Arguments, environ: Mapping[str, str]) -> None:
     _say(json.dumps(fields | {"message": message}, indent=2))
 
 
-def _about(arguments: Arguments, environ: Mapping[str, str]) -> None:
+def _about(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
     system = os.uname()
     fields = {
         "cliVersion": VERSION,
@@ -104,15 +104,15 @@ def _about(arguments: Arguments, environ: Mapping[str, str]) -> None:
         _say("\n".join(f"{key:<12} {value}" for key, value in fields.items()))
 
 
-def _models(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
+def _models(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
     _say("\n".join(["Available models", "", *(f"{slug} - {models.display_name(slug)}" for slug in models.CATALOGUE)]))
 
 
-def _list_chats(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
+def _list_chats(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
     raise RefusalError(_NO_TERMINAL)
 
 
-def _create_chat(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
+def _create_chat(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
     """Print an id and never end, writing nothing, as the real one mostly does."""
     import signal
 
@@ -121,13 +121,13 @@ def _create_chat(_arguments: Arguments, _environ: Mapping[str, str]) -> None:
         signal.pause()
 
 
-_OPTIONS: dict[str, Callable[[Arguments, Mapping[str, str]], None]] = {
+_OPTIONS: dict[str, Callable[[ParsedFlags, Mapping[str, str]], None]] = {
     "version": _version,
     "help": _help,
     "list-models": _models,
 }
 
-_COMMANDS: dict[str, Callable[[Arguments, Mapping[str, str]], None]] = {
+_COMMANDS: dict[str, Callable[[ParsedFlags, Mapping[str, str]], None]] = {
     "status": _status,
     "whoami": _status,
     "about": _about,

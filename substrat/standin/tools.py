@@ -11,14 +11,14 @@ from substrat.standin.errors import MalformedActionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from substrat.standin.mcp import Server
+    from substrat.standin.mcp import McpServer
     from substrat.standin.stream import Json, ToolCall
-    from substrat.standin.turn import Turn
+    from substrat.standin.turn import TurnContext
 
 _REJECTED = "User Rejected"
 
 
-def read(turn: Turn, text: str) -> None:
+def read(turn: TurnContext, text: str) -> None:
     """`/read PATH`: a readToolCall."""
     path = turn.path(_required(text, "PATH"))
     turn.record_tool("Read", {"path": path})
@@ -34,7 +34,7 @@ def read(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def write(turn: Turn, text: str) -> None:
+def write(turn: TurnContext, text: str) -> None:
     """`/write PATH TEXT`: an editToolCall; the file then holds exactly TEXT."""
     name, _, content = text.partition(" ")
     path = turn.path(_required(name, "PATH"))
@@ -47,22 +47,22 @@ def write(turn: Turn, text: str) -> None:
     turn.stream.next_model_call()
 
 
-def tool(turn: Turn, text: str) -> None:
+def tool(turn: TurnContext, text: str) -> None:
     """`/tool NAME JSON`: a call of an MCP tool, after a look at its description the first time."""
     _call_tool(turn, text, times=1)
 
 
-def tool_twice(turn: Turn, text: str) -> None:
+def tool_twice(turn: TurnContext, text: str) -> None:
     """`/tool-twice NAME JSON`: the server gets the call twice, as after a silent retry; one call is shown."""
     _call_tool(turn, text, times=2)
 
 
-def tool_timeout(turn: Turn, text: str) -> None:
+def tool_timeout(turn: TurnContext, text: str) -> None:
     """`/tool-timeout SECONDS`: how long later tool calls may take, instead of 60."""
     turn.call_seconds = seconds(text)
 
 
-def background_timeout(turn: Turn, text: str) -> None:
+def background_timeout(turn: TurnContext, text: str) -> None:
     """`/background-timeout SECONDS`: how long the result waits for background commands, instead of for ever."""
     turn.background_seconds = seconds(text)
 
@@ -137,7 +137,7 @@ def _content_before(path: str) -> str | None:
         return None
 
 
-def _call_tool(turn: Turn, text: str, times: int) -> None:
+def _call_tool(turn: TurnContext, text: str, times: int) -> None:
     name, arguments = _tool_arguments(text)
     turn.servers.wait_connected()
     found = turn.servers.find(name)
@@ -172,7 +172,7 @@ def _tool_arguments(text: str) -> tuple[str, Json]:
     return _required(name, "NAME"), arguments
 
 
-def _show_missing(turn: Turn, name: str, arguments: Json) -> None:
+def _show_missing(turn: TurnContext, name: str, arguments: Json) -> None:
     call = _announce(turn, "", name, arguments)
     servers = turn.servers.ready()
     if servers:
@@ -183,7 +183,7 @@ def _show_missing(turn: Turn, name: str, arguments: Json) -> None:
     turn.stream.next_model_call()
 
 
-def _describe_once(turn: Turn, server: Server, name: str) -> None:
+def _describe_once(turn: TurnContext, server: McpServer, name: str) -> None:
     """Look the tool up, as the model does before it first uses a tool."""
     key = f"{server.name}-{name}"
     if key in turn.described_tools:
@@ -198,7 +198,7 @@ def _describe_once(turn: Turn, server: Server, name: str) -> None:
     turn.stream.next_model_call()
 
 
-def _announce(turn: Turn, server: str, name: str, arguments: Json) -> ToolCall:
+def _announce(turn: TurnContext, server: str, name: str, arguments: Json) -> ToolCall:
     call_id = turn.stream.next_call_id()
     args: Json = {
         "name": f"{server}-{name}" if server else name,

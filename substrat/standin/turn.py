@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from substrat.standin.mcp import Servers
     from substrat.standin.permissions import Permissions
     from substrat.standin.places import Places
-    from substrat.standin.processes import Command
+    from substrat.standin.processes import ShellCommand
     from substrat.standin.reactor import Reactor
-    from substrat.standin.store import Chat
+    from substrat.standin.store import OpenChat
     from substrat.standin.stream import Json, Stream
 
 
-class Limits:
+class TurnEnding:
     """How a turn ends.
 
     Args:
@@ -36,7 +36,7 @@ class Limits:
         self.show_thinking: Final = show_thinking
 
 
-class Turn:
+class TurnContext:
     """Everything an action may use. It owns none of it; `main` opens and closes.
 
     Args:
@@ -56,13 +56,13 @@ class Turn:
         *,
         prompt: str,
         stream: Stream,
-        chat: Chat,
+        chat: OpenChat,
         reactor: Reactor,
         servers: Servers,
         permissions: Permissions,
         run_places: Places,
         environ: Mapping[str, str],
-        limits: Limits,
+        limits: TurnEnding,
     ) -> None:
         self.prompt: Final = prompt
         self.stream: Final = stream
@@ -73,7 +73,7 @@ class Turn:
         self.places: Final = run_places
         self.environ: Final = environ
         self.limits: Final = limits
-        self.background: list[Command] = []
+        self.background: list[ShellCommand] = []
         self.described_tools: set[str] = set()
         self.call_seconds = mcp.CALL_SECONDS
         self.background_seconds = limits.background_seconds

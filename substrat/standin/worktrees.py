@@ -11,11 +11,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from substrat.standin.flags import Arguments
+    from substrat.standin.flags import ParsedFlags
     from substrat.standin.places import Places
 
 
-def move(run_places: Places, environ: Mapping[str, str], arguments: Arguments) -> Places:
+def move(run_places: Places, environ: Mapping[str, str], arguments: ParsedFlags) -> Places:
     """The directories of a run in the worktree that is asked for, which is made unless it is there.
 
     Raises:

@@ -17,6 +17,7 @@ PROGRAMS = Path(sys.executable).parent
 STATUSES = {
     errors.InvalidParams: 2, errors.NotFound: 4, errors.WaitTimedOut: 124, errors.DaemonNotRunning: 3,
     errors.ConnectionLost: 3, errors.ConfigInvalid: 2, errors.UsageError: 2,
+    errors.CloneFailed: 5,
 }  # fmt: skip
 
 

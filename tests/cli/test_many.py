@@ -8,7 +8,7 @@ from substrat import errors
 from substrat.cli import habits, output
 from substrat.cli.table import VERBS
 from substrat.cli.verbs import ls
-from substrat.core.agents.attention import Kind
+from substrat.core.agents.attention import AttentionKind
 
 STATES = {"a": "idle", "b": "failed", "c": "ended", "d": "suspended"}
 
@@ -88,7 +88,7 @@ def test_allow_tells_names_from_hosts(ctl, several):
     assert ctl("allow", "a").out == "a.org\n"
 
 
-@pytest.mark.parametrize("word", ["ps", "stop", "kill", "attach", "run", "status", "start", "adopt", "diff"])
+@pytest.mark.parametrize("word", ["ps", "stop", "kill", "attach", "run", "status", "start", "adopt"])
 def test_words_of_other_programs_name_ours(ctl, word):
     done = ctl(word, "anna", "-f")
     assert (done.code, done.out) == (2, "")
@@ -168,16 +168,16 @@ def test_ls_picks_states(ctl, several):
 
 
 def test_the_order_of_attention_is_the_daemons():
-    order = [kind for kind in ls.ATTENTION if kind in set(Kind)]
-    assert order == list(Kind)
+    order = [kind for kind in ls.ATTENTION if kind in set(AttentionKind)]
+    assert order == list(AttentionKind)
 
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_table_fits_a_terminal(width):
     rows = [
         ["a-name-of-forty-letters-which-is-quite-long", "suspended", "suspended", "12 interrupted", "12m", "0", "3d",
-         "claude-4-sonnet-thinking", "filtered", "shell: " + "word " * 60, "/home/somebody/with/a/long/path/" * 3],
-        ["b", "idle", "-", "1 success", "-", "0", "1s", "auto", "host", "-", "/w"],
+         "claude-4-sonnet-thinking", "filtered", "+2 ~3", "shell: " + "word " * 60, "/home/somebody/with/a/long/path/" * 3],
+        ["b", "idle", "-", "1 success", "-", "0", "1s", "auto", "host", "-", "-", "/w"],
     ]  # fmt: skip
     titles, shown = ls.fitted(ls.TITLES, rows, width)
     lines = output.table(titles, shown, colour=False).splitlines()

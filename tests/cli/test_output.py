@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from substrat import errors
 from substrat.cli import output
-from substrat.cli.verbs import ls, show, tree
+from substrat.cli.verbs import ls, show
 
 NOW = 1_767_225_600.0
 """2026-01-01T00:00:00Z"""
@@ -149,7 +149,7 @@ def test_a_listed_agents_fields_cannot_break_the_table(ctl, fake, agent):
 
 def test_ls_without_agents_is_its_heads_and_its_count(ctl, fake):
     fake({"agent.list": []})
-    assert ctl("ls").out == "  ".join(ls.TITLES) + "\n0 agents\n"
+    assert ctl("ls").out == "  ".join(title for title in ls.TITLES if title != "WORK") + "\n0 agents\n"
     assert ctl("ls", "--json").json == []
 
 
@@ -251,7 +251,13 @@ def test_tree(ctl, fake, agent):
     nested = ctl("tree", "--json").json
     assert [root["name"] for root in nested] == ["root", "orphan"]
     assert nested[0]["children"][0]["children"][0] == {**family[2], "children": []}
-    assert tree.nested([]) == []
+    assert ctl("tree", "kid").out == "kid  running  -\n└─ grandkid  idle  -\n"
+    assert ctl("tree", "nobody").code == 4
+
+
+def test_tree_says_why_each_waits_and_what_came_of_the_last_turn(ctl, fake, agent):
+    fake({"agent.list": [agent(name="root", said="All\x1b is well."), agent(id="2", name="kid", reason="waits for a")]})
+    assert ctl("tree").out == "root  idle  -  All\\x1b is well.\nkid  idle  -  waits for a\n"
 
 
 def test_an_empty_tree(ctl, fake):
@@ -421,7 +427,7 @@ def test_spawn_sends_what_was_asked_for(ctl, fake, agent, monkeypatch, tmp_path)
         "b.org",
         "do it",
     )
-    assert ctl(*words).out == f"anna  spawned (id {agent()['id']})\n"
+    assert ctl(*words).out == f"anna  spawned (id {agent()['id']}) in {agent()['workspace']}\n"
     assert daemon.calls("agent.spawn") == [{
         "workspace": str(tmp_path), "name": "anna", "model": "m", "network": "filtered", "allow": ["a.org", "b.org"],
         "prompt": "do it",

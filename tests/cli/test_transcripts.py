@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.cli import transcripts
-from substrat.core.programs.transcript import Step, Tool
+from substrat.core.programs.transcript import Tool, TranscriptStep
 
 
 def tool(text="shell: ls", status="done", verdict="exit 0", output="", seconds=None):
-    return Step("t", "2026", "tool", text, None, Tool("c", "shell", None, None, status, verdict, output, 0, seconds))
+    return TranscriptStep(
+        "t", "2026", "tool", text, None, Tool("c", "shell", None, None, status, verdict, output, 0, seconds)
+    )
 
 
 def test_a_long_output_is_shortened_unless_all_is_wanted():
@@ -45,7 +47,7 @@ def test_a_turns_head():
 
 @given(st.sampled_from(["prompt", "text", "thinking", "note", "tool"]), st.text(max_size=40))
 def test_no_text_drives_a_terminal(kind, text):
-    step = tool(text, output=text, verdict=text) if kind == "tool" else Step("t", "x", kind, text, f"raw{text}")
+    step = tool(text, output=text, verdict=text) if kind == "tool" else TranscriptStep("t", "x", kind, text, f"raw{text}")
     shown = transcripts.as_text(step, colour=False, whole=True)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
 
@@ -79,5 +81,5 @@ def test_a_session_as_a_document():
 
 @pytest.mark.parametrize("end", ["\r", "\u2028", "\u2029", "\x85", "\x0b", "\n"])
 def test_a_prompt_is_quoted_whatever_ends_its_lines(end):
-    written = transcripts.as_markdown(Step("t", "x", "prompt", f"one{end}# two"))
+    written = transcripts.as_markdown(TranscriptStep("t", "x", "prompt", f"one{end}# two"))
     assert written == "> one\n> # two\n\n"

@@ -1,4 +1,4 @@
-"""What tests of the daemon's rooms share: a clock that only goes when asked, a store, agents."""
+"""Fixtures for the tests of the daemon's layers: a clock that only goes when asked, a store, agents."""
 
 import contextlib
 import itertools
@@ -19,6 +19,7 @@ from substrat.core.programs.program import TurnResult
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.disk_gate import DiskGate
+from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.requests import AgentRequests
 from substrat.daemon.agents.spawning import SpawnRequest
@@ -71,7 +72,7 @@ def new_agent():
 
 
 class FakeRunner:
-    """Runs nothing: it notes what it is asked to do."""
+    """Runs nothing: it notes the calls."""
 
     def __init__(self):
         self.started = []
@@ -81,6 +82,7 @@ class FakeRunner:
         self.left_out = []
         self.frozen = []
         self.thawed = []
+        self.clones_wanted = False
         self.stored = False
         self.refuse_to_resume = None
 
@@ -113,6 +115,9 @@ class FakeRunner:
     def forget(self, agent):
         self.forgotten.append(agent.id)
 
+    def prepare_clones(self):
+        self.clones_wanted = True
+
     @property
     def done(self):
         """Everything that was asked, for comparing."""
@@ -123,7 +128,7 @@ class FragileStore(Store):
     """A store whose commits fail when a test wants that."""
 
     failing: object = False
-    """What tells by its truth whether the next commit fails."""
+    """An object that is true if the next commit is to fail."""
 
     @contextlib.contextmanager
     def transaction(self, *, urgent=False):
@@ -145,22 +150,32 @@ class AgentsFixture:
         self.config = config.parse(settings)
         self.free = free
         self.runner = FakeRunner()
+        self.logins = Logins("/nowhere", {})
         self.open()
 
     def open(self, *, attached=True):
-        """Begin anew with what is stored, as a restarted daemon does."""
+        """Begin anew from the stored rows, as a restarted daemon does."""
         set_aside(self.store, self.clock())
         mend(self.store)
         self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
         wake_at = self.runner.admit_at
         self.admission = Admission(DiskGate("/state", self.clock, wake_at, self.free, lambda: None))
         self.registry = Registry(
-            self.store, self.journal, self.config, self.clock, Failpoints({}), wake_at, self.runner, self.admission
+            self.store,
+            self.journal,
+            self.config,
+            self.clock,
+            Failpoints({}),
+            wake_at,
+            self.runner,
+            self.admission,
+            self.logins.of,
         )
         self.book = Accounting(self.registry, self.runner, self.runner.leave_out)
         self.supervisor = AgentRequests(self.registry, self.book, self.runner)
         if attached:
             self.registry.take_up()
+            self.registry.waits.end_due()
 
     def restart(self, *, attached=True):
         """Begin anew with another runner."""
@@ -181,7 +196,7 @@ class AgentsFixture:
         return self.supervisor.spawn(wished, self.agent(parent) if parent else None)
 
     def prompt(self, name):
-        """What the agent's turn was told."""
+        """The prompt of the agent's turn."""
         return self.book.prompt_of(self.turn(name))
 
     def write(self, name, *bodies):

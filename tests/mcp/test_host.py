@@ -46,7 +46,7 @@ class Wire:
         self.calls = []
         self._perform = perform or (lambda name, _arguments, _request: (f"did {name}", False))
 
-    def _call(self, name, arguments, request):
+    async def _call(self, name, arguments, request):
         self.calls.append((name, arguments, request))
         return self._perform(name, arguments, request)
 

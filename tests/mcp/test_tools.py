@@ -12,8 +12,9 @@ from mcp_server import tools
 
 VALIDATOR = jsonschema.Draft202012Validator
 NAMES = [
-    "whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status", "ask_operator", "remind_me",
-    "cancel_reminder",
+    "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
+    "wait_agents",
+    "complete", "report_status", "ask_operator", "remind_me", "cancel_reminder",
 ]  # fmt: skip
 BY_NAME = {tools.name_of(tool): tool for tool in tools.TOOLS}
 
@@ -49,8 +50,10 @@ def test_a_description_is_one_paragraph(tool):
 @pytest.mark.parametrize("tool", tools.TOOLS)
 def test_every_argument_has_one_plain_type(tool):
     for argument in tools.schema_of(tool)["properties"].values():
-        assert argument["type"] in {"string", "integer", "number"}
-        assert set(argument) <= {"type", "description", "minLength", "maxLength", "minimum", "enum"}
+        assert argument["type"] in {"string", "integer", "number", "boolean", "array", "object"}
+        bounds = {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maxItems"}
+        assert set(argument) <= {"type", "description", "enum", "items", *bounds}
+        assert argument.get("items", {}).get("type", "string") == "string"
         assert None not in argument.get("enum", ())
 
 
@@ -58,9 +61,10 @@ def test_every_argument_has_one_plain_type(tool):
 def test_a_tool_says_what_it_may_do(tool):
     assert tool.title
     assert not (tool.hints.reads_only and tool.hints.destroys)
-    reading = {"whoami", "list_agents"}
+    reading = {"whoami", "list_agents", "get_agent"}
     assert tool.hints.reads_only == (tools.name_of(tool) in reading)
-    assert tool.hints.destroys == (tools.name_of(tool) in {"cancel_reminder", "spawn_agent"})
+    destroying = {"cancel_reminder", "spawn_agent", "interrupt_agent", "end_agent"}
+    assert tool.hints.destroys == (tools.name_of(tool) in destroying)
     assert tool.hints.reaches_out == (tools.name_of(tool) == "spawn_agent")
 
 
@@ -140,7 +144,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
     max_leaves=4,
 )
-fields = st.sampled_from(["to", "text", "prompt", "name", "directory", "model", "network", "other"])
+fields = st.sampled_from(["to", "text", "prompt", "name", "directory", "model", "network", "workspace", "what", "other"])
 
 
 @given(st.sampled_from(NAMES), st.dictionaries(fields, json_values, max_size=4))

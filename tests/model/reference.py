@@ -9,6 +9,7 @@ told one can see what that was made of.
 
 import copy
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 STOPPING = {"suspend": "suspended", "interrupt": None, "end": "ended"}
 """Where an agent goes when its turn was stopped; None: on with what waits for it."""
@@ -22,12 +23,12 @@ class Refusal(Exception):
         self.name = name
 
 
-@dataclass
+@dataclass(eq=False)
 class Item:
     """Something an agent is to be told.
 
-    A continuation tells again what the last turn was about: its `tokens` are that turn's. `asker` is the agent that is
-    told how the prompt's turn ended.
+    A continuation repeats the prompt of the last turn: its `tokens` are that turn's. `asker` is the agent that is
+    told how the prompt's turn ended; `sender` is the one that sent a message, and `awaited` whether it awaits an answer.
     """
 
     number: int
@@ -35,6 +36,13 @@ class Item:
     tokens: tuple
     quoted: bool = False
     asker: str | None = None
+    intent: str | None = None
+    sender: "Agent | None" = field(default=None, repr=False)
+    awaited: bool = False
+
+    @property
+    def starts_turn(self):
+        return self.intent != "inform"
 
     @property
     def rank(self):
@@ -56,7 +64,7 @@ class Turn:
         return [token for item in self.items for token in item.tokens]
 
 
-@dataclass
+@dataclass(eq=False)
 class Agent:
     name: str
     parent: str | None = None
@@ -67,11 +75,17 @@ class Agent:
     told: list = field(default_factory=list)  # the tokens of each turn that knew its prompt, and whether they were quoted
     tries: int = 0
     retry: bool = False  # waits for the time to try again
+    given: list = field(default_factory=list)  # the items it was given
+    begun: int = 0  # when its newest turn began, by the count of all turns
 
     def sees(self):
-        """What `agent.show` tells."""
+        """The facts that `agent.show` tells."""
         outcome = self.turn.outcome if self.turn else None
-        return self.state, len(self.inbox), self.turn.number if self.turn else 0, outcome
+        return self.state, self.unread, self.turn.number if self.turn else 0, outcome
+
+    @property
+    def unread(self):
+        return sum(item.starts_turn for item in self.inbox)
 
 
 class World:
@@ -90,13 +104,14 @@ class World:
         self.agents = {}
         self.operator = []  # the tokens of messages to the operator
         self.numbers = 0
+        self.turns = 0
         self.commits = None  # how many more commits succeed; None: all
         self.beginnings = []  # (agent, turn number) in the order in which they began
 
     def copy(self):
         return copy.deepcopy(self)
 
-    # What is asked. Each either raises `Refusal` and changes nothing, or is done.
+    # Requests. Each either raises `Refusal` and changes nothing, or is done.
 
     def spawn(self, name, token=None, parent=None):
         if len(self.agents) >= self.most:
@@ -108,7 +123,7 @@ class World:
         self.commit()
         self.agents[name] = Agent(name, parent)
         if token is not None:
-            self.accept(self.agents[name], "prompt", token, asker=parent)
+            self.accept(self.agents[name], "prompt", token, asker=parent, sender=self.agents.get(parent))
         self.begin_turns()
 
     def check_family(self, parent):
@@ -130,20 +145,30 @@ class World:
         self.accept(agent, "prompt", token)
         self.begin_turns()
 
-    def message(self, sender, name, token):
+    def message(self, sender, name, token, intent="request"):
         if name == "operator":
             self.commit()
             self.operator.append(token)
             return
-        agent = self.find(name)
+        agent, answered = self.find(name), None
+        by = self.find(sender)
+        if intent == "reply" and (answered := self.newest_given(by, agent)) is None:
+            raise Refusal("NotFound")
         if name == sender:
             raise Refusal("Refused")
         if len(agent.inbox) >= self.waiting:
             raise Refusal("LimitReached")
         self.check_takes(agent)
         self.commit()
-        self.accept(agent, "message", token)
+        if answered is not None:
+            answered.awaited = False
+        self.accept(agent, "message", token, intent=intent, sender=by)
         self.begin_turns()
+
+    def newest_given(self, agent, sender):
+        """The newest item that an agent was given by another."""
+        items = [item for item in agent.given if item.sender is sender]
+        return max(items, key=lambda item: item.number, default=None)
 
     def check_takes(self, agent):
         if agent.state == "ended" or agent.stopping == "end":
@@ -173,6 +198,21 @@ class World:
             self.stop(agent, "end")
         else:
             agent.state = "ended"
+            self.drop(agent)
+        self.begin_turns()
+
+    def drop(self, agent):
+        """Tell the agents that await an answer of one that works no more that there will be none."""
+        given = sorted(agent.given, key=lambda item: item.number)
+        items = [item for item in [*given, *sorted(agent.inbox, key=lambda item: item.rank)] if item.awaited]
+        agent.inbox = []
+        for item in items:
+            item.awaited = False
+            self.tell(item.sender, f"dropped:{agent.name}")
+
+    def tell(self, asker, token):
+        if self.agents.get(asker.name) is asker and asker.state != "ended" and asker.stopping != "end":
+            self.accept(asker, "message", token)
 
     def stop(self, agent, how):
         # A turn that is being stopped already keeps the reason it is stopped for; only where the agent goes changes.
@@ -195,7 +235,7 @@ class World:
                     tokens = tuple(agent.turn.tokens)
             self.commit()
             if tokens:
-                self.put(agent, Item(self.number(), "continuation", tokens, quoted, asker))
+                self.put(agent, Item(self.number(), "continuation", tokens, quoted, asker, sender=self.agents.get(asker)))
             agent.tries, agent.retry = 0, False
             self.settle(agent)
         elif token is not None:
@@ -214,7 +254,7 @@ class World:
             return False
         if turn.stop == "suspend":
             return True
-        # What an agent saw fail is forgotten as soon as something newer waits.
+        # A prompt that failed before the agent's eyes is forgotten as soon as something newer waits.
         return turn.outcome != "interrupted" and not (turn.knows and agent.inbox)
 
     def remove(self, name):
@@ -222,10 +262,12 @@ class World:
         if agent.state == "running":
             raise Refusal("Refused")
         self.commit()
+        self.drop(agent)
         del self.agents[name]
         for child in self.agents.values():
             if child.parent == name:
                 child.parent = None
+        self.begin_turns()
 
     def check_inbox(self, name):
         """The agent reads its messages itself; returns their tokens."""
@@ -234,10 +276,11 @@ class World:
         if read:
             self.commit()
             agent.inbox = [item for item in agent.inbox if item not in read]
+            agent.given += read
             agent.told += [(item.tokens, False) for item in read]
         return [token for item in read for token in item.tokens]
 
-    # What becomes of turns
+    # Turns
 
     def knows(self, name):
         """The agent program has said that it has begun."""
@@ -274,6 +317,7 @@ class World:
         stopping, agent.stopping = agent.stopping, None
         if how == "passes" and turn.outcome == "error" and stopping is None and not turn.acted and agent.tries < 5:
             agent.inbox += turn.items
+            agent.given = [item for item in agent.given if item not in turn.items]
             turn.items = []
             agent.state, agent.retry, agent.tries = "queued", True, agent.tries + 1
         else:
@@ -285,19 +329,28 @@ class World:
             else:
                 self.settle(agent)
             self.report(agent, turn)
+            if agent.state == "ended":
+                self.drop(agent)
         self.begin_turns()
 
     def report(self, child, turn):
-        """Whoever gave a child its prompt is told what became of it; a turn that was only suspended isn't over."""
+        """Tell the agent that gave a child its prompt, and those that await an answer, how the turn ended.
+
+        A turn that was only suspended isn't over.
+        """
         if turn.stop == "suspend" and turn.outcome == "interrupted":
             return
         for item in turn.items:
             asker = self.agents.get(item.asker) if item.kind != "message" else None
-            if asker is not None and asker.state != "ended" and asker.stopping != "end":
-                self.accept(asker, "message", f"report:{child.name}:{turn.number}")
+            if asker is not None:
+                self.tell(asker, f"report:{child.name}:{turn.number}")
+        for item in sorted(child.given, key=lambda item: item.number):
+            if item.awaited:
+                item.awaited = False
+                self.tell(item.sender, f"answer:{child.name}")
 
     def later(self):
-        """So much time passes that what waits to be tried again is."""
+        """So much time passes that each turn that waits to be tried again may begin."""
         for agent in self.agents.values():
             agent.retry = False
         self.begin_turns()
@@ -320,8 +373,10 @@ class World:
             if self.commits < 0:
                 raise Refusal("StorageFailed")
 
-    def accept(self, agent, kind, token, asker=None):
-        self.put(agent, Item(self.number(), kind, (token,), asker=asker))
+    def accept(self, agent, kind, token, asker=None, **more):
+        self.put(agent, Item(self.number(), kind, (token,), asker=asker, awaited=more.get("intent") == "request", **more))
+        if more.get("intent") == "inform":
+            return
         if kind == "prompt":
             agent.tries, agent.retry = 0, False
         if agent.state == "idle" or (agent.state == "failed" and kind == "prompt"):
@@ -331,33 +386,49 @@ class World:
         agent.inbox.append(item)
 
     def settle(self, agent):
-        agent.state = "queued" if agent.inbox else "idle"
+        agent.state = "queued" if any(item.starts_turn for item in agent.inbox) else "idle"
 
     @property
     def running(self):
         return [agent for agent in self.agents.values() if agent.state == "running"]
 
     def begin_turns(self):
-        """Let agents that wait begin, whoever has waited longest first, as many as there is room for."""
-        ready = [agent for agent in self.agents.values() if agent.state == "queued" and not agent.retry]
-        for agent in sorted(ready, key=lambda agent: min(item.number for item in agent.inbox)):
-            if len(self.running) >= self.room:
+        """Let agents that wait begin, as many as there is room for.
+
+        First one of the family whose last turn began longest ago; in it the one that has waited longest.
+        """
+        while len(self.running) < self.room:
+            ready = [agent for agent in self.agents.values() if agent.state == "queued" and not agent.retry]
+            if not ready:
                 return
             try:
                 self.commit()
             except Refusal:
                 return  # it stays queued, the next change tries again
-            self.begin(agent)
+            self.begin(min(ready, key=lambda agent: (self.last_of_family(agent), self.waits_since(agent))))
+
+    def root(self, agent):
+        while agent.parent is not None:
+            agent = self.agents[agent.parent]
+        return agent.name
+
+    def last_of_family(self, agent):
+        return max(other.begun for other in self.agents.values() if self.root(other) == self.root(agent))
+
+    def waits_since(self, agent):
+        return min(item.number for item in agent.inbox if item.starts_turn)
 
     def begin(self, agent):
         items = sorted(agent.inbox, key=lambda item: item.rank)
-        batch = items[:1]
-        if batch[0].kind == "message":
-            for item in items[1:]:
-                if item.kind != "message":
-                    break
-                batch.append(item)
+        first = next(item for item in items if item.starts_turn)
+        if first.kind == "message":
+            batch = list(takewhile(lambda item: item.kind == "message", items))
+        else:
+            batch = [first, *(item for item in items if not item.starts_turn)]
+        agent.given += batch
         agent.inbox = [item for item in agent.inbox if item not in batch]
         agent.turn = Turn(agent.turn.number + 1 if agent.turn else 1, batch)
         agent.state = "running"
+        self.turns += 1
+        agent.begun = self.turns
         self.beginnings.append((agent.name, agent.turn.number))

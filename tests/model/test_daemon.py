@@ -1,8 +1,8 @@
 """Random walks of a real daemon with real sandboxes and the stand-in, against the model; it is killed at any step.
 
-After each step everything comes to rest, and then what the daemon, its journal and /proc tell is compared with the model.
-Where a daemon dies with requests in flight nobody knows which of them it took: then there are several possible worlds, and
-those that don't agree with what is found afterwards are dropped. That none is left is the failure.
+After each step everything comes to rest, and then the daemon, its journal and /proc are compared with the model.
+Where a daemon dies with requests in flight it may have carried out any of them: then there are several possible worlds,
+and those that contradict the state found afterwards are dropped. That none is left is the failure.
 """
 
 import contextlib
@@ -28,15 +28,27 @@ from tests.support.waiting import PATIENCE
 
 QUOTED = "You were stopped in the middle"
 CALLS = re.compile(r"^(> )*/tool .*$", re.MULTILINE)
-REPORT = re.compile(r"child agent (\S+) has finished turn \d+")
+TOKENS = re.compile(
+    r"(tok\d+@\S+)|child agent (\S+) has finished turn \d+|(\S+) has sent no reply|will not be answered: (\S+)"
+)
 MOST = 5
 
 who = st.integers(0, MOST - 1)
 scripts = st.sampled_from(["speak", "hold", "message", "spawn", "exit"])
 
 
+def tokens_in(text, *, quoted):
+    """The tokens of a prompt, in the model's form, without those of the texts that it quotes."""
+    lines = [line.removeprefix("> ") if quoted else line for line in CALLS.sub("", text).splitlines()]
+    said = "\n".join(line for line in lines if not line.startswith("> "))
+    return [
+        token or (child and f"report:{child}") or (silent and f"answer:{silent}") or f"dropped:{gone}"
+        for token, child, silent, gone in TOKENS.findall(said)
+    ]
+
+
 class Script:
-    """What a prompt makes the stand-in do."""
+    """The action that a prompt makes the stand-in perform."""
 
     def __init__(self, kind, number, **arguments):
         self.kind, self.number, self.arguments = kind, number, arguments
@@ -72,8 +84,8 @@ class Walk(RuleBasedStateMachine):
         self.freed = set()
         self.count = 0
         self.kill = None
-        self.events = []  # what a client that reads pages has read
-        self.sent = []  # what a subscriber was sent
+        self.events = []  # as a client that reads pages has them
+        self.sent = []  # as a subscriber was sent them
         self.cursor = 0
         self.gone = set()
         self.log = []
@@ -96,13 +108,13 @@ class Walk(RuleBasedStateMachine):
             if script.kind == "hold":
                 self.free(token)
         self.settle()
-        # What waits for a resumed agent may make it fail again, so once is not enough.
+        # An item that waits for a resumed agent may make it fail again, so once is not enough.
         for _ in range(10):
             for agent in sorted(self.world.agents):
                 if self.world.agents[agent].state in {"suspended", "failed"}:
                     self.ask("agent.resume", lambda world, agent=agent: world.resume(agent), agent=agent)
         assert {agent.state for agent in self.world.agents.values()} <= {"idle", "ended"}
-        self.read()  # what came between the last look at the events and the one at the states
+        self.read()  # the events between the last look at them and the one at the states
         stored: list[dict] = []
         page: list[Any] = [None]
         while page:
@@ -156,7 +168,7 @@ class Walk(RuleBasedStateMachine):
             before = len(self.events)
             for world in self.worlds:
                 self.play(world)
-            # Somewhere in what the requests have set going.
+            # At any moment while the requests are carried out.
             self.wait(lambda: self.read() or len(self.events) >= before + kill["events"] or self.agrees())
             self.restart()
             self.start()
@@ -258,15 +270,13 @@ class Walk(RuleBasedStateMachine):
         return self.seen() == self.expected(world)
 
     def seen(self):
-        """Of each agent: its state, how much waits, its parent, and what it was told."""
+        """Of each agent: its state, how much waits, its parent, and the tokens that it was told."""
         names = {agent["id"]: name for name, agent in self.list.items()}
         told: dict[str, list[tuple[str, bool]]] = {name: [] for name in self.list}
         for event in self.events:
             if event["kind"] == "user" and event["agent"] in names:
-                name, text = names[event["agent"]], CALLS.sub("", event["text"])
-                quoted = text.startswith(QUOTED)
-                own = re.findall(rf"tok\d+@{name}\b", text)
-                told[name] += [(token, quoted) for token in own + [f"report:{child}" for child in REPORT.findall(text)]]
+                quoted = event["text"].startswith(QUOTED)
+                told[names[event["agent"]]] += [(token, quoted) for token in tokens_in(event["text"], quoted=quoted)]
         return {
             name: (agent["state"], agent["unread"], names.get(agent["parent"]), sorted(told[name]))
             for name, agent in self.list.items()
@@ -275,7 +285,7 @@ class Walk(RuleBasedStateMachine):
     def expected(self, world):
         return {
             agent.name: (
-                agent.state, len(agent.inbox), agent.parent,
+                agent.state, agent.unread, agent.parent,
                 sorted((token.rpartition(":")[0] if token.startswith("report:") else token, quoted)
                        for tokens, quoted in agent.told for token in tokens),
             )
@@ -283,7 +293,7 @@ class Walk(RuleBasedStateMachine):
         }  # fmt: skip
 
     def follow_up(self):
-        """Read what the subscriber was sent: everything, once, in order."""
+        """Read the subscriber's events: everything, once, in order."""
         last = self.sent[-1]["cursor"] if self.sent else 0
         while last < self.cursor:
             event = self.follower.event()
@@ -320,16 +330,16 @@ class Walk(RuleBasedStateMachine):
                         found.setdefault((match[1], int(match[2])), set()).add(namespace)
         return {turn: len(namespaces - {own}) for turn, namespaces in found.items()}
 
-    def wait(self, condition, what="agreement"):
+    def wait(self, condition, awaited="agreement"):
         deadline = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > deadline:
-                raise AssertionError(self.story(f"{what}: not in {PATIENCE:g} s"))
+                raise AssertionError(self.story(f"{awaited}: not in {PATIENCE:g} s"))
             time.sleep(0.01)
 
-    def story(self, what):
+    def story(self, failure):
         """All that helps to understand a failure."""
-        parts = [what, "the steps were:", *self.log, f"seen:      {self.seen()}", f"processes: {self.sandboxes()}"]
+        parts = [failure, "the steps were:", *self.log, f"seen:      {self.seen()}", f"processes: {self.sandboxes()}"]
         parts += [f"possible:  {self.expected(world)}" for world in self.worlds]
         parts += [
             "events:",
@@ -361,7 +371,7 @@ class Walk(RuleBasedStateMachine):
             arguments = {"to": to, "token": self.token(to)}
         elif kind == "spawn":
             child = f"c{self.count}"
-            # Children have none of their own: what a child's child reports would be told twice.
+            # Children have none of their own: a report of a child's child would be told twice.
             if name.startswith("c") or len(self.world.agents) >= MOST:
                 kind = "speak"
             else:
@@ -413,7 +423,7 @@ class Walk(RuleBasedStateMachine):
     def interrupt(self, index):
         name = self.pick(index)
         if self.kill is not None:
-            # Asked twice it may hit two turns, so nobody could find out whether the first one was taken.
+            # Asked twice it may hit two turns, so the test couldn't find out whether the first one was taken.
             self.kill["answered"] = 1
         self.ask("agent.interrupt", lambda world: world.interrupt(name), agent=name)
 
@@ -438,7 +448,7 @@ class Walk(RuleBasedStateMachine):
     @rule(kinds=st.lists(st.sampled_from(["send", "hold", "suspend", "resume", "end"]), min_size=2, max_size=4),
           answered=st.integers(0, 3))  # fmt: skip
     def many_requests_and_a_kill(self, kinds, answered):
-        """Each to another agent, because what two do to one agent depends on what the first one's turn has come to."""
+        """Each to another agent, because the effect of two on one agent depends on how far its turn is."""
         requests = []
         for name, kind in zip(sorted(self.world.agents), kinds, strict=False):
             if kind in {"send", "hold"}:
@@ -464,7 +474,7 @@ class Walk(RuleBasedStateMachine):
     @holding
     @rule(index=who, meanwhile=st.booleans(), outer=st.booleans())
     def a_sandbox_is_killed(self, index, meanwhile, outer):
-        """With or without a daemon: bubblewrap's process outside, or what is inside."""
+        """With or without a daemon: bubblewrap's process outside, or those inside."""
         name = self.pick_running(index)
         agent = self.list[name]
 
@@ -502,7 +512,7 @@ class Walk(RuleBasedStateMachine):
 def walks(count):
     return settings(
         max_examples=max(1, int(count * DEEP)), stateful_step_count=20, deadline=None, print_blob=True,
-        # Shrinking would take minutes, and the story tells what is needed.
+        # Shrinking would take minutes, and the story is enough to see the cause.
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
     )  # fmt: skip

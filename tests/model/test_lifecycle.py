@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from substrat.core.agents.records import Intent
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.program import TurnResult
+from substrat.daemon.agents.messages import Messages
 from substrat.errors import SubstratError
 from tests.daemon.conftest import AgentsFixture
 from tests.model.conftest import DEEP
@@ -19,7 +21,9 @@ from tests.model.reference import Refusal, World
 LIMITS = {"waiting_items": 4, "children": 2, "depth": 2, "agents": 5}
 ROOM = 2
 PASSES = "RetriableError: [unavailable] PING timed out"
-TOKENS = re.compile(r"tok\d+|child agent \S+ has finished turn \d+")
+TOKENS = re.compile(
+    r"(tok\d+)|child agent (\S+) has finished turn (\d+)|(\S+) has sent no reply|will not be answered: (\S+)"
+)
 QUOTED = "You were stopped in the middle"
 
 REQUESTS = [
@@ -54,9 +58,11 @@ class Countdown:
 
 
 def tokens_in(text):
-    """What a text was made of, in the model's words."""
-    words = [word.split() for word in TOKENS.findall(text)]
-    return sorted(word[0] if len(word) == 1 else f"report:{word[2]}:{word[-1]}" for word in words)
+    """The tokens of a text, in the model's form."""
+    found = []
+    for token, child, turn, silent, gone in TOKENS.findall(text):
+        found.append(token or (child and f"report:{child}:{turn}") or (silent and f"answer:{silent}") or f"dropped:{gone}")
+    return sorted(found)
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -73,7 +79,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.count = 0
         self.commits = None
         self.dies = False
-        self.seen = []  # what a client has read that is always a little behind
+        self.seen = []  # the events of a client that is always a little behind
         self.gone = set()
 
     def teardown(self):
@@ -100,10 +106,11 @@ class Lifecycle(RuleBasedStateMachine):
                 self.agrees()
         for agent in self.world.agents.values():
             assert agent.state in {"idle", "suspended", "ended"}
-            assert agent.state != "idle" or not agent.inbox
+            assert agent.state != "idle" or not any(item.starts_turn for item in agent.inbox)
+            assert not [item for item in agent.given if item.awaited], "each request has an answer"
 
     def do(self, daemon, model):
-        """Ask both the same, and compare what they answer."""
+        """Ask both the same, and compare their answers."""
         commits, self.commits = self.commits, None
         if commits is not None:
             self.house.store.failing = Countdown(commits)
@@ -196,12 +203,12 @@ class Lifecycle(RuleBasedStateMachine):
             self.gone.add(gone)
 
     @anybody_running
-    @rule(sender=who, index=who)
-    def message(self, sender, index):
+    @rule(sender=who, index=who, intent=st.sampled_from(["request", "request", "inform", "reply"]))
+    def message(self, sender, index, intent):
         sender, name, token = self.pick_running(sender), self.pick(index), self.token()
         self.do(
-            lambda: self.house.supervisor.message(self.house.agent(sender), name, token),
-            lambda: self.world.message(sender, name, token),
+            lambda: Messages(self.house.supervisor).send(self.house.agent(sender), name, token, Intent(intent), None),
+            lambda: self.world.message(sender, name, token, intent),
         )
 
     @anybody_running
@@ -246,7 +253,7 @@ class Lifecycle(RuleBasedStateMachine):
     def much_later(self):
         self.do(self.later_there, self.world.later)
 
-    # What must be so after each step
+    # The conditions after each step
 
     @invariant()
     def agrees(self):

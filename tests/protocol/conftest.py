@@ -136,8 +136,18 @@ class ProtocolDaemon:
 
     # Agents
 
-    def spawn(self, wire, name="anna", prompt=None):
-        return wire.call("agent.spawn", workspace=str(self.workspace), name=name, prompt=prompt)
+    def spawn(self, wire, name="anna", prompt=None, **more):
+        return wire.call("agent.spawn", workspace=str(self.workspace), name=name, prompt=prompt, **more)
+
+    def repository(self):
+        """Make a git repository with one commit, and return its path."""
+        where = self.workspace.parent / "repository"
+        identity = ("-c", "user.name=me", "-c", "user.email=me@example.invalid")
+        if not where.exists():
+            where.mkdir()
+            for words in (("init", "-q", "-b", "main"), (*identity, "commit", "-q", "--allow-empty", "-m", "first")):
+                subprocess.run(("git", "-C", where, *words), check=True)
+        return str(where)
 
     def run(self, wire, name="anna", prompt="/say done"):
         """Create an agent and wait for the end of its first turn."""

@@ -1,11 +1,13 @@
 """Agents, turns, waiting and stopping."""
 
 import contextlib
+import json
 import os
 import signal
 
 import pytest
 
+from substrat.protocol.objects import GateObject, QueuedObject, WaitObject
 from tests.protocol import document
 from tests.protocol.rules import rule
 from tests.protocol.transcript import MATCHES
@@ -97,6 +99,27 @@ def test_names(wire, daemon):
     assert wire.call("agent.spawn", workspace=work)["name"], "one is made up"
 
 
+@rule("P-QUEUE-1", "P-QUEUE-2")
+def test_the_queue_of_a_login_that_is_held_is_listed_in_its_order(wire, daemon):
+    assert wire.call("queue.try") == []
+    daemon.run(wire, "greedy", prompt="/fail quota")
+    for name, priority in (("first", None), ("last", "low"), ("urgent", "high")):
+        daemon.spawn(wire, name, prompt="/say hello", priority=priority)
+    queue, (gate,) = wire.call("queue.list"), wire.call("queue.gates")
+    assert [list(place) for place in queue] == [list(QueuedObject.__annotations__)] * 3
+    assert [(place["position"], place["agent"], place["priority"]) for place in queue] == [
+        (1, "urgent", "high"), (2, "first", "normal"), (3, "last", "low"),
+    ]  # fmt: skip
+    ids = {agent["name"]: agent["id"] for agent in wire.call("agent.list")}
+    assert [place["family"] for place in queue] == [ids[name] for name in ("urgent", "first", "last")]
+    assert list(gate) == list(GateObject.__annotations__)
+    assert (gate["failures"], gate["trying"]) == (1, None)
+    assert all(gate["until"] in place["reason"] for place in queue)
+    assert [tried["login"] for tried in wire.call("queue.try")] == [gate["login"]]
+    wire.call("agent.wait", agents=["urgent", "first", "last"], until=["idle"])
+    assert (wire.call("queue.list"), wire.call("queue.gates")) == ([], [])
+
+
 @rule("P-WAIT-1")
 def test_waiting(wire, daemon):
     daemon.spawn(wire)
@@ -114,6 +137,24 @@ def test_waiting(wire, daemon):
     with daemon.wire() as other:
         other.call("agent.rm", agent="anna")
     assert wire.answer(wait)["error"]["data"]["type"] == "NotFound"
+
+
+@rule("P-WAIT-2")
+def test_waits_for_other_agents_are_listed_until_those_have_finished(wire, daemon):
+    assert wire.call("wait.list") == []
+    kid = json.dumps({"name": "kid", "prompt": "/shell while [ ! -e go ]; do sleep 0.02; done"})
+    script = f"/tool spawn_agent {kid}\n" + '/tool wait_agents {"mode": "any", "timeout_s": 1000, "note": "n"}'
+    daemon.spawn(wire, "lead", prompt=script)
+    wire.call("agent.wait", agents=["lead"], until=["idle"])
+    (wait,) = wire.call("wait.list", agents=["lead", "lead"])
+    assert list(wait) == list(WaitObject.__annotations__)
+    assert (wait["agent"], wait["names"], wait["mode"], wait["done"], wait["note"]) == ("lead", ["kid"], "any", [], "n")
+    assert wire.call("wait.list", agents=["kid"]) == []
+    assert wire.refused("wait.list", agents=["nemo"]) == "NotFound"
+    assert wire.refused("agent.wait", agents=["lead"], timeout=0.01) == "WaitTimedOut"
+    (daemon.workspace / "go").touch()
+    (lead,) = wire.call("agent.wait", agents=["lead"])
+    assert (lead["waits"], lead["turn"]["number"]) == (0, 2)
 
 
 @rule("P-STOP-1")

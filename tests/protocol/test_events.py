@@ -16,6 +16,7 @@ from substrat.protocol import framing
 from tests.protocol import document
 from tests.protocol.rules import rule
 from tests.support.optional import present
+from tests.support.waiting import PATIENCE
 
 
 @rule("P-EVENT-1", "P-EVENT-2")
@@ -153,6 +154,17 @@ def test_a_line_from_the_daemon_may_be_longer_than_one_to_it(wire, daemon):
         line = wire.receive_line()
         sizes.append(len(line))
         assert json.loads(line)["params"]["event"]["kind"] != "turn:ended", "no line was that long"
+
+
+@rule("P-EVENT-11")
+def test_causes_are_older_than_their_effects(wire, daemon):
+    daemon.run(wire, prompt='/tool spawn_agent {"prompt": "/say hi", "name": "child"}')
+    wire.call("agent.wait", agents=["child", "anna"], timeout=PATIENCE)
+    events = wire.call("events.read")["events"]
+    assert all(event["cause"] is None or event["cause"] < event["cursor"] for event in events)
+    by_cursor = {event["cursor"]: event for event in events}
+    spawned = next(event for event in events if (event["data"] or {}).get("by") == "agent:anna")
+    assert (spawned["kind"], by_cursor[spawned["cause"]]["kind"]) == ("agent:spawned", "turn:started")
 
 
 @rule("P-EVENT-10")

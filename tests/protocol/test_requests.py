@@ -8,6 +8,9 @@ from substrat import errors
 from substrat.client import Client
 from tests.protocol import document
 from tests.protocol.rules import rule
+from tests.support.waiting import PATIENCE
+
+QUEUE = ("queue.list", "queue.gates", "queue.try")
 
 
 def request(method="agent.list", **more):
@@ -113,7 +116,7 @@ def test_parameters_of_every_method(wire, daemon):
         "states": ["idle"],
         "integers": [1],
     }
-    choices = {"network": "none", "restore": "hold"}
+    choices = {"network": "none", "restore": "hold", "priority": "low"}
     for method in document.methods():
         parameters = document.parameters(method)
         valid = {name: choices.get(name, fitting[kind]) for name, kind, _ in parameters}
@@ -236,17 +239,27 @@ def question(wire, daemon, name):
 
 def test_results_are_those_of_the_document(wire, daemon, caller):
     """Every method once, each on an agent of its own."""
-    given = {"workspace": str(daemon.workspace), "prompt": "/say x", "protocol": 1}
+    given = {"workspace": str(daemon.workspace), "prompt": "/say x", "protocol": 1, "turn": 1, "name": "renamed"}
+    given["directory"] = str(daemon.workspace.parent / "working-copy")
+    in_clones = {"agent.diff", "agent.merge", "agent.setup", "agent.restore", "agent.checkout"}
     seen = set()
     for method, text in sorted(document.methods().items(), key=lambda item: item[0] == "daemon.shutdown"):
         name = "for-" + method.replace(".", "-")
         given.update(agents=[name], agent=name)
         if method == "agent.interrupt":
             daemon.hold(wire, name)
+        elif method in in_clones:
+            wire.call("agent.spawn", workspace=daemon.repository(), name=name, prompt="/say x", worktree=True)
+            wire.call("agent.wait", agents=[name], timeout=PATIENCE)
+        elif method == "agent.spawn":
+            given["workspace"] = daemon.repository()  # where no other agent works in place
         else:
             daemon.spawn(wire, name, "/say x" if method == "agent.wait_message" else None)
         if method.startswith("inbox."):
             given.update(id=question(wire, daemon, name), text="yes")
+        if method == "message.drop":
+            wire.call("agent.suspend", agent=name)
+            given["id"] = wire.call("agent.send", agent=name, prompt="never mind")["message"]
         if method == "agent.accept":
             daemon.run(wire, f"{name}-fails", prompt="/exit 3")
             given["agent"] = f"{name}-fails"
@@ -273,13 +286,18 @@ def test_results_are_those_of_the_document(wire, daemon, caller):
         elif "Result: null." in text:
             seen.add("null")
             assert result is None
+        elif "Result: an array of objects, one for each" in text:
+            seen.add("objects")
+            for one in result:
+                assert list(one) == list(document.result_members(method))
+                check_types(one, document.result_members(method))
         elif method == "session.list":
             seen.add(method)
             given["session"] = result[0]["session"]
         else:
             seen.add(method)
             assert result == []
-    assert seen == {"object", "agent", "agents", "null", "inbox.list", "session.list"}
+    assert seen == {"object", "agent", "agents", "objects", "null", "inbox.list", "session.list", "wait.list", *QUEUE}
 
 
 @rule("P-SESS-1")

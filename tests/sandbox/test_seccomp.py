@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import seccomp
-from sandbox.seccomp import ALLOW, ARCHITECTURES, ENOSYS, EPERM, KILL, REFUSE, TABLE, Argument, Rule
+from sandbox.seccomp import ALLOW, ARCHITECTURES, ENOSYS, EPERM, KILL, REFUSE, TABLE, Argument, CallRule
 
 MACHINES = tuple(ARCHITECTURES.values())
 WORD = 0xFFFFFFFF
@@ -255,7 +255,7 @@ def test_a_machine_without_a_table_has_no_program():
        st.tuples(*[st.integers(0, 8)] * 6))  # fmt: skip
 def test_any_conditions_mean_what_they_say(conditions, args):
     """The compiler against `Argument.holds`, on conditions that the table doesn't have yet."""
-    steps = [*seccomp._refusal(Rule("x", 1, 1, "", conditions)), seccomp.Step(0x06, 0, 0, ALLOW)]
+    steps = [*seccomp._refusal(CallRule("x", 1, 1, "", conditions)), seccomp.Instruction(0x06, 0, 0, ALLOW)]
     data = struct.pack("<IIQ6Q", 1, 0, 0, *args)
     at = accumulator = 0
     while steps[at].code != 0x06:

@@ -173,12 +173,13 @@ def test_background_commands_can_be_bounded_or_left(standin, until):
     os.kill(left.calls("shell")[0]["success"]["pid"], 9)
 
 
-def test_a_worker_outlives_the_run_in_its_own_session(standin):
+def test_a_worker_outlives_the_run_in_its_own_session(standin, until):
     running = standin.start("/worker\nend\n/hang")
     running.read_until("result")
-    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdecimal() and is_worker_of(entry, standin.workspace)]
+    (pid,) = until(
+        lambda: [int(it) for it in os.listdir("/proc") if it.isdecimal() and is_worker_of(it, standin.workspace)]
+    )
     running.signal(9)
-    (pid,) = pids
     assert os.getsid(pid) == pid
     os.kill(pid, 9)
 

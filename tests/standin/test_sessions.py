@@ -9,8 +9,8 @@ import uuid
 
 import pytest
 
-from substrat.standin.errors import StopRequest, StopSignal
-from substrat.standin.store import Chat
+from substrat.standin.errors import StopHandler, StopSignal
+from substrat.standin.store import OpenChat
 
 
 def test_recall_counts_the_earlier_turns(standin):
@@ -123,7 +123,7 @@ def test_an_interrupted_turn_is_not_kept(standin, number):
 
 
 def test_a_stop_while_the_database_is_made_leaves_no_half_made_chat(tmp_path):
-    chat = Chat(str(tmp_path / "chat"), "/workspace")
+    chat = OpenChat(str(tmp_path / "chat"), "/workspace")
     (tmp_path / "chat" / "store.db").write_bytes(b"")
     chat.close()
     assert list(tmp_path.iterdir()) == []
@@ -132,13 +132,13 @@ def test_a_stop_while_the_database_is_made_leaves_no_half_made_chat(tmp_path):
 def test_a_stop_before_the_database_is_read_keeps_what_was_there(tmp_path):
     (tmp_path / "chat").mkdir()
     (tmp_path / "chat" / "store.db").write_bytes(b"somebody's")
-    Chat(str(tmp_path / "chat"), "/workspace").close()
+    OpenChat(str(tmp_path / "chat"), "/workspace").close()
     assert (tmp_path / "chat" / "store.db").read_bytes() == b"somebody's"
 
 
 def test_a_stop_that_a_callback_swallowed_ends_the_next_wait(monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    stop = StopRequest()
+    stop = StopHandler()
     stop.check()
     with pytest.raises(StopSignal):
         stop(signal.SIGTERM, None)

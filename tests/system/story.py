@@ -34,8 +34,26 @@ ANNA = f"""/shell echo anna >> log
 HOLD = "/shell touch {mark}; while [ ! -e never ]; do sleep 0.02; done"
 # The agent program is the second process of its namespace; its standard output is the turn's file.
 CUT = "/shell : > /proc/2/fd/1; echo cut >> log"
-EFFECTS = ["anna", "answer", "child", "cut", "held", "message", "reminder", "room", "sent"]
-"""What stands in the file at the end, each once."""
+EFFECTS = [
+    "anna", "answer", "child", "cut", "elder", "heir", "held", "message", "reminder", "room", "sent", "tried", "waited",
+]  # fmt: skip
+"""What stands in the file at the end of the part `AGENTS`, each once."""
+AGENTS, CLONES = "agents", "clones"
+"""The scenario's parts. Each point of a kill belongs to one of them, which takes half as long as both."""
+OF_CLONES = frozenset({
+    "clone made", "clone set up", "clone failed", "clone kept", "agent renamed", "renaming finished", "settings changed",
+    "address given", "prune intended", "tree pruned", "restore intended", "clone restored", "restore failed",
+    "landing asked", "landing intended", "landing noted", "landing decided", "landing heard", "tree made", "base noted",
+    "bundle made", "bundle imported", "branch moved", "refs copied", "old refs deleted", "tree removed",
+    "earlier work noted", "tree restored", "agent.diff", "agent.why", "agent.setup", "agent.merge", "agent.set",
+    "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "tree.list", "tree.prune",
+})  # fmt: skip
+"""What the part `CLONES` alone comes to: commits, acts and answers."""
+
+
+def part_of(point):
+    """The part of the scenario that comes to a failpoint, such as `before commit: clone made`."""
+    return CLONES if point.partition(": ")[2] in OF_CLONES else AGENTS
 
 
 class Story:
@@ -44,10 +62,12 @@ class Story:
     Args:
         house: where it plays.
         environment: what the first daemon is started with; after its death, others are started without.
+        part: what of it is played, `AGENTS` or `CLONES`.
     """
 
-    def __init__(self, house, environment):
+    def __init__(self, house, environment, part):
         self.house = house
+        self.part = part
         self.environment = environment
         self.deaths = 0
         self.work = house.workspace()
@@ -57,6 +77,13 @@ class Story:
         self.repository = house.workspace("repository")
         house.git(self.repository, "init", "-q", ".")
         self.log = self.work / "log"
+        self.cloned = house.workspace("cloned", git=True)
+        for branch, command in (("broken", "false"), ("main", "true")):
+            house.git(self.cloned, "checkout", "-q", "-B", branch)
+            (self.cloned / ".cursor").mkdir(exist_ok=True)
+            (self.cloned / ".cursor" / "worktrees.json").write_text(json.dumps({"setup-worktree": [command]}))
+            house.git(self.cloned, "add", "-A")
+            house.git(self.cloned, "commit", "-qm", f"set up with {command}")
 
     # An operator who doesn't give up
 
@@ -118,7 +145,7 @@ class Story:
         while not (value := condition()):
             self.revive()
             assert time.monotonic() < deadline, (
-                f"{what} did not come true: {self.effects()} {self.ask('ls')}\n{self.house.log}"
+                f"{what} did not come true: {self.effects()} {self.call('agent.list')}\n{self.house.log}"
             )
             time.sleep(0.02)
         return value
@@ -126,7 +153,7 @@ class Story:
     # What it looks at
 
     def agents(self):
-        return {agent["name"]: agent for agent in self.ask("ls")}
+        return {agent["name"]: agent for agent in self.call("agent.list")}
 
     def state(self, name):
         return self.agents().get(name, {}).get("state")
@@ -143,24 +170,30 @@ class Story:
 
     def play(self):
         self.start()
-        self.an_agent_with_a_child()
-        self.one_that_is_frozen_suspended_and_adopted()
-        self.one_that_does_not_listen()
-        self.one_that_cuts_its_output()
-        self.what_people_look_at()
-        self.one_that_finds_no_room()
-        self.one_that_says_nothing()
-        self.one_whose_repository_somebody_changes()
+        if self.part == CLONES:
+            self.two_that_have_clones()
+        else:
+            self.an_agent_with_a_child()
+            self.one_that_is_frozen_suspended_and_adopted()
+            self.one_that_waits_too_long()
+            self.one_whose_account_is_spent()
+            self.one_that_does_not_listen()
+            self.one_that_cuts_its_output()
+            self.what_people_look_at()
+            self.one_that_finds_no_room()
+            self.one_that_says_nothing()
+            self.one_whose_repository_somebody_changes()
+            self.one_that_steers_its_child()
         self.the_end()
 
-    def spawn(self, name, workspace, prompt):
-        words = ("spawn", name, "-w", workspace, "--prompt-file", "-")
+    def spawn(self, name, workspace, prompt, *options):
+        words = ("spawn", name, "-w", workspace, *options, "--prompt-file", "-")
         self.ask(*words, stdin=prompt.encode(), done=lambda: name in self.agents())
 
     def an_agent_with_a_child(self):
         self.spawn("anna", self.work, ANNA)
-        self.until(lambda: len(self.ask("inbox")) == 2, "the question and the note")
-        items = {item["kind"]: str(item["id"]) for item in self.ask("inbox")}
+        self.until(lambda: len(self.call("inbox.list")) == 2, "the question and the note")
+        items = {item["kind"]: str(item["id"]) for item in self.call("inbox.list")}
         assert self.call("inbox.show", id=int(items["question"]))["kind"] == "question"
         answered = lambda: not self.waits(items["question"])  # noqa: E731 - it is said once
         self.ask("answer", items["question"], "/shell echo answer >> log", done=answered)
@@ -171,7 +204,7 @@ class Story:
         self.until(lambda: {self.state("anna"), self.state("kid")} == {"idle"}, "the end of their turns")
 
     def waits(self, number):
-        return number in {str(item["id"]) for item in self.ask("inbox")}
+        return number in {str(item["id"]) for item in self.call("inbox.list")}
 
     def one_that_is_frozen_suspended_and_adopted(self):
         self.spawn("held", self.work, HOLD.format(mark="one"))
@@ -202,6 +235,35 @@ class Story:
         self.revive()
         self.house.kill()
         self.start()
+
+    def one_that_waits_too_long(self):
+        """The note that comes back with the wake is an action, and the child that isn't done is ended."""
+        late = json.dumps({"name": "late", "prompt": HOLD.format(mark="late")})
+        wait = json.dumps({"timeout_s": 0.5, "note": "\n/shell echo waited >> log"})
+        self.spawn("lead", self.work, f"/tool spawn_agent {late}\n/tool wait_agents {wait}")
+        assert {wait["agent"] for wait in self.call("wait.list")} <= {"lead"}
+        self.until(lambda: "waited" in self.effects(), "the wake")
+        self.until(lambda: self.state("lead") == "idle" and self.state("late") == "running", "the end of its turn")
+        for name in ("late", "lead"):
+            self.ask("end", name, done=lambda name=name: self.stopping(name) or self.state(name) == "ended")
+            self.until(lambda name=name: self.state(name) == "ended", "the end")
+            self.ask("rm", name, done=lambda name=name: name not in self.agents())
+
+    def one_whose_account_is_spent(self):
+        """Another one of its login tries when a person lets it, and has a child that needs the other."""
+        spent, elder = ("--env", "CURSOR_API_KEY=spent"), "/shell echo elder >> log\n/say done"
+        heir = {"name": "heir", "prompt": "/shell echo heir >> log\n/say done", "needs": ["elder"]}
+        script = f"/tool spawn_agent {json.dumps({'name': 'elder', 'prompt': elder})}\n/tool spawn_agent {json.dumps(heir)}"
+        self.spawn("spent", self.other, "/fail quota", *spent)
+        self.until(lambda: self.state("spent") == "failed", "the limit")
+        self.spawn("patient", self.work, f"/shell echo tried >> log\n{script}", *spent)
+        assert [place["agent"] for place in self.call("queue.list")] == ["patient"]
+        assert self.call("queue.gates")[0]["failures"] == 1
+        assert "tried" not in self.effects()
+        self.call("queue.try")
+        self.until(lambda: "heir" in self.effects(), "the turns of the login")
+        family = ("patient", "elder", "heir")
+        self.until(lambda: {self.state(name) for name in family} == {"idle"}, "the end of their turns")
 
     def one_that_does_not_listen(self):
         self.spawn("mule", self.work, "/ignore-signals\n" + HOLD.format(mark="three"))
@@ -277,6 +339,81 @@ class Story:
         self.until(lambda: self.attention("keeper") == "unsafe", "the finding")
         self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
 
+    def two_that_have_clones(self):
+        """One has a child in a clone, and its work is landed; the other's set-up fails."""
+        work = "/shell echo new > a.txt; git add a.txt; git commit -qm 'add a.txt'; echo more > b.txt"
+        pupil = json.dumps({"name": "pupil", "prompt": "/shell ls", "instructions": "Look only."})
+        self.spawn("worker", self.cloned, f"{work}\n/tool spawn_agent {pupil}", "--worktree")
+        self.until(self.has_heard_of_its_pupil, "the turn with the child's result")
+        assert [file["path"] for file in self.call("agent.diff", agent="worker")["files"]] == ["a.txt"]
+        assert self.call("agent.why", agent="worker")["whole"]
+        self.call("agent.setup", agent="worker")
+        (outcome,) = self.call("agent.merge", agents=["worker"], request="one", outcomes=True)
+        assert outcome["outcome"] in {"landed", "nothing"}  # the answer of the first may have been lost
+        self.ask("set", "worker", "env.WORD=x", "network=none")
+        assert self.call("agent.forward", agent="worker")["address"].startswith("127.0.77.")
+        self.ask("rename", "worker", "maker", done=lambda: "maker" in self.agents())
+        self.spawn("broken", self.cloned, "/say never", "--worktree", "--base", "broken")
+        self.until(lambda: self.state("broken") == "failed", "the failed set-up")
+        self.spawn("brief", self.cloned, "/shell echo brief > brief.txt", "--worktree")
+        self.until(lambda: self.state("brief") == "idle", "the end of the turn")
+        self.going_back("brief")
+        self.ask("end", "brief", done=lambda: self.state("brief") == "ended")
+        self.ask("trees", "prune", "brief", "--yes", "--unlanded", done=lambda: self.tree_is_gone("brief"))
+        self.until(lambda: self.tree_is_gone("brief"), "the end of the prune")
+        self.ask("rm", "brief", done=lambda: "brief" not in self.agents())
+
+    def one_that_steers_its_child(self):
+        """The child is interrupted with other words and ended; a question gets its default, a prompt is taken back."""
+        child = json.dumps({"name": "apprentice", "prompt": HOLD.format(mark="five")})
+        otherwise = json.dumps({"name": "apprentice", "text": HOLD.format(mark="six")})
+        question = json.dumps({"question": "now?", "options": ["yes", "no"], "default": "yes", "deadline_s": 0.3})
+        asleep = "/shell while [ ! -e {} ]; do sleep 0.02; done"
+        lines = (
+            f"/tool spawn_agent {child}", asleep.format("five"), f"/tool interrupt_agent {otherwise}", asleep.format("six"),
+            '/tool end_agent {"name": "apprentice", "reason": "enough"}', f"/tool ask_operator {question}",
+            '/tool complete {"result": "all steered"}',
+        )  # fmt: skip
+        self.spawn("master", self.work, "\n".join(lines))
+        self.until(lambda: self.told("master", "question:answered"), "the default answer")
+        self.until(lambda: self.state("apprentice") == "ended" and self.state("master") == "idle", "the end of their turns")
+        self.ask("suspend", "master", done=lambda: self.stopping("master") or self.state("master") == "suspended")
+        self.until(lambda: self.state("master") == "suspended", "the suspension")
+        self.ask("send", "master", "never mind", done=lambda: self.accepted("never mind"))
+        number = str(self.messages("master")[-1]["id"])
+        dropped = lambda: self.messages("master")[-1]["state"] == "dropped"  # noqa: E731 - it is said once
+        self.ask("messages", "master", "--drop", number, done=dropped)
+        assert dropped()
+        for name in ("apprentice", "master"):
+            self.ask("rm", name, done=lambda name=name: name not in self.agents())
+
+    def messages(self, name):
+        return self.call("message.list", agent=name)["messages"]
+
+    def going_back(self, name):
+        """A file that git ignores is in the way of a first restore, and not of the next one."""
+        self.execute(name, "sh", "-c", "rm -f brief.txt; echo brief.txt > .gitignore; echo mine > brief.txt")
+        while (done := self.house.ctl("restore", name, "--turn", "1")).code == 3:
+            wait_until(self._is_dead, "the daemon's death")
+            self.revive()
+        assert done.code == 1, done
+        self.until(lambda: self.told(name, "worktree:not-restored"), "the refusal")
+        self.execute(name, "rm", "-f", "brief.txt")
+        self.ask("restore", name, "--turn", "1", done=lambda: self.told(name, "worktree:restored"))
+        self.until(lambda: self.told(name, "worktree:restored"), "the turn's files")
+        copy = self.house.directory / "copy"
+        self.ask("checkout", "maker", copy, done=(copy / "a.txt").exists)
+        assert (copy / "a.txt").read_text() == "new\n"
+
+    def tree_is_gone(self, name):
+        return name not in [tree["agent"] for tree in self.call("tree.list")]
+
+    def has_heard_of_its_pupil(self):
+        agents = self.agents()
+        worker = agents.get("worker", {})
+        turn = worker.get("turn") or {"number": 0}
+        return worker.get("state") == "idle" and turn["number"] >= 2 and agents["pupil"]["state"] == "idle"
+
     def told(self, name, kind):
         return [event for event in self.call("events.read", agent=name)["events"] if event["kind"] == kind]
 
@@ -296,19 +433,39 @@ class Story:
         house = self.house
         house.start(config=CONFIG)
         wait_until(lambda: not list((house.state / "trash").glob("*")), "the sweep")
-        assert self.effects() == EFFECTS
         agents = house.ok("ls")
         states = {agent["name"]: agent["state"] for agent in agents}
-        assert states == {
-            "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "failed",
-        }  # fmt: skip
-        assert {agent["unread"] for agent in agents} == {0}
+        unread = {agent["name"] for agent in agents if agent["unread"]}
+        if self.part == CLONES:
+            assert states == {"maker": "idle", "pupil": "idle", "broken": "failed"}
+            assert unread == {"broken"}
+            self.check_clones(agents)
+        else:
+            assert self.effects() == EFFECTS, self.effects()
+            assert states == {
+                "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "failed",
+                "spent": "failed", "patient": "idle", "elder": "idle", "heir": "idle",
+            }  # fmt: skip
+            assert not unread
         assert house.ok("inbox") == []
         assert not house.sandboxed()
         sessions = Counter(agent["session_id"] for agent in agents)
         assert max(count for session, count in sessions.items() if session is not None) == 1
         self.check_events(agents)
         self.check_leftovers(agents)
+
+    def check_clones(self, agents):
+        """The work has landed once, its uncommitted file is kept, and the user's repository is whole."""
+        git, cloned = self.house.git, self.cloned
+        assert git(cloned, "log", "--format=%s", "-2", "main").split("\n")[:2] == ["add a.txt", "set up with true"]
+        assert git(cloned, "show", "refs/substrat/maker/wip:b.txt") == "more\n"
+        wait_until(lambda: "substrat/worker/" not in git(cloned, "for-each-ref"), "the end of the former name's refs")
+        assert git(cloned, "show", "refs/substrat/brief/wip:brief.txt") == "brief\n"
+        assert (git(cloned, "status", "--short"), git(cloned, "fsck", "--no-dangling")) == ("", "")
+        (maker, pupil) = [agent for agent in agents if agent["name"] in {"maker", "pupil"}]
+        assert maker["worktree"]["landed"] is True
+        assert pupil["worktree"]["base"] == maker["worktree"]["head"]
+        assert [len(self.house.events("maker", kind)) for kind in ("worktree:landed", "agent:renamed")] == [1, 1]
 
     def check_events(self, agents):
         """Each line of each turn's output is one event, once and in order; turns begin and end once."""

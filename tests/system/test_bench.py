@@ -14,7 +14,7 @@ GROUPS = """
 import os, sys
 sys.path.insert(0, {benchmarks!r})
 from harness import Figure, Wire, daemon, finish
-from run import Group, run
+from run import FigureGroup, run
 
 def working(running, prompt):
     wire = Wire(running.socket)
@@ -42,7 +42,7 @@ def hangs():
         finish(working(running, "/sleep 600"), ["a"])
     yield
 
-sys.exit(run([Group(name, figures.split(), seconds, globals()[name]) for name, figures, seconds in {groups!r}]))
+sys.exit(run([FigureGroup(name, figures.split(), seconds, globals()[name]) for name, figures, seconds in {groups!r}]))
 """
 
 

@@ -18,10 +18,14 @@ AGENT = [
     "turn",
     "attention",
     "reason",
+    "family",
+    "priority",
     "activity",
+    "worktree",
+    "waits",
 ]
 TURN = ["id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error"]
-EVENT = ["cursor", "agent", "turn", "time", "kind", "text", "raw"]
+EVENT = ["cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause"]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -32,7 +36,8 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
     assert agent == {
         "id": str(uuid.UUID(agent["id"])), "name": "anna", "state": "idle", "session_id": None, "workspace": str(work),
         "model": agent["model"], "network": "filtered", "parent": None, "created_at": agent["created_at"], "unread": 0,
-        "turn": None, "attention": agent["attention"], "reason": None, "activity": None,
+        "turn": None, "attention": agent["attention"], "reason": None, "family": agent["id"],
+        "priority": "normal", "activity": None, "worktree": None, "waits": 0,
     }  # fmt: skip
     assert agent["attention"] == {
         "kind": "idle", "level": "info", "text": "has nothing to do", "since": agent["created_at"],

@@ -35,7 +35,8 @@ FINAL = {
 @pytest.mark.parametrize("name", FINAL)
 def test_a_failure_that_stays_is_told_once_and_fails_the_agent(shared, name):
     code, words = FINAL[name]
-    agent = shared.spawn("anna", shared.workspace(), f"/fail {name}")
+    # Each has a login of its own: that of "quota" is held afterwards.
+    agent = shared.spawn("anna", shared.workspace(), f"/fail {name}", "--env", f"CURSOR_API_KEY={name}")
     turn = agent["turn"]
     assert (agent["state"], turn["outcome"], turn["exit_code"], turn["result"]) == ("failed", "error", code, None)
     assert words in turn["error"]
@@ -146,7 +147,7 @@ def test_a_rate_limit_is_waited_for_longer_than_a_lost_connection(shared, until)
 
 
 def test_what_was_said_before_a_failure_is_kept(shared):
-    agent = shared.spawn("anna", shared.workspace(), "half of it\n/think hm\n/fail quota")
+    agent = shared.spawn("anna", shared.workspace(), "half of it\n/think hm\n/fail quota", "--env", "CURSOR_API_KEY=spent")
     assert agent["turn"]["outcome"] == "error"
     said = "".join(event["text"] for event in shared.events("anna", "assistant:delta"))
     assert said == "half of it"

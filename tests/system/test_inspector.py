@@ -51,8 +51,8 @@ def test_the_inspector_lists_and_calls_the_tools(house, modules):
     agent = house.show("anna")
     listed, whoami, refused = map(json.loads, json.loads(agent["turn"]["result"]))
     assert [tool["name"] for tool in listed["tools"]] == [
-        "whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status", "ask_operator",
-        "remind_me", "cancel_reminder",
+        "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
+        "wait_agents", "complete", "report_status", "ask_operator", "remind_me", "cancel_reminder",
     ]  # fmt: skip
     assert json.loads(whoami["content"][0]["text"])["name"] == "anna"
     assert refused["isError"]

@@ -1,6 +1,6 @@
 """The daemon killed at each instant that has a name, once per instant, in the middle of the standard scenario.
 
-What must be true afterwards is in `story.Story.check`. `make test` tries some points, `make slow` all of them.
+`story.Story.check` says the conditions that hold afterwards. `make test` tries some points, `make slow` all of them.
 """
 
 import ast
@@ -11,7 +11,7 @@ import pytest
 
 from substrat.daemon import failpoints
 from tests.support.daemon import PROGRAMS
-from tests.system.story import Story
+from tests.system.story import AGENTS, CLONES, Story, part_of
 
 DAEMON = Path(failpoints.__file__).parent
 OFTEN = ("after: sandbox started", "before commit: turn accounted for")
@@ -23,7 +23,7 @@ LOST = tuple(f"{when} commit: {failpoints.LOST}" for when in ("before", "after")
 
 
 def play(house, point):
-    story = Story(house, {failpoints.KILL_AT: point})
+    story = Story(house, {failpoints.KILL_AT: point}, part_of(point))
     story.play()
     assert story.deaths == 1, f"the scenario never came to {point!r}"
     story.check()
@@ -44,12 +44,14 @@ def test_a_kill_at_any_other_point_loses_nothing_and_does_nothing_twice(house, p
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_the_scenario_passes_every_point_when_nothing_is_killed(house):
+@pytest.mark.parametrize("part", [AGENTS, CLONES])
+def test_the_scenario_passes_every_point_when_nothing_is_killed(house, part):
     trace = house.directory / "trace"
-    story = Story(house, {failpoints.TRACE: str(trace)})
+    story = Story(house, {failpoints.TRACE: str(trace)}, part)
     story.play()
     story.check()
-    assert set(failpoints.FAILPOINTS) - set(trace.read_text().splitlines()) <= set(SWEEPING + LOST)
+    wanted = {point for point in failpoints.FAILPOINTS if part_of(point) == part}
+    assert wanted - set(trace.read_text().splitlines()) <= set(SWEEPING + LOST)
 
 
 @pytest.mark.slow
@@ -107,7 +109,7 @@ def words(node):
 
 
 def test_every_change_and_every_act_in_the_code_is_a_point():
-    """A commit goes through `Registry.change`, which names it; what isn't named can't be forgotten here."""
+    """A commit goes through `Registry.change`, which names it, so that none can be left out here."""
     changes: set[str] = set()
     acts: set[str] = set()
     moments: set[str] = set()
@@ -130,7 +132,7 @@ def test_every_change_and_every_act_in_the_code_is_a_point():
 @pytest.mark.parametrize("name", ["transaction"])
 def test_nothing_is_committed_past_the_points(name):
     found = [path.name for path, node in calls_in_the_daemon() if node.func.attr == name]
-    # Twice in the journal (one inside the other), and before there is a registry, what can't be read is set aside.
+    # Twice in the journal (one inside the other), and before there is a registry, unreadable rows are set aside.
     assert sorted(found) == ["events.py", "events.py", *["quarantine.py"] * 3, "registry.py"]
 
 
@@ -139,7 +141,7 @@ def test_processes_signals_and_renames_are_touched_only_where_points_are():
     acting = {"posix_spawn", "pidfd_send_signal", "kill", "rename", "replace_file"}
     found = {(path.name, node.func.attr) for path, node in calls_in_the_daemon() if ast.unparse(node.func.value) in
              {"os", "signal"} and node.func.attr in acting}  # fmt: skip
-    # What archives, sweeps and sets aside is killed at each of its steps by tests of its own.
+    # Archiving, sweeping and setting aside are killed at each step by tests of their own.
     assert {file for file, _ in found} <= {
         "process.py",
         "sandbox_process.py",
@@ -152,4 +154,5 @@ def test_processes_signals_and_renames_are_touched_only_where_points_are():
         "sessions.py",
         "reserve.py",
         "wal.py",
+        "lfs_objects.py",
     }

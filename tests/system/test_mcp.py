@@ -5,8 +5,8 @@ import os
 import sys
 
 TOOLS = [
-    "whoami", "list_agents", "send_message", "check_inbox", "spawn_agent", "report_status", "ask_operator", "remind_me",
-    "cancel_reminder",
+    "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
+    "wait_agents", "complete", "report_status", "ask_operator", "remind_me", "cancel_reminder",
 ]  # fmt: skip
 
 # The official SDK's stdio client in the agent's place. `{calls}` is Python that may use `call(name, arguments)`.
@@ -121,7 +121,7 @@ def test_a_message_wakes_an_idle_agent(daemon):
 def test_two_agents_talk_back_and_forth(daemon, until):
     work = daemon.workspace()
     daemon.spawn("bert", work)
-    reply = "/tool send_message " + json.dumps({"to": "anna", "text": "pong"})
+    reply = "/tool send_message " + json.dumps({"to": "anna", "text": "pong", "intent": "reply"})
     message = json.dumps({"to": "bert", "text": f"ping\n{reply}"})
     daemon.spawn("anna", work, f"/tool send_message {message}")
     until(lambda: (now := daemon.show("anna"))["state"] == "idle" and now["turn"]["number"] == 2, "the answer's turn")

@@ -1,6 +1,7 @@
 """The ordinary work of a Python, a node, a Rust and a C project goes through in a sandbox on the filtered network.
 
-Each agent clones a project from a server, installs what it needs, builds, tests, commits and pushes.
+Each agent clones a project from a server, or works in a private clone of the user's checkout; it installs what it needs,
+builds, tests, commits and pushes.
 """
 
 import hashlib
@@ -124,13 +125,16 @@ def tools(names):
 @pytest.mark.slow
 @BOTH_FORMS
 @pytest.mark.parametrize("name", PROJECTS)
-def test_a_project_is_cloned_built_tested_and_pushed(house, world, name, form):  # noqa: F811 - fixtures
+@pytest.mark.parametrize("place", ["in place", "in a clone"])
+def test_a_project_is_cloned_built_tested_and_pushed(house, world, name, form, place):  # noqa: F811 - fixtures
+    if place == "in a clone" and form == "proxy":
+        pytest.skip("what the clone changes, the network's form doesn't")
     project, directory = PROJECTS[name], world[1]
     if (found := tools(project.needs)) is None:
         pytest.skip(f"there is no {' or '.join(project.needs)}")
     path, shown = found
     publish_crate(directory / "site")
-    repository = f"{name}-{form}"
+    repository = f"{name}-{form}-{place.replace(' ', '-')}"
     bare = publish(house, directory, repository, project.files)
     house.prefix = world[0]
     house.start(
@@ -139,12 +143,19 @@ def test_a_project_is_cloned_built_tested_and_pushed(house, world, name, form): 
     )
     url = f"https://www.allowed.test/git/{repository}.git"
     helper = "!f() { echo username=x; echo password=$GIT_TOKEN; }; f"
+    options = ["--network", "filtered", "--allow", "*.allowed.test", "--env", "GIT_TOKEN=token"]
+    if place == "in a clone":
+        work, get, branch = house.directory / "src", "pwd", "HEAD:main"
+        house.git(house.directory, "clone", "-q", bare, work)
+        house.git(work, "remote", "set-url", "origin", url)
+        options.append("--worktree")
+    else:
+        work, get, branch = house.workspace(), f"git clone -q {url} src; cd src", "main"
     script = (
-        f"set -e; git clone -q {url} src; cd src; {project.script}; echo more >> README; git add -A; "
-        f"git commit -q -m 'by an agent'; git -c credential.helper='{helper}' push -q origin main; echo all of it"
+        f"set -e; {get}; {project.script}; echo more >> README; git add -A; "
+        f"git commit -q -m 'by an agent'; git -c credential.helper='{helper}' push -q origin {branch}; echo all of it"
     )
-    options = ("--network", "filtered", "--allow", "*.allowed.test", "--env", "GIT_TOKEN=token")
-    house.spawn("anna", house.workspace(), f"/shell {script}\n", *options)
+    house.spawn("anna", work, f"/shell {script}\n", *options)
     said = house.shell("anna")
     assert "all of it" in said, said
     pushed = house.git(bare, "show", "--stat", "--format=%an %s", "main")

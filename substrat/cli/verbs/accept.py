@@ -1,4 +1,4 @@
-"""`accept`: notes that a person has seen an agent's findings and its failed turn; `show` lists them with numbers."""
+"""`accept`: notes that a person has seen an agent's findings, its failed turn and its unlanded work; `show` lists them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ COMMAND = Command(
     least=1,
     most=None,
     notes=(
-        "Without a NUMBER: all findings of each agent, and its failed turn. Numbers are those that "
-        "'show NAME' lists, and go with one NAME. An accepted finding comes back only if it changes. "
+        "Without a NUMBER: all findings of each agent, its failed turn, and work that has not landed. Numbers are those "
+        "that 'show NAME' lists, and go with one NAME. An accepted finding comes back only if it changes. "
         f"{many.JSON_NOTE}"
     ),
 )

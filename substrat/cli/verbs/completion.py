@@ -9,7 +9,7 @@ import sys
 from substrat.cli import output
 from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import PROGRAM, TAKES_AGENTS, VERBS
+from substrat.cli.table import COMMAND_NAME, TAKES_AGENTS, VERBS
 from substrat.protocol import vocabulary
 
 COMMAND = Command(
@@ -32,7 +32,7 @@ COMMAND = Command(
 # Only letters that names have: bash would run a `$(...)` in the words it completes from. A daemon that doesn't answer must
 # not keep a person waiting at Tab.
 _SAFE = "grep -x '[A-Za-z0-9._-]*'"
-_NAMES = f"timeout 2 {PROGRAM} ls -q 2>/dev/null | {_SAFE}"
+_NAMES = f"timeout 2 {COMMAND_NAME} ls -q 2>/dev/null | {_SAFE}"
 _FILES = ("DIR", "F", "PATH")
 """The names of options' values that are files."""
 _ASKED = {"M": "models", "SESSION": "sessions", "ID": "inbox"}
@@ -97,7 +97,7 @@ def _words_for(option: Option) -> str | None:
 
 def _asked(kind: str) -> str:
     """Return the shell's expression for the values of a kind that only the daemon knows."""
-    return f"$(timeout 2 {PROGRAM} completion --values {kind} 2>/dev/null | {_SAFE})"
+    return f"$(timeout 2 {COMMAND_NAME} completion --values {kind} 2>/dev/null | {_SAFE})"
 
 
 def _bash() -> str:
@@ -110,7 +110,7 @@ def _bash() -> str:
         f'        {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;' for name, words in values.items()
     )
     return f"""\
-_{PROGRAM}() {{
+_{COMMAND_NAME}() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} words=
     if [ "$COMP_CWORD" = 1 ]; then
         COMPREPLY=($(compgen -W '{" ".join(VERBS)}' -- "$word")); return
@@ -132,7 +132,7 @@ _{PROGRAM}() {{
             COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
     esac
 }}
-complete -F _{PROGRAM} {PROGRAM}
+complete -F _{COMMAND_NAME} {COMMAND_NAME}
 """
 
 
@@ -142,10 +142,10 @@ def _zsh() -> str:
 
 def _fish() -> str:
     first = f"not __fish_seen_subcommand_from {' '.join(VERBS)}"
-    lines = [f"complete -c {PROGRAM} -f"]
-    lines += [f"complete -c {PROGRAM} -n '{first}' -a {verb} -d {_quoted(about)}" for verb, about in VERBS.items()]
+    lines = [f"complete -c {COMMAND_NAME} -f"]
+    lines += [f"complete -c {COMMAND_NAME} -n '{first}' -a {verb} -d {_quoted(about)}" for verb, about in VERBS.items()]
     for command in _commands():
-        head = f"complete -c {PROGRAM} -n '__fish_seen_subcommand_from {command.name}'"
+        head = f"complete -c {COMMAND_NAME} -n '__fish_seen_subcommand_from {command.name}'"
         lines += [f"{head} -l {name.removeprefix('--')}" for name in _options_of(command)]
         for option in command.options:
             if option.value in _FILES:
@@ -154,8 +154,8 @@ def _fish() -> str:
                 offered = words[1:] if words.startswith("$(") else words
                 lines.append(f"{head} -l {option.key} -xa {_quoted(offered)}")
     agents = f"__fish_seen_subcommand_from {' '.join(TAKES_AGENTS)}"
-    lines.append(f"complete -c {PROGRAM} -n '{agents}' -a {_quoted(f'({_NAMES})')}")
-    lines.append(f"complete -c {PROGRAM} -n '__fish_seen_subcommand_from answer' -a {_quoted(_asked('inbox')[1:])}")
+    lines.append(f"complete -c {COMMAND_NAME} -n '{agents}' -a {_quoted(f'({_NAMES})')}")
+    lines.append(f"complete -c {COMMAND_NAME} -n '__fish_seen_subcommand_from answer' -a {_quoted(_asked('inbox')[1:])}")
     return "\n".join(lines) + "\n"
 
 

@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from substrat.doctor import Finding
-    from substrat.netdoctor import Report
+    from substrat.doctor import CheckResult
+    from substrat.netdoctor import NetworkReport
 
 COMMAND = Command(
     "doctor",
@@ -52,7 +52,7 @@ def run(arguments: Arguments) -> int:
     return errors.DONE if works else errors.FAILED
 
 
-def _print_findings(findings: Iterable[Finding], facts: Mapping[str, Iterable[str]]) -> None:
+def _print_findings(findings: Iterable[CheckResult], facts: Mapping[str, Iterable[str]]) -> None:
     """Print findings for people, each with its remedy and the facts that it was made from."""
     colour, columns = output.has_colour(sys.stdout), output.terminal_width(sys.stdout)
     for finding in findings:
@@ -84,7 +84,7 @@ def _look_at_network(name: str, *, as_json: bool) -> int:
     return errors.DONE if works else errors.FAILED
 
 
-def _network_facts(report: Report) -> dict[str, object]:
+def _network_facts(report: NetworkReport) -> dict[str, object]:
     found = report.found
     return {
         "links": [link._asdict() for link in found.links],
@@ -103,7 +103,7 @@ _DAEMON_KNOWS = ("bubblewrap", "namespaces", "agent program", "system calls", "c
 """Findings that a running daemon has made itself, by making a sandbox and finding the agent program."""
 
 
-def _seen_from_here(finding: Finding) -> Finding:
+def _seen_from_here(finding: CheckResult) -> CheckResult:
     """Weaken a finding that is broken seen from here, since the running daemon found that agents can run."""
     from substrat.doctor import BROKEN, WEAKER
 
@@ -126,25 +126,25 @@ def _check(connection: Connection) -> tuple[str | None, dict[str, str]]:
     return str(found.get("obstacle") or "") or None, environment
 
 
-def _daemon() -> tuple[Finding, dict[str, str], bool]:
+def _daemon() -> tuple[CheckResult, dict[str, str], bool]:
     """Look at the running daemon.
 
     Returns:
         The finding about it, the variables of its environment that decide, and whether agents can run under it.
     """
-    from substrat.doctor import WEAKER, Finding
+    from substrat.doctor import WEAKER, CheckResult
 
     try:
         with Connection() as connection:
             status = connection.call_object("daemon.status")
             obstacle, environment = _check(connection)
     except errors.SubstratError as problem:
-        return Finding("daemon", WEAKER, "no daemon answers", problem.message), {}, False
+        return CheckResult("daemon", WEAKER, "no daemon answers", problem.message), {}, False
     return _judged(status, obstacle), environment, obstacle is None
 
 
-def _judged(status: dict[str, object], obstacle: str | None) -> Finding:
-    from substrat.doctor import BROKEN, GOOD, WEAKER, Finding
+def _judged(status: dict[str, object], obstacle: str | None) -> CheckResult:
+    from substrat.doctor import BROKEN, GOOD, WEAKER, CheckResult
 
     detail = f"{status['version']}, pid {status['pid']}, {status['agents']} agents"
     limits = status.get("cgroups")
@@ -153,11 +153,11 @@ def _judged(status: dict[str, object], obstacle: str | None) -> Finding:
     if obstacle:
         problem, _, remedy = str(obstacle).partition(": ")
         # The daemon may be confined where this command isn't, by its unit for instance.
-        return Finding("daemon", BROKEN, f"{detail}; under it {problem}", remedy or "look at its log")
+        return CheckResult("daemon", BROKEN, f"{detail}; under it {problem}", remedy or "look at its log")
     if damaged := status.get("damaged"):
         where = status.get("state_dir")
         remedy = f"the daemon's log names them; damaged records are in the table 'damaged' of substrat.db in {where}"
-        return Finding("daemon", WEAKER, f"{detail}; {damaged} more were set aside or have no records", remedy)
+        return CheckResult("daemon", WEAKER, f"{detail}; {damaged} more were set aside or have no records", remedy)
     if reason := status.get("waiting_for"):
-        return Finding("daemon", WEAKER, f"{detail}; no turn starts: {reason}", "make room on the disk")
-    return Finding("daemon", GOOD, detail)
+        return CheckResult("daemon", WEAKER, f"{detail}; no turn starts: {reason}", "make room on the disk")
+    return CheckResult("daemon", GOOD, detail)

@@ -53,6 +53,12 @@ def _print(item: dict[str, object], columns: int | None) -> None:
     print(head + kind)
     for line in text.split("\n"):
         print("  " + output.wrapped(line, 2, columns))
+    options = item.get("options")
+    for number, option in enumerate(options if isinstance(options, list) else (), 1):
+        print(f"    {number}  {output.neutralise(str(option))}")
+    if item.get("deadline") is not None:
+        default = output.neutralise(str(item.get("default")))
+        print(f"    without an answer by {output.text_of(item.get('deadline'))}: {default}")
 
 
 def _items(connection: Connection) -> Iterator[dict[str, object]]:

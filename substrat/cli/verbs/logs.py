@@ -31,6 +31,7 @@ COMMAND = Command(
         Option("--since", value="CURSOR", about="only events after this cursor; -20: the last 20 events"),
         TAIL,
         Option("--raw", about="the agent's own lines byte for byte, control characters included"),
+        Option("--setup", about="the output of the commands that set the agent's clone up, and no events"),
     ),
     notes=(
         "With several NAMEs each line has its time and its agent; --since -20 and -n 20 count for each agent. "
@@ -45,6 +46,8 @@ _MOST_FOLLOWED = 64
 def run(arguments: Arguments) -> int:
     """Print the events and return the exit status."""
     raw, since = arguments.flag("raw"), start(arguments) or 0
+    if arguments.flag("setup"):
+        return _setup(arguments)
     if raw and arguments.json:
         raise COMMAND.wrong("--raw and --json came together; --raw lines are the agent's own JSON already")
     if arguments.flag("follow") and len(set(arguments.words)) > _MOST_FOLLOWED:
@@ -68,6 +71,25 @@ def run(arguments: Arguments) -> int:
             put_text(renderer, events)
     finally:
         feed.close()
+    return status
+
+
+def _setup(arguments: Arguments) -> int:
+    """Print the output of clones' set-ups and return the exit status."""
+    for name in ("follow", "raw", "since", "tail"):
+        if arguments.flag(name) if name in {"follow", "raw"} else arguments.value(name) is not None:
+            raise COMMAND.wrong(f"--setup and --{name} came together; the output of a set-up is no event")
+    with Connection() as connection:
+        found, status = many.ask_objects(connection, "agent.setup", arguments.words)
+    if arguments.json:
+        many.put_json(arguments, found, status)
+        return status
+    for one in found:
+        sys.stdout.write(many.title(one.get("agent"), more=len(arguments.words) > 1, colour=output.has_colour(sys.stdout)))
+        if one.get("text") is None:
+            output.note(f"no command has set up the clone of {one.get('agent')}: `.cursor/worktrees.json` may name some")
+        else:
+            sys.stdout.write(output.neutralise(str(one["text"])))
     return status
 
 

@@ -26,7 +26,9 @@ COMMAND = Command(
     ),
     notes=(
         "Agents that need you come first. SILENT is how long a running turn has had no event. DOING is the "
-        "last tool call or status of a running turn, otherwise why an agent waits or needs you. On a terminal "
+        "last tool call or status of a running turn, otherwise why an agent waits or needs you. WORK is what "
+        "agents with a clone of their own have: '+2 ~3' stands for 2 commits that have not landed and 3 uncommitted "
+        "files. On a terminal "
         "columns are left out and cut to fit its width. --json gives whole values, oldest agent first."
     ),
 )
@@ -35,13 +37,13 @@ ATTENTION = (
     "done",
 )  # fmt: skip
 """Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
-`budget`, `merge` and `waiting`; they are known so that a newer daemon's agents are sorted rightly."""
+`budget`; it is known so that a newer daemon's agents are sorted rightly."""
 _FIELDS = (
     "name", "state", "attention", "turn", "reason", "activity", "heard_at", "model", "network", "unread", "created_at",
-    "workspace",
+    "workspace", "worktree",
 )  # fmt: skip
 TITLES = (
-    "NAME", "STATE", "ATTENTION", "TURN", "SILENT", "UNREAD", "AGE", "MODEL", "NETWORK", "DOING", "WORKSPACE",
+    "NAME", "STATE", "ATTENTION", "TURN", "SILENT", "UNREAD", "AGE", "MODEL", "NETWORK", "WORK", "DOING", "WORKSPACE",
 )  # fmt: skip
 _LEAST = {"WORKSPACE": 20, "DOING": 20, "NAME": 20, "MODEL": 8}
 """Columns that are cut to fit a terminal, and how narrow they may become: a person must type the NAME."""
@@ -110,6 +112,9 @@ def counts(agents: list[Agent]) -> str:
 
 def fitted(titles: tuple[str, ...], rows: list[list[str]], width: int | None) -> tuple[Sequence[str], Rows]:
     """Leave columns out and cut cells so that no line of the table is wider than a terminal; None leaves all as it is."""
+    if all(row[titles.index("WORK")] == "-" for row in rows):
+        kept = [column for column, title in enumerate(titles) if title != "WORK"]
+        titles, rows = tuple(titles[column] for column in kept), [[row[column] for column in kept] for row in rows]
     if width is None:
         return titles, rows
     widths = dict(zip(titles, output.widths(titles, rows), strict=True))
@@ -148,18 +153,7 @@ def _row(agent: Agent, now: float) -> list[str]:
         output.age(agent.get("created_at"), now),
         text(agent.get("model")),
         text(agent.get("network")),
-        _doing(agent),
+        output.work_of(agent),
+        output.doing(agent),
         text(agent.get("workspace")),
     ]
-
-
-def _doing(agent: Agent) -> str:
-    """Return why an agent needs a person, why it waits, or its activity; `-` when it is idle."""
-    found, activity = agent.get("attention"), agent.get("activity")
-    if agent.get("reason"):
-        return output.text_of(agent["reason"])
-    if isinstance(found, dict) and found.get("kind") not in {"working", "stuck", "idle", "done"}:
-        return output.text_of(found.get("text"))
-    if agent.get("state") == "running" and isinstance(activity, dict):
-        return output.text_of(activity.get("text"))
-    return "-"

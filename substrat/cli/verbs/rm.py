@@ -1,4 +1,7 @@
-"""`rm`: forgets agents that aren't running, with their files and events; workspaces and chats stay."""
+"""`rm`: forgets agents that aren't running, with their files and events; workspaces and chats stay.
+
+A private clone goes too if nothing is only there.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,11 @@ COMMAND = Command(
 )
 
 
+def _text(answer: object, *, wanted: tuple[str, ...] = ("removed", "stays")) -> str | None:
+    """Return the sentence about a removed agent's tree, None where there is nothing to say."""
+    return str(answer["text"]) if isinstance(answer, dict) and answer.get("tree") in wanted else None
+
+
 def run(arguments: Arguments) -> int:
     """Remove the agents, report each and return the exit status."""
     many.check_all(arguments, arguments.words, "ended")
@@ -34,7 +42,13 @@ def run(arguments: Arguments) -> int:
         many.put_json(arguments, agents, status)
     elif arguments.flag("ended"):
         print(f"{many.counted(len(agents))} removed")
-    else:
-        for agent in agents:
-            print(f"{output.text_of(agent['name'])}  removed")
+    for agent, outcome in zip(found, outcomes, strict=True):
+        if isinstance(outcome, errors.SubstratError):
+            continue
+        if arguments.json or arguments.flag("ended"):
+            if text := _text(outcome, wanted=("stays",)):
+                output.note(f"{agent['name']} is removed, but {text}")
+        else:
+            text = _text(outcome)
+            print(f"{output.text_of(agent['name'])}  removed{f': {output.text_of(text)}' if text else ''}")
     return status

@@ -86,6 +86,7 @@ def describe(
             yield from _doing(agent, now)
         if key == "network" and network:
             yield from _network(network)
+    yield from _work(agent)
     yield from _places(agent)
     turn = output.turn_of(agent)
     if turn is None:
@@ -104,6 +105,26 @@ def describe(
         yield "  error", output.one_line(str(turn["error"]))
     if turn.get("result"):
         yield "  result", output.one_line(str(turn["result"]), _RESULT_LENGTH)
+
+
+def _work(agent: Agent) -> Iterator[tuple[str, str]]:
+    """Give the lines about the work in an agent's clone, as of its last keep."""
+    work = agent.get("worktree")
+    if not isinstance(work, dict):
+        return
+    base = f", which began at {output.text_of(work['base'])[:12]}" if work.get("base") else ""
+    yield "branch", f"{output.text_of(work.get('branch'))} in a clone of its own{base}"
+    counts = (
+        _counted(work.get("ahead"), "commit ahead", "commits ahead"),
+        _counted(work.get("behind"), "behind", "behind") if work.get("behind") else "",
+        _counted(work.get("files"), "uncommitted file", "uncommitted files") if work.get("files") else "",
+    )
+    landed = ("landed" if work.get("landed") else "not landed") if work.get("ahead") else ""
+    yield "work", ", ".join(filter(None, (*counts, landed)))
+
+
+def _counted(number: object, one: str, more: str) -> str:
+    return f"{output.text_of(number)} {one if number == 1 else more}"
 
 
 def _places(agent: Agent) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,15 @@ COMMAND = Command(
     most=2,
     options=(
         Option("--workspace", "-w", value="DIR", about="the directory it works in (needed)"),
+        Option(
+            "--worktree",
+            value="BRANCH",
+            is_optional=True,
+            about="work in a private clone of its own, on the branch substrat/NAME or BRANCH",
+        ),
+        Option("--base", value="REF", about="with --worktree: the commit it starts at; default HEAD"),
+        Option("--wip", about="with --worktree: take your uncommitted changes along"),
+        Option("--in-place", about="work in your checkout, also where the configuration says 'worktree'"),
         Option("--model", value="M", about="the model's slug"),
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
         Option(
@@ -29,6 +38,7 @@ COMMAND = Command(
         Option("--ssh-agent", about="let it ask this shell's ssh-agent for signatures"),
         Option("--adopt", value="SESSION", about="go on with a chat of this workspace that `sessions` lists"),
         Option("--restore", value="HOW", about="when its turn is lost: wait for you, or go on", choices=("hold", "auto")),
+        Option("--priority", value="P", about="which agents that wait it goes before", choices=("low", "normal", "high")),
         Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
         WAIT,
         TIMEOUT,
@@ -49,6 +59,7 @@ def run(arguments: Arguments) -> int:
     workspace = arguments.value("workspace")
     if workspace is None:
         raise COMMAND.wrong("-w DIR is missing: the directory the agent works in, '-w .' for this one")
+    worktree = _worktree(arguments)
     unknown = "whether the agent was created isn't known: look with 'substratctl ls' before you spawn it again"
     with Connection(timeout=timeout) as connection:
         session = arguments.value("adopt")
@@ -65,9 +76,14 @@ def run(arguments: Arguments) -> int:
             "bind_ro": arguments.values("bind-ro") or None,
             "env": [_variable(text) for text in arguments.values("env")] or None,
             "ssh_agent": _ssh_agent() if arguments.flag("ssh-agent") else None,
+            "priority": arguments.value("priority"),
             "prompt": prompt,
             "session": session,
             "restore": arguments.value("restore"),
+            "worktree": worktree,
+            "branch": arguments.value("worktree") or None,
+            "base": arguments.value("base"),
+            "wip": True if arguments.flag("wip") else None,
         }
         created = outage.ask_once(connection, unknown, lambda: connection.call("agent.spawn", **ask))
         agent = as_object("agent.spawn", created)
@@ -79,8 +95,30 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         output.put_json(agent)
     else:
-        print(f"{output.text_of(agent['name'])}  spawned (id {output.text_of(agent['id'])})")
+        print(f"{output.text_of(agent['name'])}  spawned (id {output.text_of(agent['id'])}) {_where(agent)}")
     return 0
+
+
+def _worktree(arguments: Arguments) -> bool | None:
+    """Say whether a clone is asked for; None: as configured."""
+    wants = arguments.flag("worktree")
+    if arguments.flag("in-place"):
+        if wants:
+            raise COMMAND.wrong("--in-place and --worktree contradict each other: leave one of them out")
+        return False
+    if not wants and (arguments.flag("base") or arguments.flag("wip")):
+        raise COMMAND.wrong("--base and --wip belong to a clone: ask for one with --worktree")
+    return True if wants else None
+
+
+def _where(agent: dict[str, object]) -> str:
+    """Say in a few words where an agent works."""
+    worktree, workspace = agent.get("worktree"), output.text_of(agent["workspace"])
+    if not isinstance(worktree, dict):
+        return f"in {workspace}"
+    base = worktree.get("base")
+    at = f" at {output.text_of(base)[:12]}" if base else ""
+    return f"in a clone of {workspace}, branch {output.text_of(worktree['branch'])}{at}"
 
 
 def _variable(text: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from substrat.cli.output import Agent
-    from substrat.core.programs.transcript import Step
+    from substrat.core.programs.transcript import TranscriptStep
 
     Turn = dict[str, object]
 
@@ -67,7 +67,7 @@ def run(arguments: Arguments) -> int:
 
 def _find(
     connection: Connection, agent: Agent, number: int | None, lost: list[NotFound]
-) -> tuple[Agent, dict[str, Turn], Iterator[Step]]:
+) -> tuple[Agent, dict[str, Turn], Iterator[TranscriptStep]]:
     """Return an agent, its turns by their ids, and the steps that are asked for.
 
     Args:
@@ -84,7 +84,9 @@ def _find(
     return agent, turns, _steps(Feed(connection, str(agent["id"]), 0), only, lost)
 
 
-def _put(arguments: Arguments, agent: Agent, turns: dict[str, Turn], steps: Iterator[Step], *, several: bool) -> None:
+def _put(
+    arguments: Arguments, agent: Agent, turns: dict[str, Turn], steps: Iterator[TranscriptStep], *, several: bool
+) -> None:
     if arguments.json:
         _put_json(agent, turns, steps)
     elif arguments.flag("markdown"):
@@ -123,7 +125,7 @@ def _only(number: int | None, turns: list[Turn], agent: Agent) -> str | None:
     return str(found["id"])
 
 
-def _steps(feed: Feed, only: str | None, lost: list[NotFound]) -> Iterator[Step]:
+def _steps(feed: Feed, only: str | None, lost: list[NotFound]) -> Iterator[TranscriptStep]:
     """Put an agent's events together."""
     from substrat.core.programs.transcript import Transcript
 
@@ -137,7 +139,7 @@ def _steps(feed: Feed, only: str | None, lost: list[NotFound]) -> Iterator[Step]
     yield from transcript.finish()
 
 
-def _put_text(turns: dict[str, Turn], steps: Iterator[Step], *, whole: bool) -> None:
+def _put_text(turns: dict[str, Turn], steps: Iterator[TranscriptStep], *, whole: bool) -> None:
     colour = output.has_colour(sys.stdout)
 
     def put_head(turn: Turn | None) -> None:
@@ -149,7 +151,7 @@ def _put_text(turns: dict[str, Turn], steps: Iterator[Step], *, whole: bool) -> 
         sys.stdout.write(transcripts.as_text(step, colour=colour, whole=whole))
 
 
-def _put_markdown(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -> None:
+def _put_markdown(agent: Agent, turns: dict[str, Turn], steps: Iterator[TranscriptStep]) -> None:
     def put_head(turn: Turn | None) -> None:
         used = transcripts.usage_line(turn)
         sys.stdout.write(f"## {transcripts.heading(turn)}\n\n" + (f"{used}\n\n" if used else ""))
@@ -163,7 +165,9 @@ def _put_markdown(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -
         sys.stdout.write(output.neutralise(text) if sys.stdout.isatty() else text)
 
 
-def _with_heads(turns: dict[str, Turn], steps: Iterator[Step], put_head: Callable[[Turn | None], None]) -> Iterator[Step]:
+def _with_heads(
+    turns: dict[str, Turn], steps: Iterator[TranscriptStep], put_head: Callable[[Turn | None], None]
+) -> Iterator[TranscriptStep]:
     """Give the steps, and write a head before the first one of each turn."""
     started, before = False, None
     for step in steps:
@@ -173,7 +177,7 @@ def _with_heads(turns: dict[str, Turn], steps: Iterator[Step], put_head: Callabl
         yield step
 
 
-def _put_json(agent: Agent, turns: dict[str, Turn], steps: Iterator[Step]) -> None:
+def _put_json(agent: Agent, turns: dict[str, Turn], steps: Iterator[TranscriptStep]) -> None:
     """Write one document as the steps come, however long it gets."""
     import json
 

@@ -8,6 +8,8 @@ from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
+from substrat.errors import NotFound
+from substrat.protocol import vocabulary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,29 +19,46 @@ if TYPE_CHECKING:
 
     Families = dict[object, list[Agent]]
 
-COMMAND = Command("tree", VERBS["tree"])
+COMMAND = Command(
+    "tree",
+    VERBS["tree"],
+    words="[NAME]",
+    most=1,
+    notes=(
+        "With NAME: that agent and those below it. After an agent's state, turn and work stands why it waits or needs "
+        "you, its last tool call while it runs, or else the first line of what came of its last turn."
+    ),
+)
+
+
+_LEAST = 20
+"""Columns that the last words of a line have on the narrowest terminal."""
 
 
 def run(arguments: Arguments) -> int:
     """Print the tree and return the exit status."""
     with Connection() as connection:
-        agents = connection.call_list("agent.list")
-    if arguments.json:
-        output.put_json(nested(agents))
-        return 0
-    colour = output.has_colour(sys.stdout)
+        agents = connection.call_list("agent.list", fields=[*vocabulary.AGENT_FIELDS, "said"])
     families = _families(agents)
-    for root in families.get(None, []):
-        print(_label(root, colour=colour))
-        for line in _branches(families, root, "", colour=colour):
-            print(line)
+    roots = _roots(agents, families, arguments.words[0] if arguments.words else None)
+    if arguments.json:
+        output.put_json([_with_children(families, root) for root in roots])
+        return 0
+    colour, width = output.has_colour(sys.stdout), output.terminal_width(sys.stdout)
+    for root in roots:
+        for lead, agent in [("", root), *_branches(families, root, "")]:
+            print(_line(lead, agent, width, colour=colour))
     return 0
 
 
-def nested(agents: list[Agent]) -> list[Agent]:
-    """Return the roots; each agent object has a list `children` of agent objects."""
-    families = _families(agents)
-    return [_with_children(families, root) for root in families.get(None, [])]
+def _roots(agents: list[Agent], families: Families, name: str | None) -> list[Agent]:
+    """Return the agents that stand at the left: one by its name or id, or all without a parent."""
+    if name is None:
+        return families.get(None, [])
+    found = [agent for agent in agents if name in {agent["name"], agent["id"]}]
+    if not found:
+        raise NotFound(f"there is no agent {name!r}: `substratctl ls` shows those there are")
+    return found
 
 
 def _families(agents: list[Agent]) -> Families:
@@ -56,14 +75,23 @@ def _with_children(families: Families, agent: Agent) -> Agent:
     return {**agent, "children": [_with_children(families, child) for child in families.get(agent["id"], [])]}
 
 
-def _branches(families: Families, agent: Agent, indent: str, *, colour: bool) -> Iterator[str]:
+def _branches(families: Families, agent: Agent, indent: str) -> Iterator[tuple[str, Agent]]:
+    """Yield the agents below one, each with the lines that lead to it."""
     children = families.get(agent["id"], [])
     for number, child in enumerate(children, 1):
         last = number == len(children)
-        yield f"{indent}{'└─ ' if last else '├─ '}{_label(child, colour=colour)}"
-        yield from _branches(families, child, indent + ("   " if last else "│  "), colour=colour)
+        yield f"{indent}{'└─ ' if last else '├─ '}", child
+        yield from _branches(families, child, indent + ("   " if last else "│  "))
 
 
-def _label(agent: Agent, *, colour: bool) -> str:
-    state = output.paint_state(output.text_of(agent.get("state")), on=colour)
-    return f"{output.text_of(agent.get('name'))}  {state}  {output.turn_summary(agent)}"
+def _line(lead: str, agent: Agent, width: int | None, *, colour: bool) -> str:
+    state, work, why = output.text_of(agent.get("state")), output.work_of(agent), output.doing(agent)
+    if why == "-":
+        why = output.text_of(agent.get("said") or "-")
+    start = [lead + output.text_of(agent.get("name")), state, output.turn_summary(agent)]
+    parts = [*start, *(part for part in (work, why) if part != "-")]
+    if width is not None and why != "-":
+        taken = output.width("  ".join(parts[:-1])) + 2
+        parts[-1] = output.shortened(why, max(width - taken, _LEAST))
+    parts[1] = output.paint_state(state, on=colour)
+    return "  ".join(parts)

@@ -6,7 +6,7 @@ from substrat import __version__, errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import PROGRAM, VERBS
+from substrat.cli.table import COMMAND_NAME, VERBS
 
 COMMAND = Command("version", VERBS["version"])
 
@@ -17,7 +17,7 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         output.put_json({"client": __version__, "server": server})
     else:
-        print(f"{PROGRAM} {__version__}")
+        print(f"{COMMAND_NAME} {__version__}")
         print("no daemon is running" if server is None else f"daemon {output.one_line(server)}")
     return 0
 

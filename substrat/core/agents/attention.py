@@ -15,18 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from substrat.core.agents.records import Agent, Finding, Item
+    from substrat.core.agents.waits import Wait
+    from substrat.core.workspaces.clones import Clone
 
 
-class Kind(StrEnum):
+class AttentionKind(StrEnum):
     """Why an agent is shown where it is, the weightiest first."""
 
     ANSWER = "answer"
     UNSAFE = "unsafe"
     FAILED = "failed"
     STUCK = "stuck"
+    MERGE = "merge"
     HELD = "held"
     SUSPENDED = "suspended"
     WORKING = "working"
+    WAITING = "waiting"
     QUEUED = "queued"
     IDLE = "idle"
     DONE = "done"
@@ -41,12 +45,13 @@ class Level(StrEnum):
 
 
 _LEVELS = {
-    Kind.ANSWER: Level.URGENT,
-    Kind.UNSAFE: Level.URGENT,
-    Kind.FAILED: Level.URGENT,
-    Kind.STUCK: Level.URGENT,
-    Kind.HELD: Level.ACTION,
-    Kind.SUSPENDED: Level.ACTION,
+    AttentionKind.ANSWER: Level.URGENT,
+    AttentionKind.UNSAFE: Level.URGENT,
+    AttentionKind.FAILED: Level.URGENT,
+    AttentionKind.STUCK: Level.URGENT,
+    AttentionKind.MERGE: Level.ACTION,
+    AttentionKind.HELD: Level.ACTION,
+    AttentionKind.SUSPENDED: Level.ACTION,
 }
 
 _LONGEST = 200
@@ -64,7 +69,7 @@ class Attention(NamedTuple):
         since: since when, in seconds since the epoch.
     """
 
-    kind: Kind
+    kind: AttentionKind
     text: str
     since: float
 
@@ -80,9 +85,11 @@ class Facts(NamedTuple):
     Args:
         question: the oldest question of the agent's that the operator hasn't answered.
         heard_at: when its running turn last had an event, in seconds since the epoch; None: it has no running turn.
-        held: why no turn starts at all, for example because the disk is nearly full; None when turns start.
+        held: why no turn of it starts although it could, because the disk is nearly full or its account has used up what it
+            may; None when it isn't held.
         waiting_since: when the oldest item that waits for the agent was accepted; None when none waits.
-        queue: why the agent itself waits, when that isn't only for its place among the running ones.
+        queue: its place in the queue, or why it can't begin, as a sentence; None: it doesn't wait.
+        waits: its open waits for other agents, oldest first.
     """
 
     question: Item | None = None
@@ -90,6 +97,7 @@ class Facts(NamedTuple):
     held: str | None = None
     waiting_since: float | None = None
     queue: str | None = None
+    waits: Sequence[Wait] = ()
 
 
 def attention(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Attention:
@@ -105,48 +113,63 @@ def attention(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Att
 
 
 def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Iterator[Attention]:
-    """Give all that applies to an agent, in the order of `Kind`."""
+    """Give all that applies to an agent, in the order of `AttentionKind`."""
     if facts.question is not None and agent.phase != Phase.ENDED:
-        yield Attention(Kind.ANSWER, _line(facts.question.text), facts.question.time)
+        yield Attention(AttentionKind.ANSWER, _line(facts.question.text), facts.question.time)
     if agent.findings:
-        yield Attention(Kind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))
+        yield Attention(AttentionKind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))
     turn = agent.turn
+    if agent.phase == Phase.FAILED and agent.clone is not None and agent.clone.error is not None:
+        yield Attention(AttentionKind.FAILED, _line(agent.clone.error), agent.since)
+    if agent.phase == Phase.FAILED and agent.unmet is not None:
+        yield Attention(AttentionKind.FAILED, _line(agent.unmet), agent.since)
     if agent.phase == Phase.FAILED and turn is not None and agent.accepted_turn != turn.id:
-        yield Attention(Kind.FAILED, _line(turn.error or "its last turn failed"), turn.ended_at or agent.since)
+        yield Attention(AttentionKind.FAILED, _line(turn.error or "its last turn failed"), turn.ended_at or agent.since)
     if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < stuck_after <= now - facts.heard_at:
-        yield Attention(Kind.STUCK, f"no event for {_span(now - facts.heard_at)}", facts.heard_at)
+        yield Attention(AttentionKind.STUCK, f"no event for {_span(now - facts.heard_at)}", facts.heard_at)
+    # While a turn runs or waits, the work isn't ready to be landed.
+    if agent.clone is not None and agent.clone.is_unlanded and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
+        yield Attention(AttentionKind.MERGE, _line(_to_land(agent.clone)), agent.clone.kept.time)
     yield _of_phase(agent, facts)
+
+
+def _to_land(clone: Clone) -> str:
+    commits = "1 commit" if clone.kept.ahead == 1 else f"{clone.kept.ahead} commits"
+    return f"{commits} to land in {clone.target}" if clone.target else f"{commits} to land"
 
 
 def _of_phase(agent: Agent, facts: Facts) -> Attention:
     turn = agent.turn
     if agent.phase in RUNNING_PHASES:
         return Attention(
-            Kind.WORKING, f"turn {turn.number if turn else 1} is running", turn.started_at if turn else agent.since
+            AttentionKind.WORKING, f"turn {turn.number if turn else 1} is running", turn.started_at if turn else agent.since
         )
     match agent.phase:
         case Phase.QUEUED:
             since = facts.waiting_since or agent.since
             if facts.held is not None:
-                return Attention(Kind.HELD, _line(facts.held), since)
-            return Attention(Kind.QUEUED, _line(facts.queue or "waits for a turn"), since)
+                return Attention(AttentionKind.HELD, _line(facts.held), since)
+            return Attention(AttentionKind.QUEUED, _line(facts.queue or "waits for a turn"), since)
         case Phase.SUSPENDED | Phase.FROZEN:
             how = "frozen in memory" if agent.phase == Phase.FROZEN else "suspended"
             waiting = f", and {agent.waiting} prompts or messages wait" if agent.waiting else ""
-            return Attention(Kind.SUSPENDED, f"{how}{waiting}", agent.since)
+            return Attention(AttentionKind.SUSPENDED, f"{how}{waiting}", agent.since)
         case Phase.ENDED:
-            return Attention(Kind.DONE, "ended", agent.since)
+            return Attention(AttentionKind.DONE, "ended", agent.since)
+        case Phase.IDLE if facts.waits:
+            names = dict.fromkeys(name for wait in facts.waits for name in wait.names)
+            return Attention(AttentionKind.WAITING, _line(f"waits for {', '.join(names)}"), facts.waits[0].created_at)
         case Phase.FAILED:
-            return Attention(Kind.IDLE, "failed, and a person has accepted that", agent.since)
+            return Attention(AttentionKind.IDLE, "failed, and a person has accepted that", agent.since)
         case _:
-            return Attention(Kind.IDLE, "has nothing to do", agent.since)
+            return Attention(AttentionKind.IDLE, "has nothing to do", agent.since)
 
 
 def reason(agent: Agent, facts: Facts) -> str | None:
     """Return why an agent is queued or held, as a sentence; None for an agent that is neither."""
     if agent.phase != Phase.QUEUED:
         return None
-    return facts.held or facts.queue or "it waits for a turn to end, because as many run as may"
+    return facts.held or facts.queue or "its turn is about to begin"
 
 
 def _findings(findings: Sequence[Finding]) -> str:

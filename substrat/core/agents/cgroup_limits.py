@@ -20,7 +20,7 @@ _DAEMONS_SHARE = 1000
 """Ten times the share of all agents together: the daemon must answer even while all of them compute."""
 
 
-class Limits(NamedTuple):
+class CgroupLimits(NamedTuple):
     """Limits of one sandbox, or of all of them together.
 
     Args:
@@ -48,7 +48,7 @@ class RanOut(NamedTuple):
     forks: int = 0
 
 
-class Use(NamedTuple):
+class CgroupUse(NamedTuple):
     """The resources that a sandbox uses at the moment.
 
     Args:
@@ -98,7 +98,7 @@ def enabling(available: str) -> str:
     return " ".join(f"+{name}" for name in CONTROLLERS if name in available.split())
 
 
-def settings(limits: Limits, controllers: frozenset[str]) -> tuple[tuple[str, str], ...]:
+def settings(limits: CgroupLimits, controllers: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """Return the text for each file of a cgroup that sets limits, for those controllers that it has."""
     found = []
     if "memory" in controllers:
@@ -136,10 +136,10 @@ def numbers(text: str) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
-def use(memory: str, cpu_stat: str, processes: str) -> Use:
+def use(memory: str, cpu_stat: str, processes: str) -> CgroupUse:
     """Return a cgroup's use, from `memory.current`, `cpu.stat` and `pids.current`; a missing file is empty."""
     spent = numbers(cpu_stat).get("usage_usec")
-    return Use(_number(memory), spent / 1_000_000 if spent is not None else None, _number(processes))
+    return CgroupUse(_number(memory), spent / 1_000_000 if spent is not None else None, _number(processes))
 
 
 def out_of_memory(found: RanOut) -> str | None:

@@ -23,7 +23,7 @@ LEAST = 64 * 1024
 note down."""
 
 
-class Use(NamedTuple):
+class DiskUse(NamedTuple):
     """The space that one running turn takes of the disk that the state is on.
 
     Args:
@@ -43,7 +43,7 @@ class Use(NamedTuple):
     stopping: bool
 
 
-class Limits(NamedTuple):
+class DiskLimits(NamedTuple):
     """The space that turns may take.
 
     Args:
@@ -70,7 +70,7 @@ class DiskNearlyFull(NamedTuple):
     free: int
 
 
-def decide(uses: Sequence[Use], free: int, limits: Limits) -> list[HomeTooBig | DiskNearlyFull]:
+def decide(uses: Sequence[DiskUse], free: int, limits: DiskLimits) -> list[HomeTooBig | DiskNearlyFull]:
     """Decide which turns are stopped.
 
     Args:
@@ -99,5 +99,5 @@ def most_files(limit: int) -> int:
     return max(limit // FILE_BYTES, 1000)
 
 
-def _is_too_big(use: Use, limit: int) -> bool:
+def _is_too_big(use: DiskUse, limit: int) -> bool:
     return use.home > limit or use.files > most_files(limit) or use.unmeasured

@@ -69,6 +69,10 @@ class Event(StrEnum):
     TURN_FAILED = "turn failed"
     TURN_RETRIED = "turn retried"
     """It failed with something that passes, and its prompt waits to be tried again."""
+    UNPREPARED = "clone failed"
+    """Its private clone couldn't be made or set up, so it has nowhere to work."""
+    UNMET = "need failed"
+    """An agent that it needs has not succeeded, so its first turn never begins."""
     EMPTIED = "inbox emptied"
     """Its messages were read by a tool, and nothing else waits for it."""
 
@@ -108,7 +112,7 @@ LifecycleCommand = StartTurn | StopTurn | FreezeTurn | ThawTurn | Admit
 """An effect that the registry carries out once the new phase is committed."""
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """One cell of the table."""
 
     phase: Phase | None
@@ -139,103 +143,109 @@ STOPPING_PHASES = frozenset({Phase.SUSPENDING, Phase.INTERRUPTING, Phase.ENDING}
 
 P, E = Phase, Event
 _ADMIT = (Admit(),)
-_SETTLED = Step(None, _ADMIT)
-_SUSPEND = Step(P.SUSPENDING, (StopTurn(SUSPENDED),))
-_INTERRUPT = Step(P.INTERRUPTING, (StopTurn("interrupted"),))
-_END = Step(P.ENDING, (StopTurn("ended"),))
+_SETTLED = Transition(None, _ADMIT)
+_SUSPEND = Transition(P.SUSPENDING, (StopTurn(SUSPENDED),))
+_INTERRUPT = Transition(P.INTERRUPTING, (StopTurn("interrupted"),))
+_END = Transition(P.ENDING, (StopTurn("ended"),))
 
-TABLE: dict[Phase, dict[Event, Step]] = {
+TABLE: dict[Phase, dict[Event, Transition]] = {
     P.IDLE: {
-        E.PROMPT: Step(P.QUEUED, _ADMIT),
-        E.MAIL: Step(P.QUEUED, _ADMIT),
-        E.SUSPEND: Step(P.SUSPENDED),
-        E.FREEZE: Step(P.SUSPENDED),
-        E.RESUME: Step(P.IDLE),
-        E.END: Step(P.ENDED),
+        E.PROMPT: Transition(P.QUEUED, _ADMIT),
+        E.MAIL: Transition(P.QUEUED, _ADMIT),
+        E.SUSPEND: Transition(P.SUSPENDED),
+        E.FREEZE: Transition(P.SUSPENDED),
+        E.RESUME: Transition(P.IDLE),
+        E.END: Transition(P.ENDED),
+        E.UNPREPARED: Transition(P.FAILED),
     },
     P.QUEUED: {
         # It may be waiting for another try, which a person's decision puts an end to.
-        E.PROMPT: Step(P.QUEUED, _ADMIT),
-        E.MAIL: Step(P.QUEUED),
-        E.START: Step(P.RUNNING, (StartTurn(),)),
-        E.SUSPEND: Step(P.SUSPENDED),
-        E.FREEZE: Step(P.SUSPENDED),
-        E.RESUME: Step(P.QUEUED),
-        E.END: Step(P.ENDED),
+        E.PROMPT: Transition(P.QUEUED, _ADMIT),
+        E.MAIL: Transition(P.QUEUED),
+        E.START: Transition(P.RUNNING, (StartTurn(),)),
+        E.SUSPEND: Transition(P.SUSPENDED),
+        E.FREEZE: Transition(P.SUSPENDED),
+        E.RESUME: Transition(P.QUEUED),
+        E.END: Transition(P.ENDED),
         # By a person's command in its sandbox: it has no turn.
-        E.EMPTIED: Step(P.IDLE),
+        E.EMPTIED: Transition(P.IDLE),
+        E.UNPREPARED: Transition(P.FAILED),
+        E.UNMET: Transition(P.FAILED),
     },
     P.RUNNING: {
-        E.PROMPT: Step(P.RUNNING),
-        E.MAIL: Step(P.RUNNING),
+        E.PROMPT: Transition(P.RUNNING),
+        E.MAIL: Transition(P.RUNNING),
         E.SUSPEND: _SUSPEND,
-        E.FREEZE: Step(P.FROZEN, (FreezeTurn(), Admit())),
-        E.RESUME: Step(P.RUNNING),
+        E.FREEZE: Transition(P.FROZEN, (FreezeTurn(), Admit())),
+        E.RESUME: Transition(P.RUNNING),
         E.INTERRUPT: _INTERRUPT,
         E.END: _END,
         E.TURN_SUCCEEDED: _SETTLED,
-        E.TURN_STOPPED: Step(P.FAILED, _ADMIT),
-        E.TURN_FAILED: Step(P.FAILED, _ADMIT),
-        E.TURN_RETRIED: Step(P.QUEUED, _ADMIT),
+        E.TURN_STOPPED: Transition(P.FAILED, _ADMIT),
+        E.TURN_FAILED: Transition(P.FAILED, _ADMIT),
+        E.TURN_RETRIED: Transition(P.QUEUED, _ADMIT),
     },
     P.SUSPENDING: {
-        E.PROMPT: Step(P.SUSPENDING),
-        E.MAIL: Step(P.SUSPENDING),
-        E.SUSPEND: Step(P.SUSPENDING),
-        E.FREEZE: Step(P.SUSPENDING),
-        E.END: Step(P.ENDING),
-        E.TURN_SUCCEEDED: Step(P.SUSPENDED, _ADMIT),
-        E.TURN_STOPPED: Step(P.SUSPENDED, _ADMIT),
-        E.TURN_FAILED: Step(P.SUSPENDED, _ADMIT),
+        E.PROMPT: Transition(P.SUSPENDING),
+        E.MAIL: Transition(P.SUSPENDING),
+        E.SUSPEND: Transition(P.SUSPENDING),
+        E.FREEZE: Transition(P.SUSPENDING),
+        E.END: Transition(P.ENDING),
+        E.TURN_SUCCEEDED: Transition(P.SUSPENDED, _ADMIT),
+        E.TURN_STOPPED: Transition(P.SUSPENDED, _ADMIT),
+        E.TURN_FAILED: Transition(P.SUSPENDED, _ADMIT),
     },
     P.INTERRUPTING: {
-        E.PROMPT: Step(P.INTERRUPTING),
-        E.MAIL: Step(P.INTERRUPTING),
-        E.SUSPEND: Step(P.SUSPENDING),
-        E.RESUME: Step(P.INTERRUPTING),
-        E.INTERRUPT: Step(P.INTERRUPTING),
-        E.END: Step(P.ENDING),
+        E.PROMPT: Transition(P.INTERRUPTING),
+        E.MAIL: Transition(P.INTERRUPTING),
+        E.SUSPEND: Transition(P.SUSPENDING),
+        E.RESUME: Transition(P.INTERRUPTING),
+        E.INTERRUPT: Transition(P.INTERRUPTING),
+        E.END: Transition(P.ENDING),
         E.TURN_SUCCEEDED: _SETTLED,
         E.TURN_STOPPED: _SETTLED,
         E.TURN_FAILED: _SETTLED,
     },
     P.ENDING: {
-        E.END: Step(P.ENDING),
-        E.TURN_SUCCEEDED: Step(P.ENDED, _ADMIT),
-        E.TURN_STOPPED: Step(P.ENDED, _ADMIT),
-        E.TURN_FAILED: Step(P.ENDED, _ADMIT),
+        E.END: Transition(P.ENDING),
+        E.TURN_SUCCEEDED: Transition(P.ENDED, _ADMIT),
+        E.TURN_STOPPED: Transition(P.ENDED, _ADMIT),
+        E.TURN_FAILED: Transition(P.ENDED, _ADMIT),
     },
     P.SUSPENDED: {
-        E.PROMPT: Step(P.SUSPENDED),
-        E.MAIL: Step(P.SUSPENDED),
-        E.SUSPEND: Step(P.SUSPENDED),
-        E.FREEZE: Step(P.SUSPENDED),
+        E.PROMPT: Transition(P.SUSPENDED),
+        E.MAIL: Transition(P.SUSPENDED),
+        E.SUSPEND: Transition(P.SUSPENDED),
+        E.FREEZE: Transition(P.SUSPENDED),
         E.RESUME: _SETTLED,
-        E.END: Step(P.ENDED),
+        E.END: Transition(P.ENDED),
+        E.UNPREPARED: Transition(P.SUSPENDED),
     },
     P.FROZEN: {
-        E.PROMPT: Step(P.FROZEN),
-        E.MAIL: Step(P.FROZEN),
-        E.FREEZE: Step(P.FROZEN),
-        E.RESUME: Step(P.RUNNING, (ThawTurn(),)),
+        E.PROMPT: Transition(P.FROZEN),
+        E.MAIL: Transition(P.FROZEN),
+        E.FREEZE: Transition(P.FROZEN),
+        E.RESUME: Transition(P.RUNNING, (ThawTurn(),)),
         E.SUSPEND: _SUSPEND,
         E.INTERRUPT: _INTERRUPT,
         E.END: _END,
         # Only somebody else can have ended it; a result it had printed before still counts.
-        E.TURN_SUCCEEDED: Step(P.SUSPENDED),
-        E.TURN_STOPPED: Step(P.SUSPENDED),
-        E.TURN_FAILED: Step(P.SUSPENDED),
+        E.TURN_SUCCEEDED: Transition(P.SUSPENDED),
+        E.TURN_STOPPED: Transition(P.SUSPENDED),
+        E.TURN_FAILED: Transition(P.SUSPENDED),
     },
     P.FAILED: {
-        E.PROMPT: Step(P.QUEUED, _ADMIT),
-        E.MAIL: Step(P.FAILED),
-        E.SUSPEND: Step(P.SUSPENDED),
-        E.FREEZE: Step(P.SUSPENDED),
+        E.PROMPT: Transition(P.QUEUED, _ADMIT),
+        E.MAIL: Transition(P.FAILED),
+        E.SUSPEND: Transition(P.SUSPENDED),
+        E.FREEZE: Transition(P.SUSPENDED),
         E.RESUME: _SETTLED,
-        E.END: Step(P.ENDED),
+        E.END: Transition(P.ENDED),
+        E.UNPREPARED: Transition(P.FAILED),
     },
     P.ENDED: {
-        E.END: Step(P.ENDED),
+        E.END: Transition(P.ENDED),
+        E.UNPREPARED: Transition(P.ENDED),
     },
 }
 

@@ -14,12 +14,17 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.lifecycle import Phase
+    from substrat.core.workspaces.clones import Clone
 
 OPERATOR = "operator"
 """The name under which agents know the person in charge; no agent may have it."""
 SYSTEM = "substrat"
 """The sender of the daemon's own messages; no agent may have this name."""
-RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "substratd", "system", "all", "me", "parent"})
+BY_OPERATOR = "ctl"
+"""Who does what comes from `substratctl`, as events' `data.by` says it; others are `web`, `ssh:HOST` and `agent:NAME`."""
+GROUPS = ("children", "siblings", "family")
+"""The words that address several agents at once; no agent may have such a name."""
+RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "substratd", "system", "all", "me", "parent", *GROUPS})
 
 
 class Restore(StrEnum):
@@ -31,6 +36,14 @@ class Restore(StrEnum):
     """It goes on by itself, so many times."""
 
 
+class Priority(StrEnum):
+    """Which of the agents that wait begin first; the order of the members is theirs."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
 class Outcome(StrEnum):
     """How a turn ended."""
 
@@ -39,6 +52,15 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
     TIMED_OUT = "timed_out"
     LOST = "lost"
+
+
+class Completion(StrEnum):
+    """How an agent calls the work of its turn."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNFIT = "unfit"
+    """It ended its turn with words that don't fit the schema that its result must have."""
 
 
 class SharedPath(NamedTuple):
@@ -70,6 +92,14 @@ class Policy:
         if self.network is child.network is Network.FILTERED:
             return AllowList.of(self.allow).covers(AllowList.of(child.allow))
         return child.network.reach <= self.network.reach
+
+    def within(self, above: Policy) -> Policy:
+        """Return what is left of these rights under those of a parent; what is shown stays as it is."""
+        if self.network.reach > above.network.reach:
+            return replace(self, network=above.network, allow=above.allow)
+        if self.network is above.network is Network.FILTERED:
+            return replace(self, allow=AllowList.of(self.allow).within(AllowList.of(above.allow)).texts)
+        return self
 
     def shows(self, child: Policy) -> bool:
         """Say whether a child is shown nothing that isn't shown here."""
@@ -127,6 +157,11 @@ class Turn:
         result: the agent's last words.
         usage: the tokens it says it used.
         error: the failure, in one sentence.
+        report: its words for those who gave it the task: the text after its last tool call, or what it gave to `complete`.
+        completion: how the agent called its work in `complete`, if it did.
+        unsettled: whether the work goes on in a later turn: it ended while a wait of its agent's wasn't told yet, or it is
+            tried again.
+        login: the login that it was started with (`account_gate`); None: a turn of an earlier version.
     """
 
     id: str
@@ -147,14 +182,18 @@ class Turn:
     result: str | None = None
     usage: Mapping[str, int] | None = None
     error: str | None = None
+    report: str | None = None
+    completion: Completion | None = None
+    unsettled: bool = False
+    login: str | None = None
 
 
 def abridged(turn: Turn) -> Turn:
-    """Return a turn without its result and its usage: up to a megabyte that is only needed where the turn is shown.
+    """Return a turn without its result, its report and its usage: up to a megabyte that is needed only where it is shown.
 
-    A turn that hasn't ended has neither, and is returned as it is.
+    A turn that hasn't ended is returned as it is.
     """
-    return turn if turn.outcome is None else replace(turn, result=None, usage=None)
+    return turn if turn.outcome is None else replace(turn, result=None, report=None, usage=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +205,18 @@ class Reminder:
         agent: whose it is.
         due: when it is to be told, in seconds since the epoch.
         text: its words.
+        every: after how many seconds it is told again; None: it is told once.
+        times: how often it is still told; None: until it is cancelled or its time is over.
+        until: the last moment at which it may be told, in seconds since the epoch.
     """
 
     id: int
     agent: str
     due: float
     text: str
+    every: float | None = None
+    times: int | None = None
+    until: float | None = None
 
 
 SUSPENDED = "suspended"
@@ -208,6 +253,17 @@ class ItemKind(StrEnum):
     """From an agent to the operator, who answers it."""
 
 
+class Intent(StrEnum):
+    """What an agent's message is for."""
+
+    REQUEST = "request"
+    """It starts a turn; if the receiver doesn't reply in it, the turn's result is the answer."""
+    INFORM = "inform"
+    """It starts no turn, and is delivered with the receiver's next one."""
+    REPLY = "reply"
+    """It answers a message, and starts a turn."""
+
+
 class Closed(StrEnum):
     """How an inbox item ends without a turn that delivers it."""
 
@@ -215,6 +271,12 @@ class Closed(StrEnum):
     """`check_inbox` has handed it out."""
     SETTLED = "settled"
     """The operator has answered or dismissed it."""
+    WAITED = "waited"
+    """It tells the end of a turn, and a wait for that agent has taken it over."""
+    DROPPED = "dropped"
+    """It will never be delivered: its addressee has ended, or a person has taken it back."""
+    REFUSED = "refused"
+    """It was never accepted, because the addressee took no more; its text is cut short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +289,12 @@ class Item:
         sender: the sending agent's id, `operator` or `substrat`.
         sender_name: the sender's name at the time.
         time: when it was accepted, in seconds since the epoch.
+        cause: the cursor of the event that brought it, such as `message:received`.
+        intent: what an agent's message is for; None for prompts, questions and messages of the daemon's and the operator's.
+        reply_to: the number of the message that it answers.
+        options: the answers that a question proposes.
+        default_answer: the answer that a question gets when its time is over.
+        deadline: when that is, in seconds since the epoch.
     """
 
     id: int
@@ -236,6 +304,17 @@ class Item:
     sender_name: str
     text: str
     time: float
+    cause: int | None = None
+    intent: Intent | None = None
+    reply_to: int | None = None
+    options: tuple[str, ...] | None = None
+    default_answer: str | None = None
+    deadline: float | None = None
+
+    @property
+    def starts_turn(self) -> bool:
+        """Whether its agent gets a turn for it, rather than with another item."""
+        return self.intent is not Intent.INFORM
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +354,8 @@ class Agent:
         workspace: the directory it works in.
         parent: its parent's id, if an agent spawned it.
         created_at: seconds since the epoch.
-        waiting: how many inbox items wait for it.
+        waiting: how many inbox items wait for it and start a turn.
+        result_schema: the JSON schema that its result must fit, as JSON; None: any text will do.
         turn: its newest turn.
         status: its last report on its work.
         attempts: how often its last prompt was tried again.
@@ -287,6 +367,12 @@ class Agent:
         findings: those that no person has accepted yet, oldest first.
         environment: variables of its own.
         ssh_agent: the socket of an ssh-agent that it may ask for signatures, if there is one.
+        clone: its private clone; None: it works in the user's checkout.
+        instructions: rules that its parent has given it, which it sees in each turn; empty for most.
+        address: the N of 127.0.77.N, where a person reaches its ports; None until one has asked for that.
+        priority: which agents that wait it goes before.
+        needs: the ids of agents that must succeed before its first turn.
+        unmet: why it has failed without a turn, in one sentence: one that it needed has not succeeded.
     """
 
     id: str
@@ -310,6 +396,23 @@ class Agent:
     findings: tuple[Finding, ...] = ()
     environment: Variables = field(default=(), repr=False)
     ssh_agent: str | None = None
+    clone: Clone | None = None
+    instructions: str = ""
+    address: int | None = None
+    result_schema: str | None = None
+    priority: Priority = Priority.NORMAL
+    needs: tuple[str, ...] = ()
+    unmet: str | None = None
+
+    @property
+    def host_directory(self) -> str:
+        """The directory of the host that it works in: its clone's, or its workspace itself."""
+        return self.clone.tree if self.clone is not None else self.workspace
+
+
+def by_agent(agent: Agent) -> str:
+    """Return an agent as events' `data.by` names it, for example `agent:lead`."""
+    return f"agent:{agent.name}"
 
 
 def open_turn_id(agent: Agent) -> str | None:

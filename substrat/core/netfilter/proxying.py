@@ -27,7 +27,7 @@ _BETWEEN_HOPS = frozenset({
 _FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding"})
 
 
-class Refused(Exception):
+class BadRequest(Exception):
     """The proxy doesn't answer this request; the message says why, `status` is HTTP's."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
@@ -77,7 +77,7 @@ class Body:
         """Return how many of some further bytes belong to the body.
 
         Raises:
-            Refused: its chunks can't be read.
+            BadRequest: its chunks can't be read.
         """
         at = 0
         while at < len(data) and not self.is_over:
@@ -95,7 +95,7 @@ class Body:
         stop = len(data) if end < 0 else end + 1
         self._line += data[at:stop]
         if len(self._line) > _LONGEST_CHUNK_LINE:
-            raise Refused("a chunk's line is too long")
+            raise BadRequest("a chunk's line is too long")
         if end >= 0:
             line, self._line = self._line, b""
             self._read_line(line)
@@ -103,18 +103,18 @@ class Body:
 
     def _read_line(self, line: bytes) -> None:
         if not line.endswith(b"\r\n") or not _VALUE.fullmatch(line[:-2]):
-            raise Refused("a chunk's line can't be read")
+            raise BadRequest("a chunk's line can't be read")
         if self._ends_chunk:
             self._ends_chunk = False
             if line != b"\r\n":
-                raise Refused("a chunk is longer than it says")
+                raise BadRequest("a chunk is longer than it says")
             return
         if self._is_last:  # trailers, up to an empty line
             self.is_over = line == b"\r\n"
             return
         found = _CHUNK_SIZE.fullmatch(line[:-2])
         if found is None:
-            raise Refused("a chunk's size can't be read")
+            raise BadRequest("a chunk's size can't be read")
         size = int(found[1], 16)
         self._is_last = size == 0
         self._ends_chunk = size > 0
@@ -125,15 +125,15 @@ def read(data: bytes) -> Request | None:
     """Read everything that was sent so far; None: the head isn't whole yet.
 
     Raises:
-        Refused: no continuation could make it a request that the proxy answers.
+        BadRequest: no continuation could make it a request that the proxy answers.
     """
     end = data.find(b"\r\n\r\n")
     head = data[: LARGEST if end < 0 else end + 2]
     lines = head.split(b"\n")
     if any(not line.endswith(b"\r") for line in lines[:-1]) or any(b"\r" in line[:-1] for line in lines):
-        raise Refused("a line of the request doesn't end in CR LF")
+        raise BadRequest("a line of the request doesn't end in CR LF")
     if (len(data) if end < 0 else end + 4) > LARGEST:
-        raise Refused(f"the request's head is longer than {LARGEST} bytes", 431)
+        raise BadRequest(f"the request's head is longer than {LARGEST} bytes", 431)
     if end < 0:
         return None
     first, *rest = (line[:-1] for line in lines[:-1])
@@ -144,21 +144,21 @@ def read(data: bytes) -> Request | None:
 def _request(line: bytes, fields: list[tuple[bytes, bytes]], rest: bytes) -> Request:
     words = line.split(b" ")
     if len(words) != 3 or not _TOKEN.fullmatch(words[0]) or not _VISIBLE.fullmatch(words[1]):
-        raise Refused("its first line isn't METHOD TARGET VERSION")
+        raise BadRequest("its first line isn't METHOD TARGET VERSION")
     method, target, version = words
     if version not in _VERSIONS:
-        raise Refused("only HTTP/1.1 and HTTP/1.0 are spoken here", 505)
+        raise BadRequest("only HTTP/1.1 and HTTP/1.0 are spoken here", 505)
     if method == b"CONNECT":
         host, port = _authority(target, None)
         return Request(host, port, None, Body(), rest)
     if target[:7].lower() != b"http://":
-        raise Refused("this is a proxy: it takes CONNECT HOST:PORT and http:// addresses")
+        raise BadRequest("this is a proxy: it takes CONNECT HOST:PORT and http:// addresses")
     at = re.search(rb"[/?#]|$", target[7:])
     assert at is not None
     authority, path = target[7 : 7 + at.start()], target[7 + at.start() :]
     host, port = _authority(authority, 80)
     if b"#" in path:
-        raise Refused("its address has a fragment")
+        raise BadRequest("its address has a fragment")
     if not path.startswith(b"/"):
         path = b"*" if method == b"OPTIONS" and not path else b"/" + path
     body = _body(fields, version)
@@ -171,17 +171,17 @@ def _request(line: bytes, fields: list[tuple[bytes, bytes]], rest: bytes) -> Req
 def _authority(text: bytes, default: int | None) -> tuple[str, int]:
     found = _AUTHORITY.fullmatch(text.decode("ascii"))
     if found is None or (found[2] is None and default is None):
-        raise Refused("its address isn't HOST:PORT")
+        raise BadRequest("its address isn't HOST:PORT")
     port = int(found[2]) if found[2] is not None else default
     if port is None or not 1 <= port <= 65535:
-        raise Refused("its port isn't a number from 1 to 65535")
+        raise BadRequest("its port isn't a number from 1 to 65535")
     host = found[1]
     if host.startswith("["):
         host = host[1:-1]
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise Refused("the text in its address's brackets isn't an IPv6 address") from None
+            raise BadRequest("the text in its address's brackets isn't an IPv6 address") from None
     return host, port
 
 
@@ -190,7 +190,7 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
     # Refused here: a line that begins with white space, once the continuation of the line before (RFC 9112, 5.2), and a
     # space between name and colon (5.1).
     if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-        raise Refused("a line of its head isn't NAME: VALUE")
+        raise BadRequest("a line of its head isn't NAME: VALUE")
     return name, value.strip(b" \t")
 
 
@@ -207,12 +207,12 @@ def _body(fields: list[tuple[bytes, bytes]], version: bytes) -> Body:
     lengths, codings = _all(fields, b"content-length"), _all(fields, b"transfer-encoding")
     if codings:
         if lengths or version != b"HTTP/1.1" or [coding.lower() for coding in codings] != [b"chunked"]:
-            raise Refused("the length of its body can be read in two ways")
+            raise BadRequest("the length of its body can be read in two ways")
         return Body(None)
     if not lengths:
         return Body()
     if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
-        raise Refused("its Content-Length isn't one number")
+        raise BadRequest("its Content-Length isn't one number")
     return Body(int(lengths[0]))
 
 

@@ -35,7 +35,7 @@ _SERVER_NAME = 0
 _HOST_NAME = 0
 
 
-class Kind(Enum):
+class HelloKind(Enum):
     """The kind of a connection's first bytes."""
 
     INCOMPLETE = "incomplete"
@@ -52,7 +52,7 @@ class Kind(Enum):
 class Hello(NamedTuple):
     """The kind of some bytes, and the server name as the client wrote it, None when it gave none."""
 
-    kind: Kind
+    kind: HelloKind
     name: str | None = None
 
 
@@ -63,17 +63,17 @@ def read(data: bytes) -> Hello:
         data: from the connection's first byte on.
     """
     if not data:
-        return Hello(Kind.UNDECIDED)
+        return Hello(HelloKind.UNDECIDED)
     if data[0] != _HANDSHAKE:
         return Hello(_kind_of_other(data))
     try:
         message, _ = _first_message(data)
         name = None if message is None else _server_name(message)
     except _Broken:
-        return Hello(Kind.BROKEN)
+        return Hello(HelloKind.BROKEN)
     if message is None:
-        return Hello(Kind.BROKEN if len(data) >= LARGEST else Kind.INCOMPLETE)
-    return Hello(Kind.HELLO, name)
+        return Hello(HelloKind.BROKEN if len(data) >= LARGEST else HelloKind.INCOMPLETE)
+    return Hello(HelloKind.HELLO, name)
 
 
 def end_of_hello(data: bytes) -> int:
@@ -116,21 +116,23 @@ def read_second(data: bytes) -> Hello:
             break
         rest = rest[5 + int.from_bytes(rest[3:5], "big") :]
     if not rest or rest[0] in {_CHANGE_CIPHER_SPEC, _APPLICATION_DATA}:
-        return Hello(Kind.BROKEN if len(data) >= LARGEST else Kind.INCOMPLETE)
+        return Hello(HelloKind.BROKEN if len(data) >= LARGEST else HelloKind.INCOMPLETE)
     found = read(rest)
-    return found if found.kind in {Kind.HELLO, Kind.INCOMPLETE} else Hello(Kind.BROKEN)
+    return found if found.kind in {HelloKind.HELLO, HelloKind.INCOMPLETE} else Hello(HelloKind.BROKEN)
 
 
-def _kind_of_other(data: bytes) -> Kind:
+def _kind_of_other(data: bytes) -> HelloKind:
     """Return the kind of bytes that don't begin with a handshake record."""
     for header in _PROXY_HEADERS:
         if data[: len(header)] == header[: len(data)]:
-            return Kind.BROKEN if len(data) >= len(header) else Kind.UNDECIDED
+            return HelloKind.BROKEN if len(data) >= len(header) else HelloKind.UNDECIDED
     if data[0] in _RECORD_TYPES:
-        return Kind.UNDECIDED if len(data) < 2 else Kind.BROKEN if data[1] < _FIRST_ODD_VERSION else Kind.OTHER
+        return (
+            HelloKind.UNDECIDED if len(data) < 2 else HelloKind.BROKEN if data[1] < _FIRST_ODD_VERSION else HelloKind.OTHER
+        )
     if data[0] & 0x80:  # SSLv2: two bytes of length, the first bit set, then the message's type
-        return Kind.UNDECIDED if len(data) < 3 else Kind.BROKEN if data[2] in _SSL2_MESSAGES else Kind.OTHER
-    return Kind.OTHER
+        return HelloKind.UNDECIDED if len(data) < 3 else HelloKind.BROKEN if data[2] in _SSL2_MESSAGES else HelloKind.OTHER
+    return HelloKind.OTHER
 
 
 class _Broken(Exception):

@@ -42,7 +42,7 @@ class Upstream:
     login: str | None = field(default=None, repr=False)
 
 
-class Answer(NamedTuple):
+class ConnectAnswer(NamedTuple):
     """A proxy's answer to CONNECT.
 
     Args:
@@ -92,7 +92,7 @@ def request(upstream: Upstream, host: str, port: int) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
-def answer(data: bytes) -> Answer | None:
+def answer(data: bytes) -> ConnectAnswer | None:
     """Read a proxy's answer; None: its head isn't whole yet.
 
     Args:
@@ -100,12 +100,12 @@ def answer(data: bytes) -> Answer | None:
     """
     end = re.search(rb"\r?\n\r?\n", data)
     if end is None:
-        return Answer(len(data), "its answer is too long") if len(data) > LONGEST_ANSWER else None
+        return ConnectAnswer(len(data), "its answer is too long") if len(data) > LONGEST_ANSWER else None
     found = _STATUS.match(data)
     if found is None:
-        return Answer(end.end(), "it doesn't answer as an HTTP proxy does")
+        return ConnectAnswer(end.end(), "it doesn't answer as an HTTP proxy does")
     status = int(found[1])
     if 200 <= status < 300:
-        return Answer(end.end(), None)
+        return ConnectAnswer(end.end(), None)
     said = "".join(letter if letter.isprintable() else "?" for letter in (found[2] or b"").decode("latin-1")[:80])
-    return Answer(end.end(), f"{_REASONS.get(status, 'it answers')} ({status}{' ' + said if said else ''})")
+    return ConnectAnswer(end.end(), f"{_REASONS.get(status, 'it answers')} ({status}{' ' + said if said else ''})")

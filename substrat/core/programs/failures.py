@@ -26,6 +26,8 @@ class Failure(NamedTuple):
     subject: str = ""
 
 
+USAGE_LIMIT = "usage-limit"
+"""The name of every program's failure that means that the account has used up what it may."""
 DISK_FULL = Failure("disk-full", "the turn's files can't be made, because the disk is full: make room", passes=True)
 """The daemon's own: a turn that wasn't started for want of room."""
 DESCRIPTORS_USED_UP = Failure(

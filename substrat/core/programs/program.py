@@ -4,7 +4,7 @@ Every agent runs `table.PROGRAM`, the first of `table.PROGRAMS`; nothing chooses
 place needs a folder beside `cursor/` and an entry in the table, and more: `core/programs/transcript.py`,
 `chatreader.py` and `cursor_api/` import `cursor/` itself. Its folder provides:
 
-- a `Places`: the directories and files that the program uses, such as `.cursor/chats` in the home directory;
+- a `ProgramPlaces`: the directories and files that the program uses, such as `.cursor/chats` in the home directory;
 - a `Login`: the variables and the file that hold the account, such as `CURSOR_API_KEY`;
 - functions for each member of `AgentProgram`: the command line of a turn, the meaning of a line of output, the names of
   failures. They are pure, take any input without raising, and answer for input that the program was never seen to print;
@@ -59,7 +59,7 @@ class TurnResult(NamedTuple):
     usage: dict[str, int] | None
 
 
-class Places(NamedTuple):
+class ProgramPlaces(NamedTuple):
     """The directories and files of a program; the first group is relative to the home directory, the second to a workspace.
 
     Args:
@@ -69,6 +69,7 @@ class Places(NamedTuple):
         workspace: the directory of a workspace's own settings, which a generated copy covers: `.cursor`.
         mcp: the MCP servers' file in it: `mcp.json`.
         rules: the file in it that tells an agent about Substrat: `rules/substrat.mdc`.
+        instructions: the file in it with the rules that its parent has given an agent: `rules/substrat-instructions.mdc`.
         chat_file: the file that makes a directory a chat: `store.db`.
     """
 
@@ -78,6 +79,7 @@ class Places(NamedTuple):
     workspace: str
     mcp: str
     rules: str
+    instructions: str
     chat_file: str
 
 
@@ -132,7 +134,7 @@ class AgentProgram(NamedTuple):
     install: str
     without_login: frozenset[str]
     hosts: tuple[str, ...]
-    places: Places
+    places: ProgramPlaces
     login: Login
     private: str
     command: Callable[[str, str, str, str | None, frozenset[str]], tuple[str, ...]]

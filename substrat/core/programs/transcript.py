@@ -24,7 +24,7 @@ Object = dict[str, object]
 MAX_TEXT = 1024 * 1024
 """The longest text put together from fragments, in characters."""
 _MAX_HELD = 1000
-_SILENT = frozenset({"system:init", "thinking:completed", "turn:started"})
+_SILENT = frozenset({"system:init", "thinking:completed", "turn:started", "prompt:queued"})
 
 
 class Tool(NamedTuple):
@@ -53,7 +53,7 @@ class Tool(NamedTuple):
     seconds: float | None
 
 
-class Step(NamedTuple):
+class TranscriptStep(NamedTuple):
     """One step of a transcript.
 
     Args:
@@ -92,10 +92,10 @@ class Transcript:
         self._thought = _Fragments("thinking")
         self._repeated: str | None = None
         self._has_spoken = False
-        self._steps: deque[Step] = deque()
-        self._open: dict[str, Step] = {}
+        self._steps: deque[TranscriptStep] = deque()
+        self._open: dict[str, TranscriptStep] = {}
 
-    def feed(self, event: Mapping[str, object]) -> list[Step]:
+    def feed(self, event: Mapping[str, object]) -> list[TranscriptStep]:
         """Take in the next event.
 
         Args:
@@ -108,7 +108,7 @@ class Transcript:
         self._take(kind, text if isinstance(text, str) else "", event)
         return self._whole()
 
-    def finish(self) -> list[Step]:
+    def finish(self) -> list[TranscriptStep]:
         """Return the steps that were still held back, at the end of the events."""
         self._end_fragments()
         self._open.clear()
@@ -134,7 +134,7 @@ class Transcript:
         self._end_fragments()
         match kind:
             case "user":
-                self._add(Step(self._turn, time, "prompt", text))
+                self._add(TranscriptStep(self._turn, time, "prompt", text))
             case "tool-call-started":
                 self._call_started(time, _call(event))
             case "tool-call-completed":
@@ -144,7 +144,7 @@ class Transcript:
                 if not self._has_spoken:
                     self._segment(time, text)
             case _ if kind not in _SILENT:
-                self._add(Step(self._turn, time, "note", text, kind))
+                self._add(TranscriptStep(self._turn, time, "note", text, kind))
         if kind == "turn:ended":
             self._open.clear()
             self._turn = None
@@ -162,17 +162,19 @@ class Transcript:
         repeated, self._repeated = self._repeated, None
         if text and text != repeated:
             self._has_spoken = True
-            self._add(Step(self._turn, first or time, "text", text))
+            self._add(TranscriptStep(self._turn, first or time, "text", text))
 
     def _call_started(self, time: str, call: Call) -> None:
         self._pairing.start(call)
-        step = Step(self._turn, time, "tool", tool_calls.summary(call), tool=_open_tool(call))
+        step = TranscriptStep(self._turn, time, "tool", tool_calls.summary(call), tool=_open_tool(call))
         self._open[call.id] = step
         self._add(step)
 
     def _call_ended(self, time: str, call: Call) -> None:
         started = self._open.pop(call.id, None)
-        step = Step(self._turn, started.time if started else time, "tool", tool_calls.summary(call), tool=_ended_tool(call))
+        step = TranscriptStep(
+            self._turn, started.time if started else time, "tool", tool_calls.summary(call), tool=_ended_tool(call)
+        )
         if started is None or not _replace(self._steps, started, step):
             self._add(step)
 
@@ -186,10 +188,10 @@ class Transcript:
             # A program that repeats the segment late doesn't say it twice.
             self._has_spoken, self._repeated = True, text
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: TranscriptStep) -> None:
         self._steps.append(step)
 
-    def _whole(self) -> list[Step]:
+    def _whole(self) -> list[TranscriptStep]:
         """Take the steps off the front that are whole; a program that never ends its calls doesn't hold up for ever."""
         whole = []
         waiting = {id(step) for step in self._open.values()}
@@ -222,11 +224,11 @@ class _Fragments:
         self._pieces.clear()
         return first
 
-    def end_into(self, steps: deque[Step]) -> str:
+    def end_into(self, steps: deque[TranscriptStep]) -> str:
         """Make the pieces a step of their own, if there are any, and return their text."""
         text = "".join(self._pieces)
         if text:
-            steps.append(Step(self._turn, self._time, self._kind, text))
+            steps.append(TranscriptStep(self._turn, self._time, self._kind, text))
         self._pieces.clear()
         return text
 
@@ -253,7 +255,7 @@ def _ended_tool(call: Call) -> Tool:
     )  # fmt: skip
 
 
-def _replace(steps: deque[Step], old: Step, new: Step) -> bool:
+def _replace(steps: deque[TranscriptStep], old: TranscriptStep, new: TranscriptStep) -> bool:
     """Put a step in another's place; the other may have gone out already."""
     for index, step in enumerate(steps):
         if step is old:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandbox.spec import Network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.records import Agent, Policy
@@ -32,7 +32,7 @@ class Claim(NamedTuple):
 
     Args:
         name: the agent's name.
-        workspace: its workspace's physical path.
+        workspace: its workspace's physical path; of an agent with a clone the clone's, where it alone writes.
         policy: its network and binds.
         git: git directories elsewhere that its workspace's repository is in; it may write there too.
         lent: its further variables and its ssh-agent.
@@ -47,7 +47,7 @@ class Claim(NamedTuple):
     @classmethod
     def of(cls, agent: Agent, git: tuple[str, ...] = ()) -> Claim:
         """Return an agent's claim."""
-        return cls(agent.name, agent.workspace, agent.policy, git, lent(agent.environment, agent.ssh_agent))
+        return cls(agent.name, agent.host_directory, agent.policy, git, lent(agent.environment, agent.ssh_agent))
 
     @property
     def writable(self) -> tuple[str, ...]:
@@ -179,6 +179,15 @@ def refusal_of_mixed(claim: Claim, found: Iterable[Overlap]) -> str | None:
         f"{claim.name} would share {mixed.path} with {mixed.other.name}, which has {_network(mixed.other.policy)}: agents "
         f"that share a directory can pass each other connections, and sandbox.shared_networks is false; give both the same "
         f"network and allow-list, or {claim.name} {apart}"
+    )
+
+
+def beside(names: Sequence[str]) -> str:
+    """Say that other agents work in the same checkout as a new one."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return (
+        f"works in the same directory as {', '.join(names[:_MOST_NAMED])}{more}, and each can overwrite the other's files: "
+        "`--worktree` gives an agent a clone of its own"
     )
 
 

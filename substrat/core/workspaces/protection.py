@@ -52,7 +52,7 @@ _EXECUTABLE = 0o6111
 """The bits by which a file runs, or runs as somebody else."""
 
 
-class Verdict(Enum):
+class Treatment(Enum):
     """The treatment of a protected path."""
 
     AGAIN = "protect it again as it is now"
@@ -60,7 +60,7 @@ class Verdict(Enum):
     REACHED = "the agent may have changed it: stop the turn and put the kept copy back"
 
 
-def decide(before: Copy, now: Copy, *, is_known: bool, is_git_config: bool, placeholder: Copy) -> Verdict:
+def decide(before: Copy, now: Copy, *, is_known: bool, is_git_config: bool, placeholder: Copy) -> Treatment:
     """Decide how to treat one path, by its content alone.
 
     That a finished file was renamed there shows nothing: an agent can open or link the file before (git's `config.lock`
@@ -77,14 +77,14 @@ def decide(before: Copy, now: Copy, *, is_known: bool, is_git_config: bool, plac
     """
     if now.kind == "absent" or (before.kind == "absent" and now.contents() == placeholder.contents()
                                 and now.kind == placeholder.kind and not now.directories):  # fmt: skip
-        return Verdict.PLACEHOLDER
+        return Treatment.PLACEHOLDER
     if now.kind == "unknown":
-        return Verdict.REACHED
+        return Treatment.REACHED
     if is_known or _is_part_of(now, before):
-        return Verdict.AGAIN
+        return Treatment.AGAIN
     if is_git_config and now.kind == "file" and git_config.adds_nothing_that_runs(before.data, now.data):
-        return Verdict.AGAIN
-    return Verdict.REACHED
+        return Treatment.AGAIN
+    return Treatment.REACHED
 
 
 def _is_part_of(now: Copy, before: Copy) -> bool:

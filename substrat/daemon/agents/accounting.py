@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from substrat.core.agents import prompts, retry
+from substrat.core.agents import prompts, result_schema, results, retry
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import (
     OPERATOR,
-    SUSPENDED,
-    SYSTEM,
     Agent,
+    Completion,
     ItemKind,
     Outcome,
     Restore,
@@ -30,6 +29,7 @@ from substrat.core.agents.verdict import fills_disk, over_home_limit, over_outpu
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN
 from substrat.core.programs.ndjson import Line
 from substrat.core.programs.table import PROGRAM
+from substrat.daemon.agents.reports import Reports
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed, SubstratError
 
@@ -84,15 +84,22 @@ class Accounting:
         self._leave_out = leave_out
         self._store = registry.store
         self._journal = registry.journal
+        self._reports = Reports(registry)
 
     # Prompts
 
     def prompt_of(self, turn: Turn) -> str:
-        """Return the prompt of a turn, which delivers its items."""
+        """Return the prompt of a turn, which delivers its items, after the words that Substrat has for the agent."""
+        agent = self._registry.get(turn.agent)
+        clone = agent.clone if agent is not None else None
+        notice = f"{clone.notice}\n\n" if clone is not None and clone.notice and clone.notice_turn == turn.number else ""
         items = self._store.items_of_turn(turn.id)
-        if len(items) == 1 and items[0].kind is not ItemKind.MESSAGE:
-            return items[0].text
-        return prompts.delivery(items, secrets.token_hex(4))
+        prompt = "".join(item.text for item in items if item.kind is not ItemKind.MESSAGE)
+        messages = [item for item in items if item.kind is ItemKind.MESSAGE]
+        if not messages:
+            return notice + prompt
+        delivery = prompts.delivery(messages, secrets.token_hex(4), turn.started_at)
+        return f"{notice}{prompt}\n\n{delivery}" if prompt else notice + delivery
 
     def unfinished(self, agent: Agent) -> str | None:
         """Return the prompt with which an agent goes on with its last turn, None if that turn came to its end."""
@@ -132,9 +139,14 @@ class Accounting:
     def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
         """Note a turn's process."""
         agent = self._registry.agent_of_turn(turn)
-        number = agent.turn.number if agent is not None and agent.turn is not None else 0
-        event = ("turn:started", f"turn {number} started{_by(version)}")
-        self._update(turn, "sandbox recorded", event, process=started)
+        if agent is None or agent.turn is None:
+            return
+        number, items = agent.turn.number, self._store.items_of_turn(turn)
+        data, cause = {"number": number, "items": [item.id for item in items]}, items[0].cause if items else None
+        text = f"turn {number} started{_by(version)}"
+        with self._registry.change("sandbox recorded") as change:
+            change.put_turn(agent, replace(agent.turn, process=started))
+            change.record(DaemonEvent(agent.id, turn, "turn:started", text, data, cause))
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
         """Record an agent's lines, above all the session's id; `urgent` uses the room that is kept for a full disk."""
@@ -149,7 +161,7 @@ class Accounting:
                     reported = True
                     agent = self._note_session(change, agent, turn, PROGRAM.session_of(event))
             assert agent.turn is not None
-            change.put_turn(agent, replace(agent.turn, offset=offset, reported=reported))
+            change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported))
 
     def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
         """Note that an agent cut its own output; `urgent` uses the room that is kept for a full disk."""
@@ -234,23 +246,39 @@ class Accounting:
             ended_at=self._registry.now(), exit_code=observation.exit_code, usage=result.usage if result else None,
             result=_cut(text, longest) if result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
+        turn = self._with_report(agent, turn, text)
         with self._registry.change("turn accounted for", urgent=urgent) as change:
             agent = change.put_turn(self._with_stored_session(agent, turn), turn)
             if result is not None and not turn.contacted:
                 change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
-            change.record(_end_event(agent, turn))
+            (ended,) = change.record(_end_event(agent, turn, self._store.start_of_turn(turn.id)))
+            self._registry.gates.turn_over(change, agent, turn, verdict, ended)
             if (option := _unknown_option(agent, verdict, observation)) is not None:
                 change.after(partial(self._leave_out, option))
                 self._try_again(change, agent, turn, 0.0)
             elif (seconds := self._retry_delay(agent, turn, verdict)) is not None:
                 self._try_again(change, agent, turn, seconds)
             elif (seconds := self._restore_delay(agent, turn)) is not None:
-                self._restore(change, agent, turn, seconds)
+                self._restore(change, agent, turn, seconds, ended)
             else:
+                if agent.phase is Phase.ENDING:  # before it has ended, which answers what it was asked otherwise
+                    self._reports.tell(change, agent, turn, ended)
                 agent = change.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
                 if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
                     change.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
-                self._report_to_asker(change, agent, turn)
+                if agent.phase not in {Phase.FAILED, Phase.ENDED} and self._registry.waits.of(agent.id):
+                    change.put_turn(agent, replace(turn, unsettled=True))
+                elif agent.phase is not Phase.ENDED:
+                    self._reports.tell(change, agent, turn, ended)
+
+    def _with_report(self, agent: Agent, turn: Turn, text: str) -> Turn:
+        """Note the words of a turn for those who gave it the task, unless its agent has given them to `complete`."""
+        if turn.outcome is not Outcome.SUCCESS or turn.completion is not None:
+            return turn
+        said = self._journal.said_last(agent.id, turn.id)
+        report = text if said is None else PROGRAM.result_text("", said)
+        is_unfit = agent.result_schema is not None and result_schema.misfit(agent.result_schema, report) is not None
+        return replace(turn, report=results.shortened(report), completion=Completion.UNFIT if is_unfit else None)
 
     def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
         """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
@@ -282,6 +310,7 @@ class Accounting:
         """Put the items that the turn was to deliver back, and let the agent wait."""
         returned = self._store.take_back(turn.id)
         at = self._registry.now() + seconds
+        agent = change.put_turn(agent, replace(turn, unsettled=True))
         agent = replace(agent, waiting=agent.waiting + returned, attempts=agent.attempts + 1, retry_at=at)
         change.step(agent, Event.TURN_RETRIED)
         said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
@@ -294,38 +323,23 @@ class Accounting:
         turns = self._registry.config.turns
         return retry.restore_delay(agent.restored_at, self._registry.now(), turns.restores, turns.restore_window)
 
-    def _restore(self, change: Change, agent: Agent, turn: Turn, seconds: float) -> None:
-        """Let an agent go on whose turn was lost: where it stopped, or from the beginning if it didn't come to that."""
+    def _restore(self, change: Change, agent: Agent, turn: Turn, seconds: float, ended: int) -> None:
+        """Let an agent go on whose turn was lost: where it stopped, or from the beginning if it didn't come to that.
+
+        `ended` is the cursor of the event of the turn's end.
+        """
         now = self._registry.now()
         window = self._registry.config.turns.restore_window
         times = (*(time for time in agent.restored_at if time > now - window), now)
         agent = replace(agent, restored_at=times, retry_at=now + seconds)
+        text = f"the turn was lost: going on in {seconds:g} s"
+        (cause,) = change.record(DaemonEvent(agent.id, turn.id, "agent:restored", text, None, ended))
         if turn.reported:
             words = prompts.continuation(self.prompt_of(turn))
-            change.add_item(agent, ItemKind.CONTINUATION, words, self._asker(turn), Event.TURN_RETRIED)
+            change.add_item(agent, ItemKind.CONTINUATION, words, self._asker(turn), Event.TURN_RETRIED, cause)
         else:
             returned = self._store.take_back(turn.id)
             change.step(replace(agent, waiting=agent.waiting + returned), Event.TURN_RETRIED)
-        text = f"the turn was lost: going on in {seconds:g} s"
-        change.record(DaemonEvent(agent.id, turn.id, "agent:restored", text))
-
-    def _report_to_asker(self, change: Change, agent: Agent, turn: Turn) -> None:
-        """Tell an agent the outcome of the prompt it gave a child; a turn that was only suspended isn't over yet."""
-        if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
-            return
-        limits = self._registry.config.limits
-        for item in self._store.items_of_turn(turn.id):
-            asker = self._registry.get(item.sender) if item.kind is not ItemKind.MESSAGE else None
-            if asker is None or asker.phase in {Phase.ENDING, Phase.ENDED}:
-                continue
-            assert turn.outcome is not None
-            text = prompts.child_report(agent.name, turn.number, turn.outcome.value, turn.result or turn.error or "")
-            if len(data := text.encode("utf-8", "replace")) > limits.message_bytes:
-                beginning = data[: limits.message_bytes].decode("utf-8", "ignore")
-                text = f"{beginning}… [cut: {len(text)} characters]"
-            report = change.add_item(asker, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL)
-            self._store.note_report(report, turn.id)
-            change.record(DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}"))
 
     def _note_session(self, change: Change, agent: Agent, turn: str, session: str | None) -> Agent:
         """Store the session's id the moment it is seen, if it can be one and is no other agent's."""
@@ -382,12 +396,13 @@ def _unknown_option(agent: Agent, verdict: Verdict, observation: TurnObservation
     return option if option in PROGRAM.dispensable and option not in observation.without else None
 
 
-def _end_event(agent: Agent, turn: Turn) -> DaemonEvent:
+def _end_event(agent: Agent, turn: Turn, started: int | None) -> DaemonEvent:
     assert turn.outcome is not None
     took = (turn.ended_at or turn.started_at) - turn.started_at
     said = f": {turn.error}" if turn.error else ""
     text = f"turn {turn.number} {turn.outcome.value} after {took:.1f} s{said}"
-    return DaemonEvent(agent.id, turn.id, "turn:ended", text)
+    data = {"number": turn.number, "outcome": turn.outcome.value, "exit_code": turn.exit_code}
+    return DaemonEvent(agent.id, turn.id, "turn:ended", text, data, started)
 
 
 def _by(version: str | None) -> str:

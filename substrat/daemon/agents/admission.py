@@ -1,4 +1,4 @@
-"""Decides which waiting agents' turns start: as many as may run at once, longest waiting first."""
+"""Starts the turns of agents that wait: as many as may run at once, in the order of `core.agents.scheduling`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 import structlog
 
 from substrat.core.agents import prompts
-from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import Agent, Item, ItemKind, Turn
-from substrat.daemon.agents import mail
+from substrat.core.agents.lifecycle import Event
+from substrat.core.agents.records import SYSTEM, Agent, Item, ItemKind, Turn
+from substrat.core.agents.scheduling import ObstacleKind
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from substrat.core.agents.scheduling import Obstacle
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.disk_gate import DiskGate
     from substrat.daemon.agents.registry import Registry
 
@@ -33,7 +38,8 @@ class Admission:
     def __init__(self, disk_gate: DiskGate) -> None:
         self._disk_gate = disk_gate
         self._is_open = False
-        self._notified: set[str] = set()
+        self._told: dict[ObstacleKind | None, set[str]] = {None: set(), ObstacleKind.ACCOUNT: set()}
+        """The agents whose followers were told why they wait, by the reason; None: the disk is nearly full."""
 
     @property
     def obstacle(self) -> str | None:
@@ -49,43 +55,58 @@ class Admission:
         self._is_open = False
 
     def admit(self, registry: Registry) -> None:
-        """Start the turns of agents that wait, as many as may run at once, longest waiting first."""
+        """Start the turns of agents that wait, as many as may run at once."""
         if not self._is_open:
             return
-        now = registry.now()
         room = registry.config.turns.max_running - registry.running
-        first = registry.store.first_waiting()
-        queued = [agent for agent in registry.agents if agent.phase == Phase.QUEUED and agent.id in first]
-        may_start = self._disk_gate.look(registry.config.disk.free, needed=bool(queued) and room > 0)
-        if may_start:
-            self._notified.clear()
-        for agent in sorted(queued, key=lambda agent: first[agent.id]):
-            if agent.retry_at is not None and agent.retry_at > now:
-                registry.wake_at(agent.retry_at)
-            elif (until := mail.asleep_until(registry, agent)) is not None:
-                _put_off(registry, agent, until)
-            elif not may_start:
-                self._hold(registry, agent)
-            elif room > 0:
-                room -= 1
-                try:
-                    _start_turn(registry, agent)
-                except StorageFailed as problem:
-                    # Accepted items stay queued and are tried again: no event tells when there is room.
-                    log.error("turn not started", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
-                    self._disk_gate.look_again()
-                    return
+        waiting = registry.queue.waiting()
+        ready = [one for one in waiting if one.obstacle is None]
+        may_start = self._disk_gate.look(registry.config.disk.free, needed=bool(ready) and room > 0)
+        obstacles = {one.agent: one.obstacle for one in waiting if one.obstacle is not None}
+        for agent, obstacle in obstacles.items():
+            _wait(registry, agent, obstacle)
+        held = {agent: one.text for agent, one in obstacles.items() if one.kind is ObstacleKind.ACCOUNT}
+        self._tell(registry, ObstacleKind.ACCOUNT, held)
+        if not may_start:
+            self._tell(registry, None, {one.agent: self._disk_gate.reason or "" for one in ready})
+            return
+        self._told[None].clear()
+        try:
+            for one in registry.queue.ordered(ready) if room > 0 else ():
+                room -= _start_turn(registry, one.agent)
+                if room == 0:
+                    break
+        except StorageFailed as problem:
+            # Accepted items stay queued and are tried again: no event tells when there is room.
+            log.error("no turn started", reason=problem.message)  # noqa: TRY400 - it says it all
+            self._disk_gate.look_again()
 
-    def _hold(self, registry: Registry, agent: Agent) -> None:
-        """Tell an agent's followers why it waits, once until turns start again."""
-        if agent.id in self._notified:
+    def _tell(self, registry: Registry, kind: ObstacleKind | None, reasons: Mapping[str, str]) -> None:
+        """Tell the followers of agents why these wait, each once for as long as it does for that reason."""
+        told = self._told[kind]
+        told.intersection_update(reasons)
+        news = [agent for agent in reasons if agent not in told]
+        if not news:
             return
         try:
             with registry.change("wait told") as change:
-                change.record(DaemonEvent(agent.id, None, "turn:waiting", f"its turn waits: {self._disk_gate.reason}"))
+                for agent in news:
+                    change.record(DaemonEvent(agent, None, "turn:waiting", f"its turn waits: {reasons[agent]}"))
         except StorageFailed:
             return  # it is told when there is room for that
-        self._notified.add(agent.id)
+        told.update(news)
+
+
+def _wait(registry: Registry, agent_id: str, obstacle: Obstacle) -> None:
+    """Let an agent wait that can't begin, and see to it that it is looked at again in time."""
+    agent = registry.get(agent_id)
+    if agent is None or obstacle.until is None:
+        return
+    is_new = agent.retry_at is None or agent.retry_at <= registry.now()
+    if obstacle.kind is ObstacleKind.ASLEEP and is_new:
+        _put_off(registry, agent, obstacle.until)
+    else:
+        registry.wake_at(obstacle.until)
 
 
 def _put_off(registry: Registry, agent: Agent, until: float) -> None:
@@ -103,19 +124,50 @@ def _put_off(registry: Registry, agent: Agent, until: float) -> None:
         log.error("wait not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
 
 
-def _start_turn(registry: Registry, agent: Agent) -> None:
+def _start_turn(registry: Registry, agent_id: str) -> bool:
+    """Begin an agent's turn, unless one that has just begun tries whether its login may go on; says whether it begins."""
+    agent = registry.get(agent_id)
+    if agent is None or registry.gates.obstacle(agent, registry.gates.shut()) is not None:
+        return False
     items = _next_delivery(registry.store.waiting_items(agent.id))
     number = agent.turn.number + 1 if agent.turn is not None else 1
-    turn = Turn(str(uuid.uuid4()), agent.id, number, registry.now())
+    turn = Turn(str(uuid.uuid4()), agent.id, number, registry.now(), login=registry.gates.login_of(agent))
     with registry.change("turn begun") as change:
         registry.store.save_turn(turn)
         registry.store.deliver(items, turn.id)
-        started = replace(agent, turn=turn, waiting=agent.waiting - len(items), retry_at=None)
+        registry.gates.turn_begun(turn)
+        registry.waits.delivered(change, agent.id, items)
+        _tell_senders(registry, change, agent, turn, items)
+        started = replace(agent, turn=turn, waiting=agent.waiting - sum(item.starts_turn for item in items), retry_at=None)
+        if agent.clone is not None and agent.clone.notice is not None:
+            started = change.put_clone(started, _with_notice(agent.clone, agent.turn, number))
         change.step(started, Event.START)
+    registry.queue.began(agent)
+    return True
+
+
+def _tell_senders(registry: Registry, change: Change, agent: Agent, turn: Turn, items: list[Item]) -> None:
+    """Record, for the agents that sent messages, in which turn they are delivered."""
+    for item in items:
+        if item.intent is not None and registry.get(item.sender) is not None:
+            text = f"message {item.id} is delivered in turn {turn.number} of {agent.name}"
+            data = {"by": SYSTEM, "message": item.id, "to": agent.name, "turn": turn.number}
+            change.record(DaemonEvent(item.sender, None, "message:delivered", text, data, item.cause))
+
+
+def _with_notice(clone: Clone, before: Turn | None, number: int) -> Clone:
+    """Give the words for an agent's next prompt to a turn; they go when the agent has seen the turn that had them."""
+    if before is not None and before.number == clone.notice_turn and before.reported:
+        return replace(clone, notice=None, notice_turn=None)
+    return replace(clone, notice_turn=number)
 
 
 def _next_delivery(waiting: list[Item]) -> list[Item]:
-    """Choose the items for the next turn: a prompt alone, or messages up to the next prompt, as many as fit into one."""
-    if waiting[0].kind is not ItemKind.MESSAGE:
-        return waiting[:1]
+    """Choose the items for the next turn: one prompt, or messages up to the next prompt, as many as fit into one.
+
+    Messages that start no turn of their own go along with either.
+    """
+    first = next(item for item in waiting if item.starts_turn)
+    if first.kind is not ItemKind.MESSAGE:
+        return [first, *prompts.fitting([item for item in waiting if not item.starts_turn])]
     return prompts.fitting(list(takewhile(lambda item: item.kind is ItemKind.MESSAGE, waiting)))

@@ -72,14 +72,18 @@ class AllowLists:
             raise PolicyDenied(
                 f"{agent.name} can't have more than its parent {parent.name}: `substratctl allow {parent.name} …` first"
             )
-        notes = self._check_shared(agent, policy)
+        notes = self.check_shared(agent, policy)
         with self._registry.change("allow-list changed") as change:
             self._set(change, agent, wanted)
             for note in notes:
                 change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
         return self._registry.find(agent.id)
 
-    def _check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
+    def apply(self, agent_id: str, allow: tuple[str, ...]) -> None:
+        """Hold an agent's running sandboxes to a list that is committed."""
+        self._networks.allow(agent_id, allow)
+
+    def check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
         """Find out whether an agent may have a list in the directories that it shares, and return the notes on it.
 
         Less than it has it may always have; a turn of another agent that would take its files for rules doesn't start then.

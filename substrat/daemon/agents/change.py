@@ -6,15 +6,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from substrat.core.agents.lifecycle import Admit, Event, FreezeTurn, StartTurn, StopTurn, ThawTurn, step
-from substrat.core.agents.records import Agent, Item, ItemKind, Turn
+from substrat.core.agents.lifecycle import Admit, Event, FreezeTurn, Phase, StartTurn, StopTurn, ThawTurn, step
+from substrat.core.agents.records import SYSTEM, Agent, Closed, Intent, Item, ItemKind, Turn
+from substrat.core.workspaces.clones import Stage
+from substrat.daemon.state.events import DaemonEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from substrat.core.agents.lifecycle import LifecycleCommand
+    from substrat.core.agents.waits import Wait
+    from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.state.events import DaemonEvent
 
 
 class Effects(Protocol):
@@ -35,6 +38,9 @@ class Effects(Protocol):
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files."""
 
+    def prepare_clones(self) -> None:
+        """Have the clones made that agents want."""
+
 
 class Change:
     """A change that `Registry.change` has begun and not yet committed; only it can change agents.
@@ -48,6 +54,7 @@ class Change:
         self._store = registry.store
         self.agents: dict[str, Agent] = {}
         self.removed: set[str] = set()
+        self.waits: dict[int, Wait | None] = {}
         self.actions: list[Callable[[], None]] = []
         self.admits = False
 
@@ -62,8 +69,39 @@ class Change:
         self._store.save_turn(turn)
         return self.put(replace(agent, turn=turn))
 
+    def put_progress(self, agent: Agent, turn: Turn) -> Agent:
+        """Store how far a turn's output has been read, which is all that its newest lines change, and return the agent."""
+        self._store.save_progress(turn)
+        self.agents[agent.id] = replace(agent, turn=turn)
+        return self.agents[agent.id]
+
+    def put_clone(self, agent: Agent, clone: Clone) -> Agent:
+        """Store an agent's clone and return the agent with it."""
+        self._store.save_clone(clone)
+        if clone.stage in {Stage.WANTED, Stage.MADE}:
+            self.after(self._registry.effects.prepare_clones)
+        return self.put(replace(agent, clone=clone))
+
+    def put_any_clone(self, clone: Clone) -> None:
+        """Store a clone, also one whose agent is removed."""
+        agent = self._registry.get(clone.agent)
+        if agent is not None:
+            self.put_clone(agent, clone)
+        else:
+            self._store.save_clone(clone)
+
+    def put_wait(self, number: int, wait: Wait | None) -> None:
+        """Store a wait; None: it is over and told."""
+        if wait is None:
+            self._store.forget_wait(number)
+        else:
+            self._store.save_wait(wait)
+        self.waits[number] = wait
+
     def remove(self, agent: Agent) -> None:
         """Delete an agent with its events, and its files after the commit."""
+        self._registry.waits.before_removal(self, agent)
+        agent = self.drop_waiting(agent, "was removed")
         self._store.forget_agent(agent.id)
         for child in [other for other in self._registry.agents if other.parent == agent.id]:
             self.put(replace(child, parent=None))
@@ -72,15 +110,26 @@ class Change:
         self.after(partial(self._registry.journal.forget, agent.id))
         self.after(partial(self._registry.effects.forget, agent))
 
-    def record(self, *events: DaemonEvent) -> None:
-        """Record events of the daemon's own."""
-        self._registry.journal.record(*events)
+    def record(self, *events: DaemonEvent) -> list[int]:
+        """Record events of the daemon's own, and return their cursors, for events that these lead to."""
+        return self._registry.journal.record(*events)
 
     def after(self, action: Callable[[], None]) -> None:
         """Call a function once the change is committed."""
         self.actions.append(action)
 
-    def add_item(self, agent: Agent, kind: ItemKind, text: str, sender: tuple[str, str], event: Event) -> int:
+    def add_item(
+        self,
+        agent: Agent,
+        kind: ItemKind,
+        text: str,
+        sender: tuple[str, str],
+        event: Event,
+        cause: int | None = None,
+        *,
+        intent: Intent | None = None,
+        reply_to: int | None = None,
+    ) -> int:
         """Put an item into an agent's inbox, and let its lifecycle take the event that this is.
 
         Args:
@@ -89,17 +138,65 @@ class Change:
             text: its words.
             sender: the sender's id and name, for example `("operator", "operator")`.
             event: the event for the lifecycle.
+            cause: the cursor of the event that brings it; the turn that it starts has that cause.
+            intent: what an agent's message is for.
+            reply_to: the number of the message that it answers.
 
         Returns:
             The item's number.
+
+        Raises:
+            Refused: the agent takes none any more.
         """
-        number = self._store.add_item(Item(0, agent.id, kind, *sender, text, self._registry.now()))
-        self.step(replace(agent, waiting=agent.waiting + 1), event)
+        now = self._registry.now()
+        item = Item(0, agent.id, kind, *sender, text, now, cause, intent=intent, reply_to=reply_to)
+        number = self._store.add_item(item)
+        if item.starts_turn:
+            self.step(replace(agent, waiting=agent.waiting + 1), event)
+        else:
+            step(agent.phase, event, waiting=True, name=agent.name)  # it may refuse
+            self.put(agent)
         return number
 
-    def add_operator_item(self, kind: ItemKind, text: str, sender: Agent) -> int:
+    def take_items(self, agent: Agent, items: Collection[Item]) -> Agent:
+        """Take items that are closed now off an agent's count; one that was queued for them alone is idle."""
+        agent = self.put(replace(agent, waiting=agent.waiting - sum(item.starts_turn for item in items)))
+        if agent.phase == Phase.QUEUED and not agent.waiting:
+            return self.step(replace(agent, attempts=0, retry_at=None), Event.EMPTIED)
+        return agent
+
+    def add_operator_item(
+        self, kind: ItemKind, text: str, sender: Agent, cause: int | None = None, *, intent: Intent | None = None
+    ) -> int:
         """Put an agent's message or question into the operator's inbox, and return the item's number."""
-        return self._store.add_item(Item(0, None, kind, sender.id, sender.name, text, self._registry.now()))
+        now = self._registry.now()
+        return self._store.add_item(Item(0, None, kind, sender.id, sender.name, text, now, cause, intent=intent))
+
+    def drop_waiting(self, agent: Agent, why: str) -> Agent:
+        """Give up what waits for an agent that works no more, and tell the agents who await an answer of it.
+
+        Args:
+            agent: the agent.
+            why: the reason, as the end of a sentence about the agent: "has ended".
+        """
+        open_requests, items = self._store.open_requests(agent.id), self._store.waiting_items(agent.id)
+        if items:
+            self._store.close_items(items, Closed.DROPPED)
+            agent = self.put(replace(agent, waiting=0))
+        for item in (*open_requests, *items):
+            self.tell_dropped(item, f"{agent.name} {why}")
+        return agent
+
+    def tell_dropped(self, item: Item, why: str) -> None:
+        """Tell an agent that a message to which it awaits an answer will get none."""
+        self._store.settle_requests([item.id])
+        sender = self._registry.get(item.sender) if item.intent is Intent.REQUEST else None
+        if sender is None or sender.phase in {Phase.ENDING, Phase.ENDED}:
+            return
+        text = f"Your message {item.id} will not be answered: {why}."
+        data = {"by": SYSTEM, "reply_to": item.id}
+        cause = self.record(DaemonEvent(sender.id, None, "message:received", f"from Substrat: {text}", data, item.cause))
+        self.add_item(sender, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *cause, reply_to=item.id)
 
     def step(self, agent: Agent, event: Event) -> Agent:
         """Take a lifecycle step, and carry out its commands after the commit.
@@ -110,9 +207,15 @@ class Change:
         phase, commands = step(agent.phase, event, waiting=agent.waiting > 0, name=agent.name)
         since = agent.since if phase == agent.phase else self._registry.now()
         agent = self.put(replace(agent, phase=phase, since=since))
+        if phase in {Phase.IDLE, Phase.QUEUED} and agent.clone is not None and agent.clone.stage is Stage.FAILED:
+            agent = self.put_clone(agent, replace(agent.clone, stage=Stage.WANTED, error=None))
+        if phase in {Phase.IDLE, Phase.QUEUED} and agent.unmet is not None:
+            agent = self.put(replace(agent, unmet=None))
+        if phase == Phase.ENDED and agent.clone is not None and agent.clone.stage in {Stage.WANTED, Stage.MADE}:
+            self.after(self._registry.effects.prepare_clones)  # so that the making, or the set-up, ends too
         for command in commands:
             agent = self._perform(agent, command)
-        return agent
+        return self.drop_waiting(agent, "has ended") if phase == Phase.ENDED else agent
 
     def _perform(self, agent: Agent, command: LifecycleCommand) -> Agent:
         """Store the effect of one command on an agent's turn, and carry it out after the commit."""

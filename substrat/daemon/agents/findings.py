@@ -96,11 +96,11 @@ class Findings:
         return f"not accepted yet (`substratctl accept {agent.name}`): {listed}{more}"
 
     def accept(self, name: str, numbers: Sequence[int]) -> Agent:
-        """Note that a person has seen findings, or a failed turn.
+        """Note that a person has seen findings, a failed turn, or work that isn't landed.
 
         Args:
             name: the agent's name or id.
-            numbers: which findings; none: all of them, and the failure.
+            numbers: which findings; none: all of them, the failure, and the work.
 
         Raises:
             NotFound: the agent has no such finding.
@@ -112,19 +112,26 @@ class Findings:
         if missing:
             raise NotFound(f"{agent.name} has no finding {missing[0]}: `substratctl show {agent.name}` lists them")
         failed = agent.phase == Phase.FAILED and agent.turn is not None and agent.accepted_turn != agent.turn.id
+        unmet = not numbers and agent.phase == Phase.FAILED and agent.unmet is not None
+        unlanded = not numbers and agent.clone is not None and agent.clone.is_unlanded
         chosen = set(numbers) or known
-        if not chosen and not (failed and not numbers):
+        if not chosen and not unlanded and not unmet and not (failed and not numbers):
             raise Refused(f"nothing of {agent.name} waits to be accepted")
         accepted = [finding for finding in agent.findings if finding.number in chosen]
         left = tuple(finding for finding in agent.findings if finding.number not in chosen)
         turn = agent.turn.id if failed and not numbers and agent.turn is not None else agent.accepted_turn
         with self._registry.change("findings accepted") as change:
             self._store.accept_findings(chosen, self._registry.now())
-            change.put(replace(agent, findings=left, accepted_turn=turn))
+            why = agent.unmet if not unmet else None
+            accepted_agent = change.put(replace(agent, findings=left, accepted_turn=turn, unmet=why))
+            if unlanded and agent.clone is not None:
+                change.put_clone(accepted_agent, replace(agent.clone, accepted=agent.clone.kept.head))
+                told = "a person has accepted that its work isn't landed"
+                change.record(DaemonEvent(agent.id, None, "workspace:accepted", told))
             if accepted:
                 paths = ", ".join(finding.path or "the workspace" for finding in accepted[:_TOLD])
                 more = f" and {len(accepted) - _TOLD} more" if len(accepted) > _TOLD else ""
                 change.record(DaemonEvent(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
-            if turn != agent.accepted_turn:
+            if turn != agent.accepted_turn or unmet:
                 change.record(DaemonEvent(agent.id, None, "agent:accepted", "a person has accepted its failure"))
         return self._registry.find(agent.id)

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
 
 from substrat.core.agents import prompts
-from substrat.core.agents.lifecycle import Event
-from substrat.core.agents.records import OPERATOR, Closed, ItemKind, open_turn_id
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import BY_OPERATOR, OPERATOR, SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
+from substrat.core.agents.reminding import LONGEST_S
 from substrat.daemon.agents import mail
+from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import LimitReached, NotFound, Refused
+from substrat.errors import InvalidParams, LimitReached, NotFound, Refused, StorageFailed
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Agent, Item
+    from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+
+log = structlog.get_logger("substrat.inbox")
+
+
+class Question(NamedTuple):
+    """A question of an agent's.
+
+    Args:
+        text: its words.
+        options: answers to choose from.
+        default: the answer when its time is over.
+        deadline_s: its time, in seconds.
+    """
+
+    text: str
+    options: tuple[str, ...] = ()
+    default: str | None = None
+    deadline_s: float | None = None
 
 
 class Inbox:
@@ -28,7 +51,7 @@ class Inbox:
         self._registry = registry
         self._store = registry.store
 
-    def ask(self, agent: Agent, text: str) -> int:
+    def ask(self, agent: Agent, question: Question) -> int:
         """Put a question to the operator.
 
         Returns:
@@ -36,15 +59,63 @@ class Inbox:
 
         Raises:
             LimitReached: it is too long, or too much waits for the operator already.
+            InvalidParams: it has a default answer or a deadline alone, or too late a one.
         """
+        text, deadline = question.text, self._deadline(question)
         limits = self._registry.config.limits
         if len(text.encode("utf-8", "replace")) > limits.message_bytes:
             raise LimitReached(f"a question may have {limits.message_bytes} bytes: write the rest to a file")
         mail.check(self._registry, agent, None)
         with self._registry.change("question asked") as change:
-            number = change.add_operator_item(ItemKind.QUESTION, text, agent)
-            change.record(DaemonEvent(agent.id, open_turn_id(agent), "question:asked", f"question {number}: {text}"))
+            turn = open_turn_id(agent)
+            item = Item(
+                0, None, ItemKind.QUESTION, agent.id, agent.name, text, self._registry.now(),
+                options=question.options or None, default_answer=question.default, deadline=deadline,
+            )  # fmt: skip
+            number = self._store.add_item(item)
+            data = {"by": by_agent(agent), "question": number}
+            told = f"question {number}: {text}"
+            start = self._store.start_of_turn(turn)
+            self._store.note_cause(number, *change.record(DaemonEvent(agent.id, turn, "question:asked", told, data, start)))
+            if deadline is not None:
+                change.after(partial(self._registry.wake_at, deadline))
         return number
+
+    def _deadline(self, question: Question) -> float | None:
+        """Return when a question's default is its answer, in seconds since the epoch."""
+        if (question.default is None) != (question.deadline_s is None):
+            raise InvalidParams("default and deadline_s go together: the default is the answer when the time is over")
+        if question.deadline_s is None:
+            return None
+        if not 0 < question.deadline_s <= LONGEST_S:
+            raise InvalidParams(f"deadline_s can be up to {LONGEST_S:g} seconds, not {question.deadline_s:g}")
+        return self._registry.now() + question.deadline_s
+
+    def end_due(self) -> None:
+        """Answer the questions whose time is over with their defaults, and set the timer for the next one."""
+        now = self._registry.now()
+        try:
+            for item in self._store.questions_due(now):
+                self._answer_by_default(item)
+        except StorageFailed as problem:
+            log.error("questions not answered", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+            self._registry.wake_at(now + PAUSE)
+            return
+        coming = self._store.next_deadline()
+        if coming is not None:
+            self._registry.wake_at(coming)
+
+    def _answer_by_default(self, item: Item) -> None:
+        agent = self._registry.get(item.sender)
+        with self._registry.change("question expired") as change:
+            self._store.close_items([item], Closed.SETTLED)
+            if agent is None or agent.phase in {Phase.ENDING, Phase.ENDED}:
+                return
+            text = item.default_answer or ""
+            data, told = {"by": SYSTEM, "question": item.id}, f"question {item.id}, by its default: {text}"
+            (cause,) = change.record(DaemonEvent(agent.id, None, "question:answered", told, data, item.cause))
+            words = prompts.default_answer(item, text)
+            change.add_item(agent, ItemKind.MESSAGE, words, (SYSTEM, SYSTEM), Event.MAIL, cause, reply_to=item.id)
 
     def waiting(self, after: int, limit: int) -> list[Item]:
         """Return some of the items that wait for the operator, oldest first.
@@ -64,8 +135,13 @@ class Inbox:
         """
         return self._open_item(number)
 
-    def answer(self, number: int, text: str) -> tuple[Agent, int]:
+    def answer(self, number: int, text: str, by: str = BY_OPERATOR) -> tuple[Agent, int]:
         """Answer a question, or a message, of an agent's.
+
+        Args:
+            number: the item's number.
+            text: the answer.
+            by: who answers (`records.BY_OPERATOR`).
 
         Returns:
             The agent, and the number of the inbox item that carries the answer.
@@ -82,11 +158,14 @@ class Inbox:
             )
         with self._registry.change("question answered") as change:
             self._store.close_items([item], Closed.SETTLED)
-            change.record(DaemonEvent(agent.id, None, "question:answered", f"question {number}: {text}"))
+            data, told = {"by": by, "question": number}, f"question {number}: {text}"
+            (cause,) = change.record(DaemonEvent(agent.id, None, "question:answered", told, data, item.cause))
             # An answer is a decision that the agent shall work, like a prompt.
             woken = replace(agent, attempts=0, retry_at=None)
-            words = prompts.answer(item, text)
-            sent = change.add_item(woken, ItemKind.MESSAGE, words, (OPERATOR, OPERATOR), Event.PROMPT)
+            words = prompts.answer(item, _chosen(item, text))
+            sent = change.add_item(
+                woken, ItemKind.MESSAGE, words, (OPERATOR, OPERATOR), Event.PROMPT, cause, reply_to=number
+            )
         return self._registry.find(agent.id), sent
 
     def dismiss(self, number: int) -> None:
@@ -108,3 +187,15 @@ class Inbox:
         if not self._store.waits(number):
             raise Refused(f"{number} is settled already")
         return item
+
+
+def _chosen(item: Item, text: str) -> str:
+    """Return the answer that a person's words choose: an option by its number or text, else their own words."""
+    options = item.options or ()
+    if not options:
+        return text
+    word = text.strip()
+    if word.isdecimal() and 1 <= int(word) <= len(options):
+        return options[int(word) - 1]
+    own_words = f"{text}\n\n(in the operator's own words)"
+    return next((option for option in options if option.lower() == word.lower()), own_words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.core.agents.records import OPERATOR
+from substrat.core.agents.records import OPERATOR, Intent
 from substrat.errors import LimitReached
 
 if TYPE_CHECKING:
@@ -12,8 +12,14 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
 
 
-def check(registry: Registry, sender: Agent, addressee: Agent | None) -> None:
+def check(registry: Registry, sender: Agent, addressee: Agent | None, intent: Intent = Intent.REQUEST) -> None:
     """Find out whether an agent may write to another, or to the operator (None).
+
+    Args:
+        registry: the agents.
+        sender: who writes.
+        addressee: to whom.
+        intent: what the message is for; one that starts no turn wakes nobody.
 
     Raises:
         LimitReached: too many of its messages wait there already, or the addressee was woken too often.
@@ -24,10 +30,10 @@ def check(registry: Registry, sender: Agent, addressee: Agent | None) -> None:
         raise LimitReached(f"{count} messages of {sender.name} wait for {whom} already: write again when they are read")
     if addressee is None and store.waiting_from(None, None) >= limits.waiting_items:
         raise LimitReached(f"{limits.waiting_items} questions and messages wait for the operator already")
-    if addressee is not None and (until := asleep_until(registry, addressee)) is not None:
+    if addressee is not None and intent is not Intent.INFORM and (until := asleep_until(registry, addressee)) is not None:
         raise LimitReached(
             f"messages alone have started the last {limits.wakes} turns of {addressee.name}: it takes none for "
-            f"{max(1.0, until - registry.now()):.0f} s, unless the operator prompts it"
+            f"{max(1.0, until - registry.now()):.0f} s (limits.wakes), unless the operator prompts it"
         )
 
 

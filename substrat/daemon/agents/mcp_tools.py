@@ -11,14 +11,21 @@ import structlog
 
 from mcp_server import tools
 from sandbox.spec import Network
-from substrat.core.agents.lifecycle import STATE_OF, Phase
+from substrat.core.agents import result_schema
+from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import sender, timestamp
-from substrat.core.agents.records import OPERATOR
-from substrat.daemon.agents.spawning import SpawnRequest
-from substrat.errors import NotFound, Refused, SubstratError
+from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent
+from substrat.core.agents.waits import WaitMode
+from substrat.daemon.agents.agent_lists import AgentLists
+from substrat.daemon.agents.inbox import Question
+from substrat.daemon.agents.messages import Messages
+from substrat.daemon.agents.reminders import ReminderWish
+from substrat.daemon.agents.spawning import SHARE, ChildPlace, SpawnRequest
+from substrat.daemon.agents.steering import Steering
+from substrat.errors import InvalidParams, Refused, SubstratError
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Agent
+    from substrat.core.agents.records import Agent, Item
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.reminders import Reminders
     from substrat.daemon.agents.requests import AgentRequests
@@ -27,6 +34,12 @@ log = structlog.get_logger("substrat.tools")
 
 _ONLY_READ = frozenset(tools.name_of(tool) for tool in tools.TOOLS if tool.hints.reads_only)
 """Tools that commit nothing, and whose answers aren't kept for a repeated call: they have no effect, and may be long."""
+
+
+class _Refusal(str):
+    """An answer that is an error, although what its call has recorded is kept."""
+
+    __slots__ = ()
 
 
 class ToolCalls:
@@ -42,9 +55,18 @@ class ToolCalls:
         self._requests = requests
         self._reminders = reminders
         self._inbox = inbox
+        self._messages = Messages(requests)
+        self.lists = AgentLists(requests.registry)
+        self._steering = Steering(requests)
 
     def perform(
-        self, agent: str, turn: str | None, name: str, arguments: dict[str, Any] | None, identity: str | None
+        self,
+        agent: str,
+        turn: str | None,
+        name: str,
+        arguments: dict[str, Any] | None,
+        identity: str | None,
+        ready: ChildPlace | str | None = None,
     ) -> tuple[str, bool]:
         """Perform one call: its effect and its answer are committed together, a repeated one gets the same answer.
 
@@ -56,6 +78,7 @@ class ToolCalls:
             name: the tool.
             arguments: the model's arguments.
             identity: the same for a repeated call as for the first; None when the client has none.
+            ready: the part of the call that took time: where a child works, or the answer of `get_agent`.
 
         Returns:
             The answer's text, and whether it is an error.
@@ -70,45 +93,74 @@ class ToolCalls:
                 return text, is_error
             call = tools.parse(name, arguments)
             if name in _ONLY_READ:
-                return self._do(self._caller(agent), call), False
+                return self._do(self.caller(agent), call, ready), False
             with self._requests.registry.change(f"tool called: {name}"):
-                text = self._do(self._caller(agent), call)
+                text = self._do(self.caller(agent), call, ready)
                 if repeatable is not None:
-                    store.add_call(*repeatable, json.dumps([text, False]))
+                    store.add_call(*repeatable, json.dumps([text, isinstance(text, _Refusal)]))
         except (SubstratError, tools.BadArguments) as problem:
             return str(problem), True
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("a tool broke", tool=name, agent=agent, error_id=error_id)
             return f"{name} failed inside Substrat; the operator finds it in the log as {error_id}", True
-        return text, False
+        return str(text), isinstance(text, _Refusal)
 
-    def _caller(self, agent_id: str) -> Agent:
+    def has_answered(self, agent: str, turn: str | None, identity: str | None) -> bool:
+        """Say whether a call is the repetition of one that was answered."""
+        known = turn is not None and identity is not None
+        return known and self._requests.registry.store.answered_call(agent, turn or "", identity or "") is not None
+
+    def caller(self, agent_id: str) -> Agent:
+        """Return the agent that calls; raises `Refused` if it has ended."""
         caller = self._requests.find(agent_id)
         if caller.phase == Phase.ENDED:  # a command of the operator's may go on after its agent's end
             raise Refused(f"{caller.name} has ended, so nothing can be done in its name")
         return caller
 
-    def _do(self, caller: Agent, call: tools.Tool) -> str:
+    def _do(self, caller: Agent, call: tools.Tool, ready: ChildPlace | str | None) -> str:
         match call:
             case tools.Whoami():
                 return self._whoami(caller)
-            case tools.ListAgents():
-                return self._list_agents(caller)
-            case tools.SendMessage(to, text):
-                return self._send_message(caller, to, text)
-            case tools.CheckInbox():
-                return self._check_inbox(caller)
+            case tools.ListAgents(scope):
+                return _json(agents=self.lists.others(caller, scope))
+            case tools.GetAgent(name):
+                return ready if isinstance(ready, str) else _json(**self.lists.one(caller, name))
+            case tools.SendMessage():
+                return self._send_message(caller, call)
+            case tools.CheckInbox(peek):
+                return self._check_inbox(caller, peek=peek)
             case tools.SpawnAgent():
-                return self._spawn_agent(caller, call)
+                return self._spawn_agent(caller, call, ready if isinstance(ready, ChildPlace) else None)
+            case tools.WaitAgents(names, mode, timeout_s, note):
+                wait, said = self._requests.registry.waits.register(caller, names, WaitMode(mode), timeout_s, note)
+                return f"{said}: end your turn now; you are woken once, with the results" if wait is not None else said
+            case tools.InterruptAgent(name, text):
+                return self._steering.interrupt(caller, name, text)
+            case tools.EndAgent(name, reason):
+                return self._steering.end(caller, name, reason)
+            case tools.Complete(result, status, files):
+                listed = "".join(f"\n- {file}" for file in files)
+                text = f"{result}\n\nFiles:{listed}" if files else result
+                self._requests.complete(caller.id, result, text, Completion(status))
+                return "noted: it is told when this turn ends, so end it now"
+            case tools.ReportStatus() | tools.AskOperator() | tools.RemindMe() | tools.CancelReminder():
+                return self._do_for_oneself(caller, call)
+
+    def _do_for_oneself(
+        self, caller: Agent, call: tools.ReportStatus | tools.AskOperator | tools.RemindMe | tools.CancelReminder
+    ) -> str:
+        """Perform a call that concerns no other agent."""
+        match call:
             case tools.ReportStatus(text):
                 self._requests.report_status(caller.id, text)
                 return "noted"
-            case tools.AskOperator(question):
-                number = self._inbox.ask(caller, question)
+            case tools.AskOperator(text, options, default, deadline_s):
+                number = self._inbox.ask(caller, Question(text, options, default, deadline_s))
                 return f"question {number} waits for the operator; the answer starts your next turn"
-            case tools.RemindMe(text, seconds):
-                number, due = self._reminders.add(caller, text, seconds)
+            case tools.RemindMe(text, in_s, at, every_s, times, until, seconds):
+                wish = ReminderWish(text, in_s if in_s is not None else seconds, at, every_s, times, until)
+                number, due = self._reminders.add(caller, wish)
                 return f"reminder {number} is due at {timestamp(due)}"
             case tools.CancelReminder(reminder):
                 self._reminders.cancel(caller, reminder)
@@ -124,50 +176,69 @@ class ToolCalls:
             network=caller.policy.network.value,
             parent=self._requests.registry.name_of(caller.parent) or OPERATOR,
             children=children,
-            unread=caller.waiting,
+            unread=self._requests.unread(caller),
             reminders=[
                 {"id": reminder.id, "due": timestamp(reminder.due), "text": reminder.text}
                 for reminder in self._reminders.of(caller)
             ],
-        )
-
-    def _list_agents(self, caller: Agent) -> str:
-        others = [
-            {
-                "name": agent.name,
-                "state": STATE_OF[agent.phase],
-                "parent": self._requests.registry.name_of(agent.parent) or OPERATOR,
-                "status": agent.status,
-            }
-            for agent in self._requests.registry.agents
-            if agent.id != caller.id and agent.phase != Phase.ENDED
-        ]
-        return _json(agents=others)
-
-    def _send_message(self, caller: Agent, to: str, text: str) -> str:
-        if to == "parent":
-            to = self._requests.registry.name_of(caller.parent) or OPERATOR
-        try:
-            number = self._requests.message(caller, to, text)
-        except NotFound:
-            raise NotFound(f"there is no agent {to!r}: list_agents shows those there are") from None
-        return f"message {number} to {to} is accepted"
-
-    def _check_inbox(self, caller: Agent) -> str:
-        items = self._requests.take_inbox(caller.id)
-        more = self._requests.find(caller.id).waiting
-        return _json(
-            messages=[
-                {"id": item.id, "from": sender(item), "time": timestamp(item.time), "text": item.text} for item in items
+            waits=[
+                {"id": wait.id, "names": wait.names, "mode": wait.mode.value, "note": wait.note}
+                for wait in self._requests.registry.waits.open_of(caller.id)
             ],
-            **({"unread": more} if more else {}),
         )
 
-    def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent) -> str:
+    def _send_message(self, caller: Agent, call: tools.SendMessage) -> str:
+        """Send a message; one that every addressee refused is an error, and is kept for people to see."""
+        intent = Intent(call.intent) if call.intent is not None else None
+        receipts = self._messages.send(caller, call.to, call.text, intent, call.reply_to)
+        if any(receipt.number is not None for receipt in receipts):
+            return "\n".join(map(str, receipts))
+        return _Refusal("\n".join(map(str, receipts)) if call.to in GROUPS else receipts[0].problem)
+
+    def _check_inbox(self, caller: Agent, *, peek: bool) -> str:
+        items = self._requests.peek_inbox(caller.id) if peek else self._requests.take_inbox(caller.id)
+        unread = self._requests.unread(self._requests.find(caller.id))
+        return _json(messages=[_message(item) for item in items], **({"unread": unread} if unread else {}))
+
+    def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent, place: ChildPlace | None) -> str:
+        if place is None and (caller.clone is not None or (call.workspace or SHARE) != SHARE):
+            raise RuntimeError("nobody has chosen where the child works")
         network = Network(call.network) if call.network is not None else None
+        place = place or ChildPlace(SHARE, "in your workspace")
         # Not in a directory below: the parent could put a link in its place while the child's sandbox is made.
-        child = self._requests.spawn(SpawnRequest(caller.workspace, call.name, call.model, network, call.prompt), caller)
-        return f"agent {child.name} is started; a message will tell you when it has finished"
+        request = SpawnRequest(
+            caller.workspace, call.name, call.model, network, call.prompt, clone=place.clone, scratch=place.scratch,
+            instructions=call.instructions or "", result_schema=_schema(call.result_schema),
+            needs=self._requests.registry.needs.checked(caller, call.needs),
+        )  # fmt: skip
+        child = self._requests.spawn(request, caller)
+        waits = [f"until {' and '.join(call.needs)} succeeded"] if child.needs else []
+        waits += ["until its clone is made"] if place.clone is not None else []
+        when = f"queued {' and '.join(waits)}" if waits else "started"
+        where = f"it works {place.words} (workspace: {place.kind})"
+        return f"agent {child.name} is {when}; {where}; a message will tell you when it has finished"
+
+
+def _message(item: Item) -> dict[str, object]:
+    """Return a message as `check_inbox` hands it out."""
+    found: dict[str, object] = {"id": item.id, "from": sender(item), "time": timestamp(item.time)}
+    if item.intent is not None:
+        found["intent"] = item.intent.value
+    if item.reply_to is not None:
+        found["reply_to"] = item.reply_to
+    return {**found, "text": item.text}
+
+
+def _schema(schema: dict[str, Any] | None) -> str | None:
+    """Return the schema of a child's result as it is stored; raises `InvalidParams` if it can't be used."""
+    if schema is None:
+        return None
+    if (problem := result_schema.problem(schema)) is not None:
+        raise InvalidParams(f"result_schema: {problem}")
+    text = json.dumps(schema)
+    if len(text) > result_schema.LONGEST:
+        raise InvalidParams(f"result_schema may have {result_schema.LONGEST} bytes, not {len(text)}")
+    return text
 
 
 def _json(**members: object) -> str:

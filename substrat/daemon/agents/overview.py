@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import attention
 from substrat.core.agents.attention import Facts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import timestamp
-from substrat.daemon.agents import mail
+from substrat.core.agents.scheduling import ObstacleKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from substrat.core.agents.records import Agent, Finding
+    from substrat.core.agents.scheduling import Place
     from substrat.daemon.agents.registry import Registry
+
+
+Places = Callable[[], Mapping[str, "Place"]]
+"""Looks the queue up when it is first asked, and gives each agent's place, by its id."""
 
 
 class Overview:
@@ -27,35 +34,53 @@ class Overview:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def of(self, agents: Sequence[Agent]) -> list[dict[str, object]]:
+    def places(self) -> Places:
+        """Return what gives the agents' places in the queue, as they are when it is first asked."""
+        return cache(lambda: {place.agent: place for place in self._registry.queue.places()})
+
+    def of(self, agents: Sequence[Agent], places: Places | None = None) -> list[dict[str, object]]:
         """Return the members of each agent's object that its record doesn't hold, in the agents' order.
 
-        They are `attention`, `reason` and `activity`.
+        They are `attention`, `reason`, `family`, `activity` and `waits`.
 
         Args:
             agents: a few agents; a caller with many asks for one slice after the other.
+            places: their places in the queue, where a caller with many has them looked up once.
         """
         registry = self._registry
         questions = registry.store.open_questions([agent.id for agent in agents])
         now, stuck_after = registry.now(), registry.config.turns.stuck_after
-        held = registry.admission.obstacle
+        places = places or self.places()
         found: list[dict[str, object]] = []
         for agent in agents:
-            facts = Facts(
-                questions.get(agent.id), self._heard_at(agent), held, self._waiting_since(agent),
-                self._queue_reason(agent, now),
-            )  # fmt: skip
+            waits = registry.waits.open_of(agent.id)
+            place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
+            reason = place.reason if place is not None else None
+            held = reason if place is not None and self._is_held(place) else None
+            facts = Facts(questions.get(agent.id), self._heard_at(agent), held, self._waiting_since(agent), reason, waits)
             one = attention.attention(agent, facts, now, stuck_after)
             shown = {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since)}
             found.append({
-                "attention": shown, "reason": attention.reason(agent, facts), "activity": self._activity(agent),
+                "attention": shown, "reason": attention.reason(agent, facts), "family": registry.queue.family_of(agent),
+                "activity": self._activity(agent), "waits": len(waits),
             })  # fmt: skip
         return found
 
-    def extras(self, agent: Agent) -> dict[str, object]:
-        """Return the members of `vocabulary.AGENT_EXTRAS`: since when a running turn is silent; null for other agents."""
-        heard = self._heard_at(agent)
-        return {"heard_at": timestamp(heard) if heard is not None else None}
+    def heard_at(self, agents: Sequence[Agent]) -> list[str | None]:
+        """Return since when each agent's running turn is silent, None for agents without one."""
+        found = [self._heard_at(agent) for agent in agents]
+        return [timestamp(heard) if heard is not None else None for heard in found]
+
+    def said(self, agents: Sequence[Agent]) -> list[str | None]:
+        """Return the first line of what came of each agent's newest turn, None where nothing has come of it yet."""
+        words = self._registry.store.last_words([agent.turn.id for agent in agents if agent.turn is not None])
+        return [words.get(agent.turn.id) if agent.turn is not None else None for agent in agents]
+
+    def _is_held(self, place: Place) -> bool:
+        """Say whether an agent waits although there may be room: for the disk, or for its account."""
+        if place.obstacle is None:
+            return self._registry.admission.obstacle is not None
+        return place.obstacle.kind is ObstacleKind.ACCOUNT
 
     def _activity(self, agent: Agent) -> dict[str, object] | None:
         act = self._registry.journal.last_act(agent.id) if agent.turn is not None else None
@@ -70,15 +95,6 @@ class Overview:
             return None
         # The time a turn was frozen is no silence of the agent's.
         return max(turn.started_at, turn.thawed_at or 0.0, self._registry.journal.heard_at(agent.id))
-
-    def _queue_reason(self, agent: Agent, now: float) -> str | None:
-        if agent.phase != Phase.QUEUED:
-            return None
-        if (until := mail.asleep_until(self._registry, agent)) is not None:
-            return f"messages alone have started its last turns, so it waits until {timestamp(until)} or for your prompt"
-        if agent.retry_at is not None and agent.retry_at > now:
-            return f"its last turn failed with something that passes, so it is tried again at {timestamp(agent.retry_at)}"
-        return None
 
 
 def finding_object(finding: Finding) -> dict[str, object]:

@@ -20,15 +20,22 @@ import trio
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
 from substrat.core.workspaces.overlap import Claim
+from substrat.daemon.agents.account_gates import AccountGates
 from substrat.daemon.agents.change import Change
+from substrat.daemon.agents.holds import Holds
+from substrat.daemon.agents.needs import Needs
+from substrat.daemon.agents.queue import Queue
+from substrat.daemon.agents.waits import Waits
 from substrat.daemon.failpoints import URGENT
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from substrat.config import Config
     from substrat.core.agents.records import Agent
+    from substrat.core.agents.waits import Wait
+    from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.admission import Admission
     from substrat.daemon.agents.change import Effects
     from substrat.daemon.failpoints import Failpoints
@@ -50,6 +57,7 @@ class Registry:
         wake_at: wakes the daemon at a time.
         effects: carries out the effects of committed changes on turns.
         admission: starts the turns of agents that wait, after changes that may let one start.
+        login_of: names the login of an agent under a configuration (`Logins.of`).
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class Registry:
         wake_at: Callable[[float], None],
         effects: Effects,
         admission: Admission,
+        login_of: Callable[[Agent, Config], str],
     ) -> None:
         self.store = store
         self.journal = journal
@@ -78,6 +87,11 @@ class Registry:
         self._change: Change | None = None
         self._changed: dict[str, trio.Event] = {}
         self._git: dict[str, tuple[str, ...]] = {}
+        self.waits = Waits(self)
+        self.needs = Needs(self)
+        self.holds = Holds()
+        self.gates = AccountGates(self, login_of)
+        self.queue = Queue(self)
 
     # Reading
 
@@ -103,7 +117,7 @@ class Registry:
 
     def claim(self, agent: Agent) -> Claim:
         """Return the directories and rights of one agent."""
-        return Claim.of(agent, self.git_of(agent.workspace))
+        return Claim.of(agent, self.git_of(agent.workspace) if agent.clone is None else ())
 
     def git_of(self, workspace: str) -> tuple[str, ...]:
         """Return the git directories elsewhere that agents of a workspace may write to, as far as was found."""
@@ -122,7 +136,7 @@ class Registry:
         before = self.git_of(workspace)
         # All agents are only looked through where something would be forgotten: there may be thousands.
         is_shown = not set(before) <= set(found) and any(
-            agent.workspace == workspace and agent.id != agent_id and agent.phase in LIVE_PHASES
+            agent.workspace == workspace and agent.clone is None and agent.id != agent_id and agent.phase in LIVE_PHASES
             for agent in self._agents.values()
         )
         self._git[workspace] = tuple(dict.fromkeys((*found, *before))) if is_shown else found
@@ -153,13 +167,26 @@ class Registry:
         """Return the agent of a turn that hasn't ended, as the change under way has left it, or None."""
         return self.get(self._agents_of_turns.get(turn_id))
 
+    @property
+    def changed_waits(self) -> Mapping[int, Wait | None]:
+        """The waits that the change under way has put, by number; None is a wait that it has ended."""
+        return self._change.waits if self._change is not None else {}
+
+    def clone_of(self, agent_id: str) -> Clone | None:
+        """Return an agent's clone, as the change under way has left it, also if the agent is removed; None without one."""
+        agent = self.get(agent_id)
+        return agent.clone if agent is not None else self.store.clone(agent_id)
+
     def has_name(self, name: str) -> bool:
         """Say whether an agent has a name."""
         return self._id_of(name) is not None
 
     def _id_of(self, name: str) -> str | None:
-        changed = self._change.agents.values() if self._change is not None else ()
-        return next((agent.id for agent in changed if agent.name == name), None) or self._ids.get(name)
+        changed = self._change.agents if self._change is not None else {}
+        if (found := next((agent.id for agent in changed.values() if agent.name == name), None)) is not None:
+            return found
+        known = self._ids.get(name)
+        return None if known in changed else known  # it is called otherwise by now
 
     def name_of(self, agent_id: str | None) -> str | None:
         """Return an agent's name as last committed, None when it is gone."""
@@ -168,7 +195,11 @@ class Registry:
 
     async def next_change(self, agent_id: str) -> None:
         """Wait until an agent changes."""
-        await self._changed.setdefault(agent_id, trio.Event()).wait()
+        await self.change_of(agent_id).wait()
+
+    def change_of(self, agent_id: str) -> trio.Event:
+        """Return the event that is set when an agent changes next."""
+        return self._changed.setdefault(agent_id, trio.Event())
 
     # Changing
 
@@ -190,6 +221,8 @@ class Registry:
         try:
             with self.journal.transaction(urgent=urgent or name in URGENT):
                 yield change
+                self.needs.settle(change)
+                self.waits.settle(change)
                 self.points.committing(name)
         finally:
             self._change = None
@@ -206,7 +239,9 @@ class Registry:
 
     def _apply(self, change: Change) -> None:
         for agent in change.agents.values():
-            turn = agent.turn
+            turn, before = agent.turn, self._agents.get(agent.id)
+            if before is not None and before.name != agent.name:
+                del self._ids[before.name]
             self._agents[agent.id] = replace(agent, turn=abridged(turn)) if turn is not None else agent
             self._ids[agent.name] = agent.id
             if turn is not None and turn.outcome is None:
@@ -215,6 +250,9 @@ class Registry:
                 self._agents_of_turns.pop(turn.id, None)
         for agent_id in change.removed:
             del self._ids[self._agents.pop(agent_id).name]
+            self.queue.forget(agent_id)
+        self.waits.apply(change)
+        self.needs.apply(change)
         for agent_id in (*change.agents, *change.removed):
             self._changed.pop(agent_id, trio.Event()).set()
 
@@ -229,5 +267,6 @@ class Registry:
                 self.effects.start(agent, agent.turn)
                 if agent.turn.stop is not None:
                     self.effects.stop(agent.turn.id, agent.turn.stop)
+        self.needs.look_at_all()
         self.admission.open()
         self.admit()

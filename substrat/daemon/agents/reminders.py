@@ -6,18 +6,19 @@ All reminders share the daemon's one timer (`timer.py`), which is set to the nex
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from substrat.core.agents import reminding
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.agents.records import SYSTEM, ItemKind, Reminder
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import InvalidParams, LimitReached, NotFound, StorageFailed
+from substrat.errors import LimitReached, NotFound, StorageFailed
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Agent, Reminder
+    from substrat.core.agents.records import Agent
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
@@ -25,8 +26,17 @@ log = structlog.get_logger("substrat.reminders")
 
 MOST = 100
 """Reminders of one agent: `whoami` lists them all, and all agents' are looked through for the next one that is due."""
-LONGEST_S = 366 * 86400.0
-"""Seconds, a year: a later time is more likely a mistake of the model's than a wish."""
+
+
+class ReminderWish(NamedTuple):
+    """A reminder as an agent wishes for it: `in_s`, `at` or `every_s` say when (`reminding`)."""
+
+    text: str
+    in_s: float | None = None
+    at: str | None = None
+    every_s: float | None = None
+    times: int | None = None
+    until: str | None = None
 
 
 class Reminders:
@@ -40,33 +50,33 @@ class Reminders:
         self._registry = registry
         self._store = registry.store
 
-    def add(self, agent: Agent, text: str, seconds: float) -> tuple[int, float]:
+    def add(self, agent: Agent, wish: ReminderWish) -> tuple[int, float]:
         """Take a reminder on.
 
         Args:
             agent: who is to be reminded.
-            text: its words.
-            seconds: from now.
+            wish: the reminder.
 
         Returns:
             The reminder's number, and when it is due in seconds since the epoch.
 
         Raises:
             LimitReached: the agent has too many, or the text is too long.
-            InvalidParams: it is too far off.
+            InvalidParams: its time makes no sense.
         """
         limit = self._registry.config.limits.message_bytes
-        if len(text.encode("utf-8", "replace")) > limit:
+        if len(wish.text.encode("utf-8", "replace")) > limit:
             raise LimitReached(f"a reminder may have {limit} bytes: write the rest to a file")
-        if not 0 <= seconds <= LONGEST_S:
-            raise InvalidParams(f"a reminder can be up to {LONGEST_S:g} seconds from now, not {seconds:g}")
+        until = reminding.moment(wish.until) if wish.until is not None else None
+        due = reminding.first_due(self._registry.now(), wish.in_s, wish.at, wish.every_s)
+        reminding.check_period(due, wish.every_s, wish.times, until)
         if agent.waiting >= self._registry.config.limits.waiting_items:
             raise LimitReached(f"{agent.name} has {agent.waiting} messages waiting: read them first")
         if len(self._store.reminders(agent.id)) >= MOST:
             raise LimitReached(f"{agent.name} has {MOST} reminders already: cancel some")
-        due = self._registry.now() + seconds
         with self._registry.change("reminder added") as change:
-            number = self._store.add_reminder(agent.id, due, text)
+            reminder = Reminder(0, agent.id, due, wish.text, wish.every_s, wish.times, until)
+            number = self._store.add_reminder(reminder)
             change.after(partial(self._registry.wake_at, due))
         return number, due
 
@@ -101,13 +111,19 @@ class Reminders:
     def _tell_all(self, now: float) -> None:
         for reminder in self._store.reminders(due=now):
             with self._registry.change("reminder due") as change:
-                self._store.forget_reminder(reminder.id)
+                coming = reminding.following(reminder, now)
+                if coming is None:
+                    self._store.forget_reminder(reminder.id)
+                else:
+                    self._store.save_reminder(coming)
                 agent = self._registry.get(reminder.agent)
                 if agent is not None and agent.phase not in {Phase.ENDING, Phase.ENDED}:
-                    _deliver(change, agent, reminder)
+                    self._deliver(change, agent, reminder)
 
-
-def _deliver(change: Change, agent: Agent, reminder: Reminder) -> None:
-    text = f"You wanted to be reminded: {reminder.text}"
-    change.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL)
-    change.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}"))
+    def _deliver(self, change: Change, agent: Agent, reminder: Reminder) -> None:
+        text = f"You wanted to be reminded: {reminder.text}"
+        if reminder.every is not None and self._store.is_waiting(agent.id, SYSTEM, text):
+            return  # one that comes every hour doesn't pile up while its agent is suspended
+        data = {"by": f"reminder:{reminder.id}"}
+        (cause,) = change.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}", data))
+        change.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, cause)

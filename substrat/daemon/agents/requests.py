@@ -8,25 +8,32 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from mcp_server.tools import MAX_STATUS
+from substrat.core.agents import result_schema, results
 from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Event, Phase
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
+    BY_OPERATOR,
     OPERATOR,
     Agent,
     Closed,
+    Completion,
+    Intent,
     Item,
     ItemKind,
+    by_agent,
     open_turn_id,
 )
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import LimitReached, NotFound, Refused, WaitTimedOut
+from substrat.errors import CloneFailed, InvalidParams, LimitReached, NotFound, Refused, WaitTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from substrat.config import Config
+    from substrat.core.agents.records import Turn
+    from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.overlap import Overlap
     from substrat.daemon.agents.accounting import Accounting, StoredSessions
     from substrat.daemon.agents.change import Change
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.spawning import SpawnRequest
 
 T = TypeVar("T")
+_SHOWN_PROMPT = 200
+"""Characters of a prompt that its event repeats; the whole prompt is in the turn's directory and in `transcript`."""
 
 
 class AgentRequests:
@@ -74,18 +83,46 @@ class AgentRequests:
         found = overlap.overlaps(self.registry.claim(agent), self.registry.claims(agent.id))
         return tuple(one for one in found if one.is_mixed or not one.is_same)
 
-    def send(self, name: str, prompt: str) -> tuple[Agent, int]:
+    def beside(self, agent: Agent) -> tuple[str, ...]:
+        """Return the names of the agents that work in the same directory as one, none of them in a clone."""
+        if agent.clone is not None:
+            return ()
+        others = (other for other in self.registry.agents if other.id != agent.id and other.phase != Phase.ENDED)
+        return tuple(other.name for other in others if other.clone is None and other.workspace == agent.workspace)
+
+    def send(self, name: str, prompt: str, by: str = BY_OPERATOR) -> tuple[Agent, int]:
         """Queue a prompt from the operator.
+
+        Args:
+            name: the agent's name or id.
+            prompt: the prompt.
+            by: who sends it (`records.BY_OPERATOR`).
 
         Returns:
             The agent and the inbox item's number.
         """
         with self.registry.change("prompt queued") as change:
-            item = self._add(change, self.find(name), ItemKind.PROMPT, prompt, None, Event.PROMPT)
+            item = self._prompt(change, self.find(name), prompt, by)
         return self.find(name), item
 
-    def message(self, sender: Agent, to: str, text: str) -> int:
+    def _prompt(self, change: Change, agent: Agent, prompt: str, by: str) -> int:
+        words = prompt if len(prompt) <= _SHOWN_PROMPT else f"{prompt[:_SHOWN_PROMPT]}…"
+        (cause,) = change.record(DaemonEvent(agent.id, None, "prompt:queued", f"from the operator: {words}", {"by": by}))
+        self.check_room(agent)
+        operator = (OPERATOR, OPERATOR)
+        return change.add_item(by_a_person(agent), ItemKind.PROMPT, prompt, operator, Event.PROMPT, cause)
+
+    def message(
+        self, sender: Agent, to: str, text: str, intent: Intent = Intent.REQUEST, reply_to: int | None = None
+    ) -> int:
         """Put a message from one agent into another's inbox, or the operator's.
+
+        Args:
+            sender: who sends it.
+            to: the addressee's name, or `operator`.
+            text: the message.
+            intent: what it is for.
+            reply_to: the number of the message that it answers.
 
         Returns:
             The inbox item's number.
@@ -97,21 +134,30 @@ class AgentRequests:
         if len(text.encode("utf-8", "replace")) > self._config.limits.message_bytes:
             raise LimitReached(f"a message may have {self._config.limits.message_bytes} bytes: write it to a file instead")
         with self.registry.change("message to the operator" if to == OPERATOR else "message sent") as change:
+            turn = open_turn_id(sender)
+            start = self._store.start_of_turn(turn)
+            data: dict[str, object] = {"by": by_agent(sender), "to": to, "intent": intent.value}
+            if reply_to is not None:
+                data["reply_to"] = reply_to
             if to == OPERATOR:
                 mail.check(self.registry, sender, None)
-                item = change.add_operator_item(ItemKind.MESSAGE, text, sender)
-                change.record(DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to the operator: {text}"))
-                return item
+                told = DaemonEvent(sender.id, turn, "message:sent", f"to the operator: {text}", data, start)
+                return change.add_operator_item(ItemKind.MESSAGE, text, sender, *change.record(told), intent=intent)
             addressee = self.find(to)
             if addressee.id == sender.id:
                 raise Refused(f"{sender.name} can't send a message to itself")
-            mail.check(self.registry, sender, addressee)
-            item = self._add(change, addressee, ItemKind.MESSAGE, text, sender, Event.MAIL)
-            change.record(
-                DaemonEvent(sender.id, open_turn_id(sender), "message:sent", f"to {addressee.name}: {text}"),
-                DaemonEvent(addressee.id, None, "message:received", f"from {sender.name}: {text}"),
+            mail.check(self.registry, sender, addressee, intent)
+            self.check_room(addressee)
+            data["to"] = addressee.name
+            sent = change.record(DaemonEvent(sender.id, turn, "message:sent", f"to {addressee.name}: {text}", data, start))
+            words, came = f"from {sender.name}: {text}", {**data, "by": by_agent(sender)}
+            (cause,) = change.record(DaemonEvent(addressee.id, None, "message:received", words, came, *sent))
+            by = (sender.id, sender.name)
+            if reply_to is not None:
+                self._store.settle_requests([reply_to])
+            return change.add_item(
+                addressee, ItemKind.MESSAGE, text, by, Event.MAIL, cause, intent=intent, reply_to=reply_to
             )
-        return item
 
     def take_inbox(self, name: str) -> list[Item]:
         """Hand out the messages that wait for an agent, once, as many as fit into one answer."""
@@ -120,10 +166,42 @@ class AgentRequests:
         if items:
             with self.registry.change("inbox read") as change:
                 self._store.close_items(items, Closed.READ)
-                agent = change.put(replace(agent, waiting=agent.waiting - len(items)))
-                if agent.phase == Phase.QUEUED and not agent.waiting:
-                    change.step(by_a_person(agent), Event.EMPTIED)
+                change.take_items(agent, items)
+                self.registry.waits.delivered(change, agent.id, items)
         return items
+
+    def peek_inbox(self, name: str) -> list[Item]:
+        """Return the messages that wait for an agent, as many as fit into one answer, without handing them out."""
+        return fitting([item for item in self._store.waiting_items(self.find(name).id) if item.kind is ItemKind.MESSAGE])
+
+    def complete(self, name: str, result: str, report: str, completion: Completion) -> None:
+        """Note the result that an agent gives its turn itself.
+
+        Args:
+            name: the agent's name or id.
+            result: the result.
+            report: the result with the files that belong to it.
+            completion: how it calls its work.
+
+        Raises:
+            Refused: it has no turn.
+            LimitReached: the result is too long.
+            InvalidParams: it doesn't fit the schema that it must have.
+        """
+        agent = self.find(name)
+        if agent.turn is None or agent.turn.outcome is not None:
+            raise Refused(f"{agent.name} has no turn whose result this could be")
+        if len(report.encode("utf-8", "replace")) > results.LONGEST:
+            raise LimitReached(f"a result may have {results.LONGEST} bytes: write the rest to a file, and name it in files")
+        if agent.result_schema is not None and completion is Completion.SUCCEEDED:
+            problem = result_schema.misfit(agent.result_schema, result)
+            if problem is not None:
+                raise InvalidParams(f"{problem}; the result must fit {agent.result_schema}")
+        with self.registry.change("turn completed") as change:
+            change.put_turn(agent, replace(agent.turn, report=report, completion=completion))
+            data = {"by": by_agent(agent), "status": completion.value}
+            cause = self._store.start_of_turn(agent.turn.id)
+            change.record(DaemonEvent(agent.id, agent.turn.id, "turn:completed", f"{completion}: {report}", data, cause))
 
     def report_status(self, name: str, text: str) -> None:
         """Record an agent's report on its work."""
@@ -131,35 +209,41 @@ class AgentRequests:
         text = text[:MAX_STATUS]
         with self.registry.change("status reported") as change:
             change.put(replace(agent, status=text))
-            change.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text))
+            data = {"by": by_agent(agent)}
+            change.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text, data))
 
-    def suspend(self, name: str) -> Agent:
+    def suspend(self, name: str, by: str = BY_OPERATOR) -> Agent:
         """Ask for an agent to be suspended; `wait_settled` tells when its process is gone."""
-        return self._request(name, Event.SUSPEND, "suspend asked", {Phase.SUSPENDED: "agent:suspended"})
+        return self._request(name, Event.SUSPEND, "suspend asked", {Phase.SUSPENDED: "agent:suspended"}, by)
 
-    def freeze(self, name: str) -> Agent:
+    def freeze(self, name: str, by: str = BY_OPERATOR) -> Agent:
         """Suspend an agent with its turn stopped in memory."""
         kinds = {Phase.SUSPENDED: "agent:suspended", Phase.FROZEN: "agent:frozen"}
-        return self._request(name, Event.FREEZE, "freeze asked", kinds)
+        return self._request(name, Event.FREEZE, "freeze asked", kinds, by)
 
-    def interrupt(self, name: str) -> Agent:
+    def interrupt(self, name: str, by: str = BY_OPERATOR) -> Agent:
         """Ask for an agent's turn to be stopped."""
-        return self._request(name, Event.INTERRUPT, "interrupt asked", {})
+        return self._request(name, Event.INTERRUPT, "interrupt asked", {}, by)
 
-    def end(self, name: str) -> Agent:
+    def end(self, name: str, by: str = BY_OPERATOR) -> Agent:
         """Ask for an agent to be finished."""
-        return self._request(name, Event.END, "end asked", {Phase.ENDED: "agent:ended"})
+        return self._request(name, Event.END, "end asked", {Phase.ENDED: "agent:ended"}, by)
 
-    def _request(self, name: str, event: Event, what: str, kinds: dict[Phase, str]) -> Agent:
+    def _request(self, name: str, event: Event, what: str, kinds: dict[Phase, str], by: str) -> Agent:
         before = self.find(name)
         with self.registry.change(what) as change:
             after = change.step(before, event)
             if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
-                change.record(DaemonEvent(after.id, None, kind, kind.partition(":")[2]))
+                change.record(DaemonEvent(after.id, None, kind, kind.partition(":")[2], {"by": by}))
         return after
 
-    def resume(self, name: str, prompt: str | None) -> tuple[Agent, int | None]:
+    def resume(self, name: str, prompt: str | None, by: str = BY_OPERATOR) -> tuple[Agent, int | None]:
         """Let an agent go on where it stopped.
+
+        Args:
+            name: the agent's name or id.
+            prompt: a prompt in place of the one that it stopped at.
+            by: who asks (`records.BY_OPERATOR`).
 
         Returns:
             The agent, and the number of the inbox item that makes it go on; None when nothing was left to do.
@@ -172,21 +256,21 @@ class AgentRequests:
         if agent.phase not in {Phase.SUSPENDED, Phase.FAILED}:
             with self.registry.change("agent resumed") as change:
                 going = change.step(agent, Event.RESUME)
-                item = self._add(change, going, ItemKind.PROMPT, prompt, None, Event.PROMPT) if prompt else None
+                item = self._prompt(change, going, prompt, by) if prompt else None
                 if agent.phase == Phase.FROZEN:
-                    change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
+                    change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed", {"by": by}))
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
         self._sessions.check_resumable(agent)
         unfinished = prompt or self._accounting.unfinished(agent)
         with self.registry.change("agent resumed") as change:
             item, resumed = None, by_a_person(agent)
+            (cause,) = change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed", {"by": by}))
             if unfinished is not None:
                 asker = self._accounting.asker_of(agent)
-                item = change.add_item(resumed, ItemKind.CONTINUATION, unfinished, asker, Event.RESUME)
+                item = change.add_item(resumed, ItemKind.CONTINUATION, unfinished, asker, Event.RESUME, cause)
             else:
                 change.step(resumed, Event.RESUME)
-            change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed"))
             if item is None:
                 # Nothing to go on with, but something may have been waiting all along.
                 item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)
@@ -197,30 +281,42 @@ class AgentRequests:
         items = self._store.items_of_turn(agent.turn.id) if agent.turn is not None else []
         return items[-1].id if items else None
 
-    def remove(self, name: str) -> None:
+    def check_removable(self, agent: Agent) -> None:
+        """Raise `Refused` while a turn of an agent is running."""
+        if agent.phase in LIVE_PHASES:
+            how = "frozen" if agent.phase == Phase.FROZEN else "running"
+            raise Refused(f"{agent.name} is {how}: `substratctl end {agent.name}` first")
+
+    def remove(self, name: str, clone: Clone | None = None) -> None:
         """Forget an agent.
+
+        Args:
+            name: its name or id.
+            clone: what is left of its clone; None: it had none.
 
         Raises:
             Refused: a turn of it is running.
         """
         agent = self.find(name)
-        if agent.phase in LIVE_PHASES:
-            how = "frozen" if agent.phase == Phase.FROZEN else "running"
-            raise Refused(f"{agent.name} is {how}: `substratctl end {agent.name}` first")
+        self.check_removable(agent)
         with self.registry.change("agent removed") as change:
             change.remove(agent)
+            if clone is not None:
+                self._store.save_clone(clone)
 
-    def _add(self, change: Change, agent: Agent, kind: ItemKind, text: str, sender: Agent | None, event: Event) -> int:
-        """Put something into an agent's inbox and let its lifecycle know."""
-        if agent.waiting >= self._config.limits.waiting_items:
-            raise LimitReached(f"{agent.name} has {agent.waiting} messages waiting: let it work first")
-        by = (sender.id, sender.name) if sender is not None else (OPERATOR, OPERATOR)
-        return change.add_item(by_a_person(agent) if event is Event.PROMPT else agent, kind, text, by, event)
+    def unread(self, agent: Agent) -> int:
+        """Count all that waits for an agent, also the messages that start no turn."""
+        return agent.waiting + self._store.informing(agent.id)
+
+    def check_room(self, agent: Agent) -> None:
+        """Raise `LimitReached` if too much waits for an agent already."""
+        if (waiting := self.unread(agent)) >= self._config.limits.waiting_items:
+            raise LimitReached(f"{agent.name} has {waiting} messages waiting: let it work first")
 
     # Waiting
 
     async def wait_states(self, names: Iterable[str], states: Collection[str] | None) -> list[Agent]:
-        """Wait until each agent is in one of the states; None means neither queued nor running.
+        """Wait until each agent is in one of the states; None means neither queued nor running, and waiting for no other.
 
         Raises:
             NotFound: an agent isn't there, or was removed meanwhile.
@@ -228,7 +324,9 @@ class AgentRequests:
         wanted = states if states else {"idle", "suspended", "failed", "ended"}
         found = []
         for agent_id in [self.find(name).id for name in names]:
-            while STATE_OF[(agent := self.find(agent_id)).phase] not in wanted:
+            while STATE_OF[(agent := self.find(agent_id)).phase] not in wanted or (
+                not states and self.registry.waits.open_of(agent_id)
+            ):
                 await self.registry.next_change(agent_id)
             found.append(agent)
         return found
@@ -241,7 +339,9 @@ class AgentRequests:
         return agent
 
     async def wait_item(self, name: str, item: int | None) -> Agent:
-        """Wait until the turn that delivered an inbox item has ended.
+        """Wait until the turn that delivered an inbox item has ended, or the one in which its work came to its end.
+
+        Those differ where the agent waited for others: the turn that its last wait started counts.
 
         Returns:
             The agent, with that turn as its turn.
@@ -249,6 +349,7 @@ class AgentRequests:
         Raises:
             NotFound: no such item.
             Refused: the item will never get a turn, because the agent has ended.
+            CloneFailed: the agent has nowhere to work.
         """
         agent_id = self.find(name).id
         item = item if item is not None else self._store.newest_prompt(agent_id)
@@ -258,11 +359,30 @@ class AgentRequests:
                 raise NotFound(f"{name} was given no such prompt")
             agent = self.find(agent_id)
             turn = self._store.turn(where[1]) if where[1] is not None else None
-            if turn is not None and turn.outcome is not None:
+            if turn is not None and (turn := self._last_of(agent, turn)) is not None:
                 return replace(agent, turn=turn)
+            turn = self._store.turn(where[1]) if where[1] is not None else None
+            if turn is None and agent.phase == Phase.FAILED and agent.clone is not None and agent.clone.error is not None:
+                raise CloneFailed(f"{agent.clone.error}; `substratctl resume {agent.name}` tries again")
+            if turn is None and agent.phase == Phase.FAILED and agent.unmet is not None:
+                how = f"`substratctl resume {agent.name}` lets it run all the same"
+                raise Refused(f"{agent.name} failed: {agent.unmet}; {how}")
             if turn is None and agent.phase == Phase.ENDED:
                 raise Refused(f"{agent.name} has ended before it came to this prompt")
             await self.registry.next_change(agent_id)
+
+    def _last_of(self, agent: Agent, turn: Turn) -> Turn | None:
+        """Return the turn in which the work of a turn came to its end, None when that is still to come."""
+        while turn.outcome is not None and turn.unsettled:
+            following = self._store.turns_after(agent.id, turn.number, 1)
+            if following:
+                turn = following[0]
+            elif agent.phase in {Phase.FAILED, Phase.ENDED}:
+                return turn
+            else:
+                goes_on = agent.waiting or agent.phase in LIVE_PHASES or self.registry.waits.of(agent.id)
+                return None if goes_on else turn
+        return turn if turn.outcome is not None else None
 
 
 def by_a_person(agent: Agent) -> Agent:

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import OPERATOR, RESERVED_NAMES, Agent, ItemKind, Policy, Restore, Session, SharedPath
+from substrat.core.agents.records import (
+    BY_OPERATOR,
+    OPERATOR,
+    RESERVED_NAMES,
+    Agent,
+    ItemKind,
+    Policy,
+    Priority,
+    Restore,
+    Session,
+    SharedPath,
+    by_agent,
+    open_turn_id,
+)
 from substrat.core.agents.usage import family
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
+from substrat.core.workspaces.clones import Clone, ref_problem
 from substrat.core.workspaces.overlap import Claim, Overlap
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NameTaken, PolicyDenied, Refused
 from substrat.names import is_agent_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from substrat.core.agents.environment import Variables
     from substrat.daemon.agents.registry import Registry
 
+SHARE, WORKTREE, SCRATCH = "share", "worktree", "scratch"
+"""Where a child can work: in its parent's directory, in a clone of its own, in an empty directory of its own."""
 _MAX_MODEL = 200
 """Characters: each agent object carries its model's slug, and every list of agents all of them."""
 
@@ -39,6 +57,13 @@ class SpawnRequest(NamedTuple):
         allow: patterns besides its parent's or the configured list; they ask for `filtered` by themselves.
         environment: variables of its own; it gets its parent's too.
         ssh_agent: the socket of an ssh-agent, checked.
+        clone: the private clone that it gets, checked, all but its tree's name; None: it works in place.
+        scratch: the workspace, given the agent's id, of one that gets an empty directory of its own.
+        instructions: rules that its parent gives it.
+        result_schema: the JSON schema that its result must fit, checked, as JSON.
+        priority: its priority; its parent's by default.
+        needs: the ids of agents that must succeed before its first turn, checked.
+        by: who asks, where no agent does (`records.BY_OPERATOR`).
     """
 
     workspace: str
@@ -52,6 +77,47 @@ class SpawnRequest(NamedTuple):
     binds: tuple[SharedPath, ...] | None = None
     environment: Variables = ()
     ssh_agent: str | None = None
+    clone: CloneRequest | None = None
+    scratch: Callable[[str], str] | None = None
+    instructions: str = ""
+    result_schema: str | None = None
+    priority: Priority | None = None
+    needs: tuple[str, ...] = ()
+    by: str = BY_OPERATOR
+
+
+class CloneRequest(NamedTuple):
+    """The properties of a new agent's private clone (`clones.Clone`).
+
+    Args:
+        directory: where trees lie.
+        branch: None: `substrat/NAME`.
+    """
+
+    directory: str
+    repository: str
+    git_dir: str
+    branch: str | None
+    target: str | None
+    base: str | None
+    with_wip: bool = False
+    source: str | None = None
+
+
+class ChildPlace(NamedTuple):
+    """Where a child works.
+
+    Args:
+        kind: `SHARE`, `WORKTREE` or `SCRATCH`.
+        words: where that is, for its parent: `in a clone that starts at your HEAD, 1234567890ab`.
+        clone: its clone.
+        scratch: its workspace, given its id.
+    """
+
+    kind: str
+    words: str
+    clone: CloneRequest | None = None
+    scratch: Callable[[str], str] | None = None
 
 
 def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None) -> Agent:
@@ -71,35 +137,72 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     """
     _check_room(registry, parent)
     _check_session(registry, request.session)
-    name = request.name if request.name is not None else _new_name(registry)
-    _check_name(registry, name, parent)
+    name = request.name if request.name is not None else _new_name(registry, in_clone=request.clone is not None)
+    check_name(registry, name, parent)
     policy = _policy(registry, request, parent)
     _check_rights(policy, parent)
     variables = request.environment if parent is None else environment.joined(parent.environment, request.environment)
     lent = overlap.lent(variables, request.ssh_agent)
-    claim = Claim(name, request.workspace, policy, registry.git_of(request.workspace), lent)
+    agent_id = str(uuid.uuid4())
+    if request.scratch is not None:
+        request = request._replace(workspace=request.scratch(agent_id))
+    _check_instructions(registry, request.instructions)
+    clone = _clone(agent_id, name, request)
+    git = registry.git_of(request.workspace) if clone is None else ()
+    claim = Claim(name, clone.tree if clone is not None else request.workspace, policy, git, lent)
     shared = _check_shared(registry, claim)
     model = request.model or (parent.model if parent else registry.config.agent.model)
-    if len(model) > _MAX_MODEL or not model.isprintable():
-        raise InvalidParams(f"{model[:40]!r} can't be a model: use a slug that `cursor-agent models` lists")
+    check_model(model)
     now = registry.now()
     agent = Agent(
-        id=str(uuid.uuid4()), name=name, phase=Phase.IDLE, workspace=request.workspace, model=model, policy=policy,
+        id=agent_id, name=name, phase=Phase.IDLE, workspace=request.workspace, model=model, policy=policy,
         created_at=now, since=now, parent=parent.id if parent else None,
         session=Session(request.session, stored=True) if request.session is not None else None,
         restore=request.restore or (parent.restore if parent else registry.config.agent.restore),
-        environment=variables, ssh_agent=request.ssh_agent,
+        environment=variables, ssh_agent=request.ssh_agent, result_schema=request.result_schema,
+        instructions=request.instructions, needs=request.needs,
+        priority=request.priority or (parent.priority if parent else Priority.NORMAL),
     )  # fmt: skip
     with registry.change("agent spawned") as change:
-        change.put(agent)
+        agent = change.put(agent) if clone is None else change.put_clone(agent, clone)
         sender = (parent.id, parent.name) if parent is not None else (OPERATOR, OPERATOR)
         by = f"agent {parent.name}" if parent else "the operator"
-        change.record(DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {agent.workspace}"))
+        where = f"a clone of {clone.repository}" if clone is not None else agent.workspace
+        data = {"by": by_agent(parent) if parent else request.by, "workspace": agent.workspace}
+        since = registry.store.start_of_turn(open_turn_id(parent)) if parent else None
+        (cause,) = change.record(
+            DaemonEvent(agent.id, None, "agent:spawned", f"{name} spawned by {by} in {where}", data, since)
+        )
         for note in _notes(agent, shared):
             change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
         if request.prompt is not None:
-            change.add_item(agent, ItemKind.PROMPT, request.prompt, sender, Event.PROMPT)
+            change.add_item(agent, ItemKind.PROMPT, request.prompt, sender, Event.PROMPT, cause)
     return registry.find(agent.id)
+
+
+def check_model(model: str) -> None:
+    """Raise `InvalidParams` if a text can't be a model's slug."""
+    if not model or len(model) > _MAX_MODEL or not model.isprintable():
+        raise InvalidParams(f"{model[:40]!r} can't be a model: use a slug that `cursor-agent models` lists")
+
+
+def _check_instructions(registry: Registry, instructions: str) -> None:
+    most = registry.config.limits.message_bytes
+    if len(instructions.encode("utf-8", "replace")) > most:
+        raise InvalidParams(f"instructions may have {most} bytes: write the rest to a file, and let them name it")
+
+
+def _clone(agent_id: str, name: str, request: SpawnRequest) -> Clone | None:
+    """Return a new agent's clone; raises `InvalidParams` if its refs can't be named after the agent."""
+    wanted = request.clone
+    if wanted is None:
+        return None
+    if (problem := ref_problem(name)) is not None:
+        raise InvalidParams(f"no clone's refs can be named after {name!r}: {problem}; choose another name")
+    return Clone(
+        agent_id, name, os.path.join(wanted.directory, agent_id), wanted.repository, wanted.git_dir, request.workspace,
+        wanted.branch or f"substrat/{name}", wanted.target, wanted.base, with_wip=wanted.with_wip, source=wanted.source,
+    )  # fmt: skip
 
 
 def _check_shared(registry: Registry, claim: Claim) -> tuple[Overlap, ...]:
@@ -156,40 +259,56 @@ def _check_rights(policy: Policy, parent: Agent | None) -> None:
 def _check_room(registry: Registry, parent: Agent | None) -> None:
     limits = registry.config.limits
     if len(registry.agents) >= limits.agents:
-        raise LimitReached(f"there are {len(registry.agents)} agents already: `substratctl rm` some")
+        raise LimitReached(f"there are {len(registry.agents)} agents already (limits.agents): `substratctl rm` some")
     if parent is None:
         return
     children = [agent for agent in registry.agents if agent.parent == parent.id and agent.phase != Phase.ENDED]
     if len(children) >= limits.children:
-        raise LimitReached(f"{parent.name} has {len(children)} children already, which is the limit")
+        raise LimitReached(f"{parent.name} has {len(children)} children already, as many as limits.children allows")
     depth, ancestor = 1, parent
     while ancestor.parent is not None and (above := registry.get(ancestor.parent)) is not None:
         depth, ancestor = depth + 1, above
     if depth > limits.depth:
-        raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: the limit is {limits.depth}")
+        raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: limits.depth is {limits.depth}")
     # So that one agent of the operator's can't use up all there may be.
     members = [member for member in family(ancestor, registry.agents) if member.phase != Phase.ENDED]
     if len(members) > limits.family:
-        raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, which is the limit of a family")
+        raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, as many as limits.family allows")
 
 
-def _check_name(registry: Registry, name: str, parent: Agent | None) -> None:
+def check_name(registry: Registry, name: str, parent: Agent | None, renamed: Agent | None = None) -> None:
+    """Check a name that an agent is to get.
+
+    Args:
+        registry: the agents.
+        name: the name.
+        parent: the agent's parent.
+        renamed: the agent, if it has a name.
+
+    Raises:
+        InvalidParams: it can't be a name.
+        NameTaken: another agent has it, or for a child one that looks like it.
+    """
     if not is_agent_name(name):
         raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
     if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or PROGRAM.is_session_id(name.lower()):
         raise InvalidParams(f"the name {name!r} is reserved: choose another")
     if registry.has_name(name):
         raise NameTaken(f"there is an agent {name!r} already: choose another name, or `substratctl rm {name}` it")
-    alike = next((agent.name for agent in registry.agents if agent.name.lower() == name.lower()), None)
+    if any(agent.clone is not None and agent.clone.former_name == name for agent in registry.agents):
+        raise NameTaken(f"{name!r} is the former name of an agent whose refs are being deleted: try again in a moment")
+    others = (agent.name for agent in registry.agents if renamed is None or agent.id != renamed.id)
+    alike = next((other for other in others if other.lower() == name.lower()), None)
     if parent is not None and alike is not None:
         raise NameTaken(f"the name {name!r} can be taken for {alike!r}: choose another")
 
 
-def _new_name(registry: Registry) -> str:
+def _new_name(registry: Registry, *, in_clone: bool) -> str:
     number = len(registry.agents) + 1
     while registry.has_name(f"agent-{number}"):
         number += 1
-    return f"agent-{number}"
+    # The refs of a removed agent stay, with its work, so a clone's agent gets a name that none has had.
+    return f"agent-{number}-{secrets.token_hex(3)}" if in_clone else f"agent-{number}"
 
 
 def _notes(agent: Agent, shared: Iterable[Overlap]) -> tuple[str, ...]:

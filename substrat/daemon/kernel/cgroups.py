@@ -23,7 +23,7 @@ from substrat.errors import SandboxFailed
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from substrat.core.agents.cgroup_limits import Limits, RanOut, Use
+    from substrat.core.agents.cgroup_limits import CgroupLimits, CgroupUse, RanOut
 
 log = structlog.get_logger("substrat.cgroups")
 
@@ -47,7 +47,7 @@ class Group:
         """Whether there is such a cgroup: a sandbox that was started without one has none."""
         return os.path.isdir(self._path)
 
-    def make(self, limits: Limits) -> None:
+    def make(self, limits: CgroupLimits) -> None:
         """Make it, or set the limits of the one that is there.
 
         Raises:
@@ -86,7 +86,7 @@ class Group:
             *(_read(self._path, name) for name in ("memory.events", "memory.events.local", "pids.events"))
         )
 
-    def use(self) -> Use:
+    def use(self) -> CgroupUse:
         """Return its use of memory, processor time and processes at the moment."""
         return cgroup_limits.use(*(_read(self._path, name) for name in ("memory.current", "cpu.stat", "pids.current")))
 
@@ -117,7 +117,7 @@ class Cgroups:
         """Whether sandboxes have cgroups."""
         return self._service is not None
 
-    def prepare(self, together: Limits) -> None:
+    def prepare(self, together: CgroupLimits) -> None:
         """Make the cgroup around all sandboxes, and set their limits together.
 
         Where that fails the log says so, and sandboxes run without cgroups.

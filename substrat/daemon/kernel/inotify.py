@@ -44,7 +44,7 @@ class WatchesUsedUp(OSError):
     """The user's inotify watches are used up (fs.inotify.max_user_watches): ENOSPC, which here says nothing of the disk."""
 
 
-class Change:
+class ChangeFlag:
     """A flag that is raised by changes and lowered by looking."""
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class Watcher:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._fd = self._call("inotify_init1", _IN_NONBLOCK | _IN_CLOEXEC)
-        self._changes: dict[int, set[Change]] = {}
+        self._changes: dict[int, set[ChangeFlag]] = {}
 
     def close(self) -> None:
         """Give the descriptor back."""
         os.close(self._fd)
 
     @contextmanager
-    def watching(self, directory: str) -> Iterator[Change]:
+    def watching(self, directory: str) -> Iterator[ChangeFlag]:
         """Watch the files of one directory while the context lasts.
 
         Raises:
@@ -84,7 +84,7 @@ class Watcher:
             OSError: it can't be watched.
         """
         number = self._call("inotify_add_watch", self._fd, os.fsencode(directory), _IN_MODIFY | _IN_CREATE)
-        change = Change()
+        change = ChangeFlag()
         # The kernel gives one number for one directory, however often it is watched.
         watchers = self._changes.setdefault(number, set())
         watchers.add(change)

@@ -181,11 +181,20 @@ def physical(path: str) -> str:
     """Return where a path that a person gave leads to, every link followed.
 
     Raises:
-        OSError: EACCES: it leads through a link that only the kernel can follow, such as `/proc/1/root`.
+        OSError: EACCES: it leads to a directory of the system, or through a link that only the kernel can follow, such as
+            `/proc/1/root`.
     """
-    if os.path.normpath(path).startswith(tuple(f"{place}/" for place in _MAGIC)):
+    _refuse_magic(path)
+    # At a link that can't be read, realpath raises PermissionError up to Python 3.12; later it returns the link's own path.
+    real = os.path.realpath(path)
+    _refuse_magic(real)
+    return real
+
+
+def _refuse_magic(path: str) -> None:
+    plain = "/" + os.path.normpath(path).lstrip("/")  # normpath keeps the two slashes of `//proc`
+    if plain.startswith(tuple(f"{place}/" for place in _MAGIC)):
         raise OSError(errno.EACCES, "it belongs to the system", path)
-    return os.path.realpath(path)  # raises PermissionError where a link can't be read
 
 
 def open_file(path: str, flags: int = _READ, mode: int = 0o600) -> int:

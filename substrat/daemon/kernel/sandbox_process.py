@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -197,8 +197,9 @@ def kill_holders(path: str, descriptor: int) -> None:
 async def kill_sandbox_of(outer: int, pidfd: int) -> None:
     """Kill the sandbox of an outer process that is our own child and hasn't been waited for, and wait for its end.
 
-    The outer process is stopped first: then its inner one either is there or never will be. It ends by itself after the
-    inner one, which in turn ends after everything in the sandbox, so its end means that all is gone.
+    The outer process is stopped first: then its inner one either is there or never will be. It usually ends after the inner
+    one, but at once where its program has ended before and left a process behind. The kernel lets the inner one end after
+    everything else in the sandbox (pid_namespaces(7)), so all is gone when both have ended.
 
     Args:
         outer: the outer process.
@@ -209,15 +210,19 @@ async def kill_sandbox_of(outer: int, pidfd: int) -> None:
         if is_stopped(outer):
             break
         await trio.sleep(_STOP_PAUSE_S)
-    inner = procfs.children(outer)
-    for pid in inner:
-        _signal(pid, signal.SIGKILL)
-    if not inner:
-        _signal(outer, signal.SIGKILL)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(release, pidfd)
-        await trio.lowlevel.wait_readable(pidfd)
-        nursery.cancel_scope.cancel()
+    with ExitStack() as opened:
+        # None of these pids can be another process's: only the outer one could reap them, and it is stopped.
+        inner = [found for pid in procfs.children(outer) if (found := open_number(pid)) is not None]
+        for found in inner:
+            opened.callback(os.close, found)
+            kill(found)
+        if not inner:
+            _signal(outer, signal.SIGKILL)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(release, pidfd)
+            for found in (pidfd, *inner):
+                await trio.lowlevel.wait_readable(found)
+            nursery.cancel_scope.cancel()
 
 
 async def release(pidfd: int) -> None:

@@ -218,13 +218,13 @@ class ConnectionRelay:
         server = trio.SocketStream(outside)
         passed, found = 0, tls.read(data)
         for _ in range(MAX_READS):
-            if found.kind not in {tls.Kind.INCOMPLETE, tls.Kind.UNDECIDED}:
+            if found.kind not in {tls.HelloKind.INCOMPLETE, tls.HelloKind.UNDECIDED}:
                 break
-            if found.kind is tls.Kind.UNDECIDED:
+            if found.kind is tls.HelloKind.UNDECIDED:
                 await server.send_all(data[passed:])
                 passed = len(data)
             # Another protocol's client may wait for the server first, so only a begun hello must go on.
-            piece = await _read(inside, HELLO_SECONDS if found.kind is tls.Kind.INCOMPLETE else float("inf"))
+            piece = await _read(inside, HELLO_SECONDS if found.kind is tls.HelloKind.INCOMPLETE else float("inf"))
             if not piece and passed == len(data):
                 with suppress(OSError):
                     outside.shutdown(socket.SHUT_WR)
@@ -235,7 +235,7 @@ class ConnectionRelay:
             found = tls.read(data)
         if not self._is_meant(found, target):
             return False
-        if found.kind is tls.Kind.OTHER:
+        if found.kind is tls.HelloKind.OTHER:
             await server.send_all(data[passed:])
             return True
         end = tls.end_of_hello(data)
@@ -249,7 +249,11 @@ class ConnectionRelay:
         """Compare the second ClientHello too, if the server has asked for one, and pass the bytes on."""
         if answer.wants_another:
             found, reads = tls.read_second(data), 0
-            while found.kind is tls.Kind.INCOMPLETE and reads < MAX_READS and (piece := await _read(inside, HELLO_SECONDS)):
+            while (
+                found.kind is tls.HelloKind.INCOMPLETE
+                and reads < MAX_READS
+                and (piece := await _read(inside, HELLO_SECONDS))
+            ):
                 data += piece
                 reads += 1
                 found = tls.read_second(data)
@@ -343,7 +347,7 @@ async def _ending_both(scope: trio.CancelScope, move: Callable[[], Awaitable[Non
 
 def _disagreement(found: tls.Hello, name: str) -> str | None:
     """Say why a client's first bytes don't fit the name it looked up; without a name in them the one looked up counts."""
-    if found.kind in {tls.Kind.BROKEN, tls.Kind.INCOMPLETE, tls.Kind.UNDECIDED}:
+    if found.kind in {tls.HelloKind.BROKEN, tls.HelloKind.INCOMPLETE, tls.HelloKind.UNDECIDED}:
         return "its TLS handshake can't be read"
     if found.name is None:
         return None

@@ -78,7 +78,7 @@ class Proxy:
         """Serve one connection, which has one request; bytes behind it are never read as a second."""
         try:
             request = await _request(inside)
-        except proxying.Refused as problem:
+        except proxying.BadRequest as problem:
             await _answer(inside, problem.status, f"substrat: {problem}")
             return
         if request is None:
@@ -116,7 +116,7 @@ class Proxy:
             while True:
                 try:
                     count = request.body.take(data)
-                except proxying.Refused:
+                except proxying.BadRequest:
                     scope.cancel()
                     return
                 await server.send_all(data[:count])
@@ -144,7 +144,7 @@ async def _request(inside: trio.socket.SocketType) -> Request | None:
             data += piece
             if (request := proxying.read(data)) is not None:
                 return request
-    raise proxying.Refused("the request's head doesn't come to an end", 408)
+    raise proxying.BadRequest("the request's head doesn't come to an end", 408)
 
 
 async def _answer(inside: trio.socket.SocketType, status: int, text: str) -> None:

@@ -46,8 +46,7 @@ def check(
         InvalidParams: a path isn't absolute, or there is nothing.
         PolicyDenied: no agent may have it.
     """
-    closed = [*_SYSTEM, *forbidden, *(os.path.join(user.home, name) for name in _OF_HOME)]
-    closed += [os.path.realpath(path) for path in closed]
+    closed = closed_paths(user, forbidden)
     found = [SharedPath(_physical(path), writable=False) for path in read_only]
     found += [SharedPath(_physical(path), writable=True) for path in writable]
     for bind in found:
@@ -55,6 +54,17 @@ def check(
         _refuse_overlap(bind, workspace)
     # A path that is asked for in both ways is writable.
     return tuple(sorted({bind.path: bind for bind in found}.values()))
+
+
+def closed_paths(user: User, forbidden: Iterable[str]) -> list[str]:
+    """Return the paths of which no agent may be given anything.
+
+    Args:
+        user: whose home it is.
+        forbidden: the daemon's own directories.
+    """
+    closed = [*_SYSTEM, *forbidden, *(os.path.join(user.home, name) for name in _OF_HOME)]
+    return [*closed, *(os.path.realpath(path) for path in closed)]
 
 
 def _physical(path: str) -> str:

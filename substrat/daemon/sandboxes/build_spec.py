@@ -9,7 +9,7 @@ from sandbox.netrelay import PORT
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, NetworkMode, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.table import PROGRAM
-from substrat.daemon.sandboxes import authorities
+from substrat.daemon.sandboxes import authorities, clone_mounts
 from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
     OWN_MCP_IN_SANDBOX,
@@ -105,6 +105,8 @@ def spec(
     protected: ProtectedPaths,
     mode: NetworkMode = NetworkMode.TRANSPARENT,
     chat: str | None = None,
+    objects: tuple[str, ...] = (),
+    further: tuple[Mount, ...] = (),
 ) -> Spec:
     """Return the sandbox of an agent's turn.
 
@@ -116,6 +118,8 @@ def spec(
         protected: the workspace's protected paths.
         mode: how it comes by a `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
+        objects: the directories of objects that the agent's clone borrows.
+        further: mounts that only this sandbox has.
     """
     is_proxied = agent.policy.network is Network.FILTERED and mode is NetworkMode.PROXY
     mounts = (
@@ -131,7 +135,8 @@ def spec(
         Bind(agent_dir.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(agent_dir.socket_dir, SOCKET_DIR_IN_SANDBOX),
         *([Bind(host.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
-        *_workspace(agent, agent_dir, protected),
+        *_workspace(agent, agent_dir, protected, objects),
+        *further,
     )
     mounts = (*mounts, *_parents(mounts, host), ReadOnly("/run/substrat"), ReadOnly("/dev"))
     policy = agent.policy
@@ -243,14 +248,17 @@ def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) 
     yield Bind(agent_dir.git, f"{home}/.config/git")
 
 
-def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths) -> Iterator[Mount]:
+def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths, objects: tuple[str, ...]) -> Iterator[Mount]:
     """Show the workspace, the git directories it shares, the policy's binds, and the protected paths in them.
 
     An agent can't rename a mount, so each directory that holds a protected path is mounted over itself.
     """
     cursor = os.path.join(agent.workspace, PROGRAM.places.workspace)
     # Each once, because a descriptor is closed when it is mounted.
-    for path in dict.fromkeys((agent.workspace, *protected.git_dirs, *protected.pinned, *protected.own_git_dirs)):
+    own = (agent.workspace,) if agent.clone is None else ()
+    if agent.clone is not None:
+        yield from clone_mounts.mounts(agent.clone, objects, agent_dir.no_alternates)
+    for path in dict.fromkeys((*own, *protected.git_dirs, *protected.pinned, *protected.own_git_dirs)):
         yield Bind(path, path, writable=True, held=True)
     for bind in agent.policy.binds:
         yield Bind(bind.path, bind.path, writable=bind.writable, held=True)

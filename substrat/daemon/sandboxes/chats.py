@@ -54,7 +54,7 @@ class Chat(msgspec.Struct, frozen=True):
     damage: str | None = None
 
 
-class Message(msgspec.Struct, frozen=True):
+class NumberedMessage(msgspec.Struct, frozen=True):
     """One message of a chat; its number is where to read on after."""
 
     number: int
@@ -123,7 +123,7 @@ class Chats:
         chats = {chat.session: chat for chat in reversed(found) if PROGRAM.is_session_id(chat.session)}
         return sorted(chats.values(), key=lambda chat: chat.updated_at, reverse=True)
 
-    async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[Message]]:
+    async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[NumberedMessage]]:
         """Read a page of a chat's messages, those before the damage if it is damaged further on.
 
         Args:
@@ -141,7 +141,7 @@ class Chats:
         except WorkspaceUnusable:  # it was moved to the user's meanwhile
             return await self._read_page(workspace, session, after)
 
-    async def _read_page(self, workspace: str, session: str, after: int) -> tuple[Head, list[Message]]:
+    async def _read_page(self, workspace: str, session: str, after: int) -> tuple[Head, list[NumberedMessage]]:
         folder: str | None = self._folder(workspace)
         own = {}
         store = os.path.join(self._folder(workspace), session, PROGRAM.places.chat_file)
@@ -158,7 +158,7 @@ class Chats:
             if b'"damage"' in line[:12]:
                 head = msgspec.structs.replace(head, damage=msgspec.json.decode(line, type=Head).damage)
                 break
-            messages.append(msgspec.json.decode(line, type=Message))
+            messages.append(msgspec.json.decode(line, type=NumberedMessage))
         if head.damage is not None and not messages:
             raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
         return head, messages

@@ -37,7 +37,7 @@ _LONGEST_DIFFERENCE = 16 * 1024
 """Characters of a difference that is kept: a person reads it in a terminal."""
 
 
-class TooMuch(Exception):
+class NotCopied(Exception):
     """Something has more than is copied, or can't be copied."""
 
 
@@ -49,11 +49,11 @@ class _CopyBudget:
         self.files = files
 
     def take(self, size: int) -> None:
-        """Count a file; raises `TooMuch`."""
+        """Count a file; raises `NotCopied`."""
         self.size -= size
         self.files -= 1
         if self.size < 0 or self.files < 0:
-            raise TooMuch
+            raise NotCopied
 
 
 def take_all(paths: Iterable[str]) -> dict[str, Copy]:
@@ -94,7 +94,7 @@ def take(path: str, most: int = _ONE_BYTES) -> Copy:
             return Copy("directory", files, tuple(directories))
     except FileNotFoundError:
         return ABSENT
-    except (OSError, TooMuch):
+    except (OSError, NotCopied):
         return UNKNOWN
 
 
@@ -103,12 +103,12 @@ def _read(path: str, beneath: int | None, budget: _CopyBudget) -> CopiedFile:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise TooMuch
+            raise NotCopied
         budget.take(found.st_size)
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(found.st_size + 1)
         if len(data) > found.st_size:
-            raise TooMuch
+            raise NotCopied
         return CopiedFile(stat.S_IMODE(found.st_mode), data)
     finally:
         os.close(descriptor)
@@ -118,7 +118,7 @@ def _read_directory(
     beneath: int, path: str, files: dict[str, CopiedFile], directories: list[str], budget: _CopyBudget, depth: int
 ) -> None:
     if depth > _DEPTH:
-        raise TooMuch
+        raise NotCopied
     reading = nofollow.open_directory(".", beneath)
     try:
         with os.scandir(reading) as entries:
@@ -130,7 +130,7 @@ def _read_directory(
                     with nofollow.opened(entry.name, reading) as directory:
                         _read_directory(directory, inner + "/", files, directories, budget, depth + 1)
                 elif entry.is_symlink():
-                    raise TooMuch
+                    raise NotCopied
                 else:
                     files[inner] = _read(entry.name, reading, budget)
     finally:
@@ -142,7 +142,7 @@ def _printable(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise TooMuch from None
+        raise NotCopied from None
     return name
 
 

@@ -79,20 +79,30 @@ def generate(
         raise WorkspaceUnusable(
             f"{agent.workspace}/{PROGRAM.places.workspace} has become a link, or lies behind one: put back what was there"
         ) from None
-    rules_file = os.path.join(agent_dir.cursor, PROGRAM.places.rules)
-    rules = os.path.dirname(rules_file)
-    if os.path.isfile(rules):
-        os.unlink(rules)
-    os.makedirs(rules, mode=0o755, exist_ok=True)
+    _write_rules(os.path.join(agent_dir.cursor, PROGRAM.places.rules), prompts.rules(agent, parent))
+    _write_rules(os.path.join(agent_dir.cursor, PROGRAM.places.instructions), prompts.instructions(agent))
     found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
     own = found.decode("utf-8", "replace") if found is not None else None
     ours = PROGRAM.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
     text, problem = PROGRAM.mcp_config(own, ours)
     _write(agent_dir.mcp_json, text)
-    _write(rules_file, prompts.rules(agent, parent))
     _write_etc(agent_dir, user, agent)
     _write_git(agent_dir, user, (f"{agent.workspace}/.git", *git_directories), identity, own)
     return problem or left_out
+
+
+def _write_rules(path: str, text: str) -> None:
+    """Write a file of rules; without a text there is none, not even the workspace's own of that name."""
+    rules = os.path.dirname(path)
+    if os.path.isfile(rules):
+        os.unlink(rules)
+    os.makedirs(rules, mode=0o755, exist_ok=True)
+    if text:
+        _write(path, text)
+    elif os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
 
 
 def _write_git(agent_dir: AgentDir, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
@@ -104,8 +114,10 @@ def _write_git(agent_dir: AgentDir, user: User, git_directories: tuple[str, ...]
     os.makedirs(agent_dir.git, mode=0o700, exist_ok=True)
     there = f"{user.home}/.config/git"
     _write(agent_dir.own_mcp_json, own or "")
-    mcp, rules = (f"/{PROGRAM.places.workspace}/{name}" for name in (PROGRAM.places.mcp, PROGRAM.places.rules))
-    _write(os.path.join(agent_dir.git, "ignore-ours"), f"{mcp}\n{rules}\n")
+    _write(agent_dir.no_alternates, "")
+    places = PROGRAM.places
+    mcp, *rules = (f"/{places.workspace}/{name}" for name in (places.mcp, places.rules, places.instructions))
+    _write(os.path.join(agent_dir.git, "ignore-ours"), "\n".join((mcp, *rules, "")))
     _write(os.path.join(agent_dir.git, "attributes-ours"), f"{mcp} filter=substrat -text\n" if own else "")
     _write(
         os.path.join(agent_dir.git, "workspace"),

@@ -29,6 +29,17 @@ _MOST_FILES = 32
 """How many included files are read; git itself follows ten levels (git-config(1), "Includes")."""
 
 
+def user_configs(home: str, config_home: str | None) -> tuple[str, ...]:
+    """Return git's configuration files that hold for all repositories of a user (git-config(1), "FILES").
+
+    Args:
+        home: the user's home.
+        config_home: `XDG_CONFIG_HOME`, None where it isn't set.
+    """
+    below = config_home or os.path.join(home, ".config")
+    return ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(below, "git", "config"))
+
+
 class Programs(NamedTuple):
     """The programs and files that git's settings name in a workspace.
 

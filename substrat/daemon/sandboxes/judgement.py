@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Verdict, decide
+from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Treatment, decide
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import copies
 from substrat.daemon.sandboxes.lost_mounts import placeholder
@@ -31,7 +31,7 @@ class Judgement(NamedTuple):
     path: str
     before: Copy
     now: Copy
-    verdict: Verdict
+    verdict: Treatment
 
 
 def judge_all(
@@ -54,7 +54,7 @@ def judge_all(
         if path in writable:
             if os.path.lexists(path) and not (os.path.isdir(path) and not os.path.islink(path)):
                 # A file `.git` would lead git to another repository, and a link to another directory.
-                judged.append(Judgement(path, ABSENT, copies.take(path), Verdict.REACHED))
+                judged.append(Judgement(path, ABSENT, copies.take(path), Treatment.REACHED))
             continue
         if not os.path.isdir(os.path.dirname(path)):
             continue
@@ -111,7 +111,7 @@ def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:
 def replace_rest(moves: Mapping[str, str], kept: Mapping[str, Copy], aside: str) -> None:
     """Do the moves that an earlier daemon noted and didn't do; a path that equals its copy stays."""
     judged = [
-        (Judgement(path, before, now, Verdict.REACHED), target)
+        (Judgement(path, before, now, Treatment.REACHED), target)
         for path, target in moves.items()
         for before in [kept.get(path, ABSENT)]
         if not os.path.lexists(target) and (now := copies.take(path)) != before

@@ -2,7 +2,7 @@
 
 A file that an agent wrote may be made to attack its reader. In this sandbox a reader that was taken over can do nothing:
 it has no network, only the named mounts are writable, dangerous system calls are refused, and its time and its output are
-limited.
+limited. It ends with the daemon, also when that is killed.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 import os
 from contextlib import ExitStack
-from functools import partial
-from subprocess import PIPE
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from sandbox import bwrap, host
 from sandbox.spec import Devices, Mount, Processes, ReadOnly, Spec, Tmpfs
-from substrat.daemon.kernel import descriptors, sandbox_process
+from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import sources
+from substrat.daemon.sandboxes.launch_plan import closed_by
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sandbox.host import Bubblewrap
 
 _PATIENCE_S = 10.0
@@ -31,6 +32,12 @@ _MAX_OUTPUT = 16 * 1024 * 1024
 """Bytes: the daemon holds all of it in memory."""
 _TMP_BYTES = 64 << 20
 """SQLite and git put at most a few MiB into `/tmp` for these programs."""
+_FILTER_FD = 3
+"""The descriptor that bubblewrap finds the system call filter at; those of its mounts follow."""
+_END_SECONDS = 10.0
+"""A killed sandbox is gone in milliseconds; no caller waits longer for one that the kernel can't end."""
+_PIECE = 1 << 16
+"""Bytes: all that a pipe holds (pipe(7))."""
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/nonexistent",
@@ -38,6 +45,10 @@ _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_ALLOW_PROTOCOL": "",
 }
+
+
+class TookTooLong(SandboxFailed):
+    """The program was killed because its time was up."""
 
 
 class OneshotResult(NamedTuple):
@@ -55,6 +66,9 @@ async def run(
     workdir: str,
     unreadable: tuple[str, ...] = (),
     seconds: float | None = None,
+    *,
+    limits: tuple[tuple[str, int], ...] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> OneshotResult:
     """Run a program that sees the operating system, read-only, and some mounts, within `host.helper_limits`.
 
@@ -65,6 +79,8 @@ async def run(
         workdir: where it starts.
         unreadable: the paths of the operating system that are hidden from it (`UnreadablePaths.paths`).
         seconds: how long it may take; None: 10 s.
+        limits: the limits of each of its processes; None: `host.helper_limits`.
+        variables: further variables of its environment, and bubblewrap's.
 
     Raises:
         SandboxFailed: it couldn't be started, took too long or printed more than 16 MiB.
@@ -75,23 +91,23 @@ async def run(
         raise SandboxFailed(f"{command[0]} can't be limited: there is no {bwrap.PRLIMIT}: apt install util-linux")
     own = (Processes(), Devices(), ReadOnly("/dev"), Tmpfs("/tmp", _TMP_BYTES))  # noqa: S108 - the sandbox's own
     mounts = (*host.system_mounts(unreadable), *own, *shared)
-    environment = tuple(sorted(_ENVIRONMENT.items()))
-    spec = Spec(command, environment, mounts, workdir, limits=host.helper_limits(math.ceil(patience)))
+    environment = {**_ENVIRONMENT, **(variables or {})}
+    given_limits = limits if limits is not None else host.helper_limits(math.ceil(patience))
+    spec = Spec(command, tuple(sorted(environment.items())), mounts, workdir, limits=given_limits)
     held = bwrap.held(spec)
     with ExitStack() as stack:
-        call_filter = descriptors.call_filter()
-        stack.callback(os.close, call_filter)
+        call_filter = closed_by(stack, descriptors.call_filter())
         opened = await trio.to_thread.run_sync(sources.open_all, held)
         stack.callback(sources.close_all, opened)
-        given = dict(zip(held, opened, strict=True)) if bubblewrap.takes_descriptors else {}
-        options = bwrap.options(spec, watched=False, descriptors=given)
-        line = (bubblewrap.path, "--seccomp", str(call_filter), *options, "--", *bwrap.program(spec))
-        descriptors.keep_private()
+        numbers = {mount: _FILTER_FD + 1 + number for number, mount in enumerate(held)}
+        given = numbers if bubblewrap.takes_descriptors else {}
+        options = bwrap.options(spec, watched=False, descriptors=given, tied=True)
+        line = (bubblewrap.path, "--seccomp", str(_FILTER_FD), *options, "--", *bwrap.program(spec))
         try:
             with trio.fail_after(patience):
-                done = await _run(line, (call_filter, *given.values()))
+                done = await _run(line, (call_filter, *(opened if given else ())), environment)
         except trio.TooSlowError:
-            raise SandboxFailed(f"{command[0]} didn't end within {patience:g} s in its sandbox") from None
+            raise TookTooLong(f"{command[0]} didn't end within {patience:g} s in its sandbox") from None
     if done is None:
         raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
     if isinstance(done, OSError):
@@ -100,44 +116,70 @@ async def run(
     return done
 
 
-async def _run(line: tuple[str, ...], descriptors: tuple[int, ...]) -> OneshotResult | OSError | None:
-    """Run a command that needs descriptors; a failure to start is returned, so that the nursery doesn't wrap it."""
-    output, errors = bytearray(), bytearray()
-    running: trio.Process | None = None
-    failure: OSError | None = None
-    async with trio.open_nursery() as nursery:
-        start = partial(
-            trio.run_process, line, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, check=False, deliver_cancel=_kill,
-            pass_fds=descriptors,
-        )  # fmt: skip
+async def _run(
+    line: tuple[str, ...], inherited: tuple[int, ...], environment: Mapping[str, str]
+) -> OneshotResult | OSError | None:
+    """Run a command that inherits descriptors from `_FILTER_FD` on; a failure to start is returned."""
+    with ExitStack() as stack:
         try:
-            running = await nursery.start(start)
+            reading, writing = _pipes(stack)
+            nothing = closed_by(stack, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            started = process.start(line, environment, (nothing, *writing, *inherited))
         except OSError as problem:
-            failure = problem
-        if running is not None:
-            async with trio.open_nursery() as readers:
-                for stream, into in ((running.stdout, output), (running.stderr, errors)):
-                    assert stream is not None
-                    readers.start_soon(_collect, stream, into, nursery.cancel_scope)
-    if running is None:
-        return failure
-    if running.returncode is None or max(len(output), len(errors)) > _MAX_OUTPUT:
-        return None
-    return OneshotResult(running.returncode, bytes(output), bytes(errors))
+            return problem
+        pidfd = closed_by(stack, process.open_own(started))
+        for descriptor in writing:
+            os.close(descriptor)
+        status: int | None = None
+        try:
+            texts = await _collect_all(reading)
+            if texts is not None:
+                await trio.lowlevel.wait_readable(pidfd)
+                status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
+        finally:
+            if status is None:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_SECONDS):
+                    await sandbox_process.kill_sandbox_of(started.pid, pidfd)
+                    await process.wait_exit(started, pidfd)
+    return OneshotResult(status, *texts) if texts is not None and status is not None else None
 
 
-async def _collect(stream: trio.abc.ReceiveStream, into: bytearray, everything: trio.CancelScope) -> None:
-    async for data in stream:
+def _pipes(stack: ExitStack) -> tuple[list[int], list[int]]:
+    """Make the pipes of standard output and error; the stack closes the ends for reading, the caller those for writing.
+
+    Raises:
+        OSError: there are no descriptors left.
+    """
+    reading: list[int] = []
+    writing: list[int] = []
+    with ExitStack() as undo:
+        for _ in range(2):
+            outlet, inlet = os.pipe()
+            reading.append(closed_by(stack, outlet))
+            writing.append(closed_by(undo, inlet))
+            os.set_blocking(outlet, False)
+        undo.pop_all()
+    return reading, writing
+
+
+async def _collect_all(reading: list[int]) -> tuple[bytes, bytes] | None:
+    """Read standard output and error to their ends; None: there is too much of it."""
+    output, errors = bytearray(), bytearray()
+    async with trio.open_nursery() as nursery:
+        for descriptor, into in zip(reading, (output, errors), strict=True):
+            nursery.start_soon(_collect, descriptor, into, nursery.cancel_scope)
+    return None if max(len(output), len(errors)) > _MAX_OUTPUT else (bytes(output), bytes(errors))
+
+
+async def _collect(descriptor: int, into: bytearray, everything: trio.CancelScope) -> None:
+    while True:
+        await trio.lowlevel.wait_readable(descriptor)
+        try:
+            data = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            continue
+        if not data:
+            return
         into += data
         if len(into) > _MAX_OUTPUT:
             everything.cancel()
-
-
-async def _kill(running: trio.Process) -> None:
-    if running.returncode is not None:
-        return  # it ended as its task was cancelled: Trio has reaped it, and its pid names nothing any more
-    pidfd = os.pidfd_open(running.pid)
-    try:
-        await sandbox_process.kill_sandbox_of(running.pid, pidfd)
-    finally:
-        os.close(pidfd)

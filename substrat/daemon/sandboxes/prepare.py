@@ -16,11 +16,11 @@ from sandbox import bwrap, host, launch, netrelay
 from sandbox.spec import NetworkMode
 from substrat import paths
 from substrat.core.agents import environment
-from substrat.core.agents.cgroup_limits import Limits
+from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import authorities, binds, build_spec, program, sources, workspace
+from substrat.daemon.sandboxes import authorities, binds, build_spec, clone_mounts, program, sources, workspace
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.git import Git
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
@@ -31,7 +31,7 @@ from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
 from substrat.errors import SandboxFailed, StateUnusable, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
-    from sandbox.spec import Bind, Spec
+    from sandbox.spec import Bind, Mount, Spec
     from substrat.config import Config
     from substrat.core.agents.records import Agent, SharedPath
     from substrat.core.workspaces.protection import Copy
@@ -71,7 +71,9 @@ class PreparedSandbox(NamedTuple):
         network_mode: how it comes by its `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
         unreadable: the paths of the operating system that are hidden.
-        workspace: which directory the agent's workspace was when it was checked.
+        workspace: which directory the agent's workspace was when it was checked; None for a clone.
+        objects: the directories of objects that the agent's clone borrows.
+        further: mounts that only this sandbox has.
     """
 
     agent: Agent
@@ -85,6 +87,8 @@ class PreparedSandbox(NamedTuple):
     chat: str | None = None
     unreadable: tuple[str, ...] = ()
     workspace: workspace.DirectoryId | None = None
+    objects: tuple[str, ...] = ()
+    further: tuple[Mount, ...] = ()
 
 
 def _unreadable_note(environ: dict[str, str]) -> str:
@@ -137,7 +141,7 @@ class SandboxPreparer:
         """Set the limits of all sandboxes together."""
         given = self._config.limits
         memory = given.memory or host.machine_memory() // 8 * 7
-        self._cgroups.prepare(Limits(memory, given.cpus, given.processes))
+        self._cgroups.prepare(CgroupLimits(memory, given.cpus, given.processes))
 
     def leave_out(self, option: str) -> None:
         """Start the agent program that is there now without an option from now on; raises `AgentProgramMissing`."""
@@ -186,13 +190,12 @@ class SandboxPreparer:
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
-        return workspace.check_workspace(path, self._user, (self._layout.state, self._layout.runtime))
+        return workspace.check_workspace(path, self._user, self.protector.own_places)
 
     def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
         """Check a new agent's binds; raises the errors of `binds.check`."""
         own = (
-            self._layout.state,
-            self._layout.runtime,
+            *self.protector.own_places,
             os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
         )
         return binds.check(writable, read_only, directory, self._user, own)
@@ -201,7 +204,7 @@ class SandboxPreparer:
         """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""
         others = (root for claim in self._registry.claims() for root in claim.writable)
         writable = (directory, *(one.path for one in shared if one.writable), *others)
-        return binds.check_ssh_agent(path, writable, (self._layout.state, self._layout.runtime))
+        return binds.check_ssh_agent(path, writable, self.protector.own_places)
 
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started, by a command that runs while the agent is idle.
@@ -220,6 +223,7 @@ class SandboxPreparer:
         prepared = PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
             notes=(), found=(), copies={}, network_mode=mode, chat=chat, unreadable=unreadable,
+            objects=await self._objects(agent),
         )  # fmt: skip
         spec = self._spec(prepared)
         # The environment is not in the command, because a process's arguments can be read by everybody.
@@ -254,7 +258,7 @@ class SandboxPreparer:
             await trio.to_thread.run_sync(partial(
                 generate, agent_dir, agent,
                 parent=self._registry.name_of(agent.parent), user=self._user, python=program.find_python()[0],
-                identity=identity, git_directories=found.own_git_dirs or found.git_dirs,
+                identity=identity, git_directories=_git_directories(agent, found),
                 chat=os.path.basename(chat) if chat is not None else None,
             ))  # fmt: skip
 
@@ -272,10 +276,10 @@ class SandboxPreparer:
         """
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
-        if self.check_workspace(agent.workspace) != agent.workspace:
-            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+        await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
         await self._write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_chats_folder, agent.workspace)
+        objects = await self._objects(agent)
         found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
@@ -285,7 +289,7 @@ class SandboxPreparer:
         left_out = await trio.to_thread.run_sync(partial(
             generate, agent_dir, agent,
             parent=self._registry.name_of(agent.parent), user=self._user, python=python,
-            identity=identity, git_directories=found.own_git_dirs or found.git_dirs,
+            identity=identity, git_directories=_git_directories(agent, found),
             chat=os.path.basename(chat) if chat is not None else None, workspace=identity_of,
         ))  # fmt: skip
         self._registry.points.after("files made")
@@ -296,8 +300,22 @@ class SandboxPreparer:
         return PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
             notes=tuple(notes), found=matters, copies=kept, network_mode=mode, chat=chat, unreadable=unreadable,
-            workspace=identity_of,
+            workspace=identity_of if agent.clone is None else None, objects=objects,
         )  # fmt: skip
+
+    def _check_workspace_again(self, agent: Agent, agent_dir: AgentDir) -> None:
+        """Check that a workspace is as it was at the spawn, and make a directory of an agent's own, if it has one."""
+        if agent.workspace == agent_dir.scratch:
+            os.makedirs(agent_dir.scratch, mode=0o700, exist_ok=True)
+        elif self.check_workspace(agent.workspace) != agent.workspace:
+            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+
+    async def _objects(self, agent: Agent) -> tuple[str, ...]:
+        """Return the directories of objects that an agent's clone borrows, and make sure that it can be mounted."""
+        if agent.clone is None:
+            return ()
+        make = partial(clone_mounts.prepare, agent.clone, self.protector.closed)
+        return await trio.to_thread.run_sync(make)
 
     async def launch(
         self,
@@ -327,7 +345,7 @@ class SandboxPreparer:
         line = started.command
         if group is not None:
             given = self._config.sandbox
-            group.make(Limits(host.memory(given.memory), given.cpus, given.processes))
+            group.make(CgroupLimits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
         version = PROGRAM.version_of(spec.command[0])
         held = await trio.to_thread.run_sync(self._open_sources, prepared, started.held)
@@ -373,7 +391,7 @@ class SandboxPreparer:
             authorities=self._layout.authorities if self._config.sandbox.ca else "",
             bundles=self._bundles,
             has_ssh_agent=agent.ssh_agent is not None and binds.is_socket(agent.ssh_agent),
-            hidden=(self._layout.state, self._layout.runtime),
+            hidden=self.protector.own_places,
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
@@ -385,7 +403,10 @@ class SandboxPreparer:
         without = self._left_out.get(agent_program, frozenset())
         command = instead or PROGRAM.command(agent_program.path, agent.workspace, agent.model, session, without)
         mode = prepared.network_mode or NetworkMode.TRANSPARENT
-        return build_spec.spec(agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat)
+        return build_spec.spec(
+            agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat, prepared.objects,
+            prepared.further,
+        )  # fmt: skip
 
     def _open_sources(self, prepared: PreparedSandbox, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
         """Open the sources that are bound by descriptor, and check that the workspace is the prepared directory."""
@@ -418,3 +439,10 @@ class SandboxPreparer:
                 await self._git.forget_size(bubblewrap, agent.workspace, mcp, left, await self.unreadable.paths())
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
+
+
+def _git_directories(agent: Agent, found: ProtectedPaths) -> tuple[str, ...]:
+    """Return where else than in its workspace's `.git` an agent's repository is."""
+    if agent.clone is not None:
+        return (f"{agent.clone.repository}/.git",)
+    return found.own_git_dirs or found.git_dirs

@@ -28,7 +28,7 @@ import trio
 
 from sandbox import remount
 from substrat.core.agents.verdict import PROTECTION
-from substrat.core.workspaces.protection import ABSENT, Copy, Verdict
+from substrat.core.workspaces.protection import ABSENT, Copy, Treatment
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.ratelimit import Share
@@ -333,7 +333,7 @@ class Protection:
         sandboxes = list(concerned.values())
         before = {one.name: self._before_agents(one) for one in sandboxes}
         judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._at_start))
-        reached = [one for one in judged if one.verdict is Verdict.REACHED]
+        reached = [one for one in judged if one.verdict is Treatment.REACHED]
         if reached:
             guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
             await self._put_back([concerned[name] for name in guilty], reached)
@@ -365,20 +365,20 @@ class Protection:
 
     async def _replace(self, judged: list[Judgement]) -> None:
         """Replace the files by new ones: descriptors that an agent has opened reach the old ones."""
-        absent = tuple(one.path for one in judged if one.verdict is Verdict.PLACEHOLDER)
+        absent = tuple(one.path for one in judged if one.verdict is Treatment.PLACEHOLDER)
         if absent:
             with self._registry.change("mount point noted"):
                 for path in absent:
                     self._registry.store.add_mount_points([path])
         for one in judged:
-            fresh = placeholder(one.path) if one.verdict is Verdict.PLACEHOLDER else one.now
+            fresh = placeholder(one.path) if one.verdict is Treatment.PLACEHOLDER else one.now
             await trio.to_thread.run_sync(copies.put, one.path, fresh)
             inode = os.lstat(one.path).st_ino
             for sandbox in self._sandboxes.values():
                 if one.path in sandbox.protected.mounts:
                     sandbox.replaced[one.path] = inode
                     self._at_start.setdefault((sandbox.name, one.path), sandbox.copies.get(one.path, ABSENT))
-                    sandbox.copies[one.path] = ABSENT if one.verdict is Verdict.PLACEHOLDER else one.now
+                    sandbox.copies[one.path] = ABSENT if one.verdict is Treatment.PLACEHOLDER else one.now
 
     async def _mount_again(self, check: _Check, sandbox: ProtectedSandbox, lost: list[str]) -> bool:
         """Mount a sandbox's paths again; says whether all of them are mounted then."""

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_sequencer, overlap
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import copies, protected_paths, workspace, workspace_scan
+from substrat.daemon.sandboxes import copies, git_programs, protected_paths, workspace, workspace_scan
 from substrat.daemon.sandboxes.placeholders import Placeholders
+from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 from substrat.errors import SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
     from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import Layout
 
@@ -43,26 +44,37 @@ class WorkspaceProtector:
         self._layout = layout
         self._user = user
         self._environ = environ
-        self._closed = workspace.closed_places(user, (layout.state, layout.runtime))
         self.placeholders = Placeholders(registry)
+
+    @property
+    def own_places(self) -> tuple[str, ...]:
+        """The daemon's own directories, which no agent may work in or see: they hold every agent's files."""
+        trees = self._registry.config.worktree.dir
+        return (self._layout.state, self._layout.runtime, *((os.path.realpath(trees),) if trees else ()))
+
+    @property
+    def closed(self) -> tuple[str, ...]:
+        """The directories that no agent may see, the logins and other agents' chats among them."""
+        return workspace.closed_places(self._user, self.own_places)
 
     async def find_git(self, directory: str) -> None:
         """Note which git directory elsewhere a workspace's repository is in, without waiting long for a slow disk."""
         with trio.move_on_after(_GIT_SECONDS):
             found = await trio.to_thread.run_sync(
-                protected_paths.shared_with, directory, self._closed, abandon_on_cancel=True
+                protected_paths.shared_with, directory, self.closed, abandon_on_cancel=True
             )
             self._registry.note_git(directory, found[0])
 
     async def find_all_git(self) -> None:
         """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""
-        directories = {claim.workspace for claim in self._registry.claims()}
+        agents = self._registry.agents
+        directories = {agent.workspace for agent in agents if agent.clone is None and agent.phase != Phase.ENDED}
         found: dict[str, tuple[str, ...]] = {}
 
         def find() -> None:
             for directory in directories:
                 with suppress(SubstratError):
-                    found[directory] = protected_paths.shared_with(directory, self._closed)[0]
+                    found[directory] = protected_paths.shared_with(directory, self.closed)[0]
 
         with trio.move_on_after(_GIT_SECONDS):
             await trio.to_thread.run_sync(find, abandon_on_cancel=True)
@@ -78,8 +90,9 @@ class WorkspaceProtector:
             The protected paths, the unprotected ones each with a sentence, and the copies.
         """
         shared, own, refused = await self.shared_with(agent)
-        self._registry.note_git(agent.workspace, shared, agent.id)
-        self.placeholders.keep(holder, (agent.workspace, *shared, *writable(agent)))
+        if agent.clone is None:
+            self._registry.note_git(agent.workspace, shared, agent.id)
+        self.placeholders.keep(holder, (agent.host_directory, *shared, *writable(agent)))
         found, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
         unprotected = [(agent.workspace, note) for note in (*found.notes, *([refused] if refused is not None else []))]
         made = self.placeholders.make(found.missing)
@@ -99,11 +112,14 @@ class WorkspaceProtector:
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
     ) -> ProtectedPaths:
         home = self._user.home
-        config_home = self._environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-        configs = ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(config_home, "git", "config"))
+        configs = git_programs.user_configs(home, self._environ.get("XDG_CONFIG_HOME"))
         # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
         private = (os.path.realpath(self._layout.state), os.path.realpath(os.path.join(home, PROGRAM.places.chats)))
-        return workspace_scan.scan(agent.workspace, shared, own, further, user_configs=configs, private=private)
+        # In a clone nothing is protected: nothing of the host's runs there, and what lands is looked at before.
+        roots = (agent.workspace, *further) if agent.clone is None else further
+        if not roots:
+            return ProtectedPaths()
+        return workspace_scan.scan(roots[0], shared, own, roots[1:], user_configs=configs, private=private)
 
     def _further(self, agent: Agent) -> tuple[str, ...]:
         """Return further directories to scan: the agent's writable binds, and other agents' workspaces in its reach.
@@ -115,7 +131,9 @@ class WorkspaceProtector:
 
     async def shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
         """Return the git directories elsewhere of an agent's workspace (`protected_paths.shared_with`)."""
-        return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self._closed)
+        if agent.clone is not None:
+            return (), (), None
+        return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self.closed)
 
     async def find_changes(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
         """Return findings about paths that appeared in a sandbox and would have been protected."""

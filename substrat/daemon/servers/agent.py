@@ -22,7 +22,7 @@ from substrat.daemon.state.storing import until_stored
 from substrat.errors import MessageTooLarge, StateUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from types import ModuleType
 
     from substrat.daemon.failpoints import Failpoints
@@ -62,7 +62,7 @@ class AgentServer:
     def __init__(
         self,
         failpoints: Failpoints,
-        call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], tuple[str, bool]],
+        call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], Awaitable[tuple[str, bool]]],
         called: Callable[[str], None],
     ) -> None:
         self._failpoints = failpoints
@@ -118,8 +118,8 @@ class AgentServer:
         greeted()
         relay = _relay_name(first)
 
-        def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
-            answer = self._call(agent, turn, name, arguments, _identity(relay, request))
+        async def call(name: str, arguments: dict[str, Any] | None, request: str) -> tuple[str, bool]:
+            answer = await self._call(agent, turn, name, arguments, _identity(relay, request))
             self._failpoints.at("tool to be answered")
             return answer
 

@@ -15,16 +15,20 @@ from substrat.protocol import vocabulary
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from substrat.core.agents.account_gate import Gate
     from substrat.core.agents.records import Agent, Item, Turn
+    from substrat.core.agents.scheduling import Place
+    from substrat.core.agents.waits import Wait
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.overview import Places
     from substrat.daemon.agents.registry import Registry
 
 _LISTED_ERROR = 200
 """Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
 _LISTED_TEXT = 2000
 """Characters of an item's text in a list: few are longer, and sixteen of them are encoded at once."""
-_LOOKED_UP = frozenset({"attention", "reason", "activity"})
-"""Members of an agent object that its record doesn't hold."""
-_EXTRAS = frozenset(vocabulary.AGENT_EXTRAS)
+_LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "activity", "worktree", "waits"})
+"""Members of an agent object that `abridged` leaves out, most of them because the record doesn't hold them."""
 
 
 def agent_object(agent: Agent) -> dict[str, object]:
@@ -41,6 +45,66 @@ def agent_object(agent: Agent) -> dict[str, object]:
         "created_at": timestamp(agent.created_at),
         "unread": agent.waiting,
         "turn": turn_object(agent.turn) if agent.turn else None,
+    }
+
+
+def worktree_object(clone: Clone | None) -> dict[str, object] | None:
+    """Make the object of an agent's private clone; None for an agent that works in the user's checkout."""
+    if clone is None:
+        return None
+    kept = clone.kept
+    return {
+        "branch": clone.branch,
+        "base": clone.base,
+        "head": kept.head,
+        "ahead": kept.ahead,
+        "behind": kept.behind,
+        "files": kept.files,
+        "landed": kept.landed,
+    }
+
+
+def _joined(recorded: dict[str, object], looked_up: dict[str, object], agent: Agent) -> dict[str, object]:
+    """Put an agent object together, its members in the order of `vocabulary.AGENT_FIELDS`."""
+    found = {**recorded, **looked_up, "priority": agent.priority.value, "worktree": worktree_object(agent.clone)}
+    return vocabulary.fields(found, vocabulary.AGENT_FIELDS)
+
+
+def wait_object(wait: Wait, agent: str | None, done: list[str]) -> dict[str, object]:
+    """Make the object of an open wait, from the name of the agent that waits and those that have finished."""
+    return {
+        "id": wait.id,
+        "agent": agent,
+        "names": list(wait.names),
+        "mode": wait.mode.value,
+        "done": done,
+        "deadline": timestamp(wait.deadline) if wait.deadline is not None else None,
+        "note": wait.note,
+        "created_at": timestamp(wait.created_at),
+    }
+
+
+def place_object(place: Place, agent: Agent) -> dict[str, object]:
+    """Make the object of an agent's place in the queue."""
+    return {
+        "position": place.position,
+        "agent": agent.name,
+        "family": place.family,
+        "priority": place.priority.value,
+        "since": timestamp(agent.since),
+        "reason": place.reason,
+    }
+
+
+def gate_object(gate: Gate, trying: str | None) -> dict[str, object]:
+    """Make the object of a login whose turns are held, from the name of the agent whose turn tries."""
+    return {
+        "login": gate.login,
+        "since": timestamp(gate.shut_at),
+        "until": timestamp(gate.until),
+        "failures": gate.failures,
+        "trying": trying,
+        "reason": gate.reason,
     }
 
 
@@ -76,6 +140,9 @@ def item_object(item: Item) -> dict[str, object]:
         "time": timestamp(item.time),
         "text": item.text,
         "kind": item.kind.value,
+        "options": list(item.options or ()),
+        "default": item.default_answer,
+        "deadline": timestamp(item.deadline) if item.deadline is not None else None,
     }
 
 
@@ -105,7 +172,7 @@ class AgentObjects:
 
     def whole(self, agent: Agent) -> dict[str, object]:
         """Make an object with its turn's result and usage; `agent` has been read with them."""
-        return {**agent_object(agent), **self._overview.of([agent])[0]}
+        return _joined(agent_object(agent), self._overview.of([agent])[0], agent)
 
     def with_result(self, agent: Agent) -> dict[str, object]:
         """Make an object with its turn's result and usage, which only the store holds."""
@@ -121,16 +188,20 @@ class AgentObjects:
             agents: the agents.
             members: the members each object has, in their order; empty: all.
         """
-        return Encoded(await slices.encode_list(self._chosen(some, members) for some in slices.sliced(agents)))
+        places = self._overview.places()
+        return Encoded(await slices.encode_list(self._chosen(some, members, places) for some in slices.sliced(agents)))
 
-    def _many(self, agents: Sequence[Agent]) -> list[dict[str, object]]:
-        more = self._overview.of(agents)
-        return [{**abridged(agent), **added} for agent, added in zip(agents, more, strict=True)]
+    def _many(self, agents: Sequence[Agent], places: Places | None = None) -> list[dict[str, object]]:
+        more = self._overview.of(agents, places)
+        return [_joined(abridged(agent), added, agent) for agent, added in zip(agents, more, strict=True)]
 
-    def _chosen(self, agents: Sequence[Agent], members: Collection[str]) -> list[dict[str, object]]:
+    def _chosen(self, agents: Sequence[Agent], members: Collection[str], places: Places) -> list[dict[str, object]]:
         if not members:
-            return self._many(agents)
-        found = [abridged(agent) for agent in agents] if _LOOKED_UP.isdisjoint(members) else self._many(agents)
-        if not _EXTRAS.isdisjoint(members):
-            found = [{**one, **self._overview.extras(agent)} for agent, one in zip(agents, found, strict=True)]
+            return self._many(agents, places)
+        is_recorded = _LOOKED_UP.isdisjoint(members)
+        found = [abridged(agent) for agent in agents] if is_recorded else self._many(agents, places)
+        for name in vocabulary.AGENT_EXTRAS:
+            if name in members:
+                look_up = self._overview.heard_at if name == "heard_at" else self._overview.said
+                found = [{**one, name: value} for one, value in zip(found, look_up(agents), strict=True)]
         return [{name: one[name] for name in members} for one in found]

@@ -6,6 +6,7 @@ nothing is queued for it elsewhere. One that takes nothing for a minute is disco
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import deque
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 import trio
 
+from substrat.core.agents.records import BY_OPERATOR
 from substrat.daemon.kernel import sockets
 from substrat.daemon.servers.methods import request
 from substrat.daemon.servers.methods.request import Encoded, Last
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.rpc")
 
+_BY = re.compile(r"web|ssh:[A-Za-z0-9._@:-]{1,255}")
+"""Clients whose events name them; all others count as `ctl`."""
 _MAX_SUBSCRIPTIONS = 64
 """One for each agent on a screen; each costs a task."""
 _OUTBOX_BYTES = 1024 * 1024
@@ -167,6 +171,7 @@ class ClientConnection:
         self._outbox = _Outbox()
         self._feeding = trio.Lock()
         self._client: str | None = None
+        self.by = BY_OPERATOR
         self._greeted = False
         self._on_greeted = greeted
         self._in_flight: set[object] = set()
@@ -330,6 +335,7 @@ class ClientConnection:
     def greet(self, client: str | None) -> None:
         """Note that the client's `hello` has succeeded; from now on it may call other methods."""
         self._client = client
+        self.by = client if client is not None and _BY.fullmatch(client) else BY_OPERATOR
         log.debug("hello", client=client)
         self._greeted = True
         self._on_greeted()

@@ -144,6 +144,13 @@ def _parsed(value: object) -> object:
         raise ValueError("is no JSON") from None
 
 
+def _read_data(value: object) -> str:
+    """Check that a text is a JSON object, and return the text: it is sent as it is."""
+    if not isinstance(_parsed(value), dict):
+        raise ValueError("is no JSON object")  # noqa: TRY004 - one kind of error for all that can't be read
+    return str(value)
+
+
 def _parsed_list(value: object) -> list[Any]:
     parsed = _parsed(value)
     if not isinstance(parsed, list):
@@ -158,6 +165,20 @@ def _read_allow(value: object) -> tuple[str, ...]:
         raise ValueError("is no JSON array of strings")
     AllowList.of(texts)
     return texts
+
+
+def _read_names(value: object) -> tuple[str, ...]:
+    names = tuple(_parsed_list(value))
+    if not all(type(name) is str for name in names):
+        raise ValueError("is no JSON array of strings")
+    return names
+
+
+def _read_numbers(value: object) -> tuple[int, ...]:
+    numbers = tuple(_parsed_list(value))
+    if not all(type(number) is int and 0 < number <= MAX_NUMBER for number in numbers):
+        raise ValueError("is no JSON array of numbers of rows")
+    return numbers
 
 
 @lru_cache(maxsize=64)
@@ -224,16 +245,24 @@ def or_null(column: Column) -> Column:
 IDENTIFIER = _matching(_IDENTIFIER.fullmatch, "is no id")
 """An agent's, turn's or session's id. It becomes part of paths, so it has neither slashes nor dots."""
 NAME = _matching(is_agent_name, "is no name")
+COMMIT = _matching(re.compile("[0-9a-f]{40}|[0-9a-f]{64}").fullmatch, "is no commit")
+"""A commit's id, by SHA-1 or by SHA-256 (gitglossary(7), \"object identifier\")."""
 WORDS = Column(_read_words, _write_words)
 PATH = Column(_read_path)
 PROSE = Column(_read_prose, tame_text, sample="")
+DATA = Column(_read_data)
+"""A JSON object that the daemon has written, such as `{"by":"ctl","item":7}`."""
 NUMBER = _whole(1, MAX_NUMBER)
 COUNT = _whole(0, MAX_NUMBER)
+ADDRESS = _whole(1, 254)
+"""The last part of an address 127.0.77.N: 0 and 255 would be a network's own and its broadcast address."""
 FLAG = Column(_read_flag, int)
 MOMENT = Column(_read_moment)
 """Seconds since the epoch, between 1970 and 9999."""
 ALLOW = Column(_read_allow, json.dumps)
 BINDS = Column(_read_binds, json.dumps)
+NAMES = Column(_read_names, json.dumps)
+NUMBERS = Column(_read_numbers, json.dumps)
 VARIABLES = Column(_read_variables, lambda given: json.dumps(dict(given)))
 MOMENTS = Column(_read_moments, json.dumps)
 USAGE = Column(_read_usage, lambda usage: json.dumps(dict(usage)))

@@ -1,6 +1,7 @@
 """Events as JSON: the event object of one row and the agent's line, with or without the line's bytes.
 
-For example `{"cursor":7,"agent":"…","turn":"…","time":"2026-01-31T12:00:00Z","kind":"assistant","text":"hello","raw":{…}}`.
+For example `{"cursor":7,"agent":"…","turn":"…","time":"2026-01-31T12:00:00Z","kind":"assistant","text":"hello","raw":{…},
+"data":null,"cause":null}`.
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ def encode(row: EventRow, event: LineEvent | None, data: bytes = b"") -> Encoded
         "kind": row.kind,
         "text": text,
         "raw": raw,
+        "data": msgspec.Raw(row.data.encode()) if row.data is not None else None,
+        "cause": row.cause,
     }
     return EncodedEvent(row.cursor, row.agent, msgspec.json.encode(body), row)
 

@@ -14,7 +14,7 @@ _ADD_EVENT = EVENTS.insert(without=("cursor",))
 # Only events since the turn was started are read: millions may come before.
 _OF_TURN = (
     f"{EVENTS.select} INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "  # noqa: S608
-    "coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0) ORDER BY cursor"
+    "max(?, coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0)) ORDER BY cursor"
 )
 _EVENTS_OF_TURN = f"{_OF_TURN} LIMIT ?"
 _LAST_EVENT_OF_TURN = f"{_OF_TURN} DESC LIMIT 1"
@@ -49,18 +49,30 @@ class EventQueries(Database):
         ).fetchone()
         return readable_event(row) if row is not None else None
 
-    def events_of_turn(self, agent_id: str, turn_id: str, kind: str, limit: int) -> list[EventRow]:
-        """Load the first events of a kind that a turn's agent program made."""
+    def events_of_turn(self, agent_id: str, turn_id: str, kind: str, limit: int, after: int = 0) -> list[EventRow]:
+        """Load the first events of a kind, after a cursor, that a turn's agent program made."""
         found = self._db.execute(
             _EVENTS_OF_TURN,
-            (agent_id, turn_id, kind, turn_id, limit),
+            (agent_id, turn_id, kind, after, turn_id, limit),
         )
         return readable_events(found.fetchall())
 
     def last_event_of_turn(self, agent_id: str, turn_id: str, kind: str) -> EventRow | None:
         """Load the last event of a kind that a turn's agent program made, if it made any."""
-        row = self._db.execute(_LAST_EVENT_OF_TURN, (agent_id, turn_id, kind, turn_id)).fetchone()
+        row = self._db.execute(_LAST_EVENT_OF_TURN, (agent_id, turn_id, kind, 0, turn_id)).fetchone()
         return readable_event(row) if row is not None else None
+
+    def event(self, cursor: int) -> EventRow | None:
+        """Load one event, None when it isn't there any more."""
+        row = self._db.execute(f"{EVENTS.select} WHERE cursor = ?", (cursor,)).fetchone()
+        return readable_event(row) if row is not None else None
+
+    def start_of_turn(self, turn_id: str | None) -> int | None:
+        """Return the cursor of the event with which a turn started, None before that."""
+        row = self._db.execute(
+            "SELECT cursor FROM events INDEXED BY starts WHERE turn = ? AND kind = 'turn:started'", (turn_id,)
+        ).fetchone()
+        return row[0] if row is not None else None
 
     def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
         """Say whether a turn's agent program has made an event of a kind."""

@@ -1,4 +1,4 @@
-"""The journal: stores the events of all agents, replays them from any cursor, wakes those that follow them.
+"""The journal: stores the events of all agents, replays them from any cursor, tells those that follow them.
 
 A row says where in the turn's stdout file the agent's line is, and its checksum; the line itself stays there. The newest
 events are also kept in memory, encoded, so that any number of followers cost one encoding.
@@ -19,10 +19,11 @@ from substrat.core.programs import lenient
 from substrat.daemon.state.archive import Archives
 from substrat.daemon.state.event_json import EncodedEvent, EventJson, encode, event_json, fitting, read_event, text_of
 from substrat.daemon.state.event_lines import LineReader
+from substrat.daemon.state.followers import Followers
 from substrat.daemon.state.rows import EventRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from substrat.core.programs.ndjson import Line
     from substrat.core.programs.program import LineEvent
@@ -59,12 +60,23 @@ class Act(NamedTuple):
 
 
 class DaemonEvent(NamedTuple):
-    """An event of the daemon's own about an agent, such as `agent:spawned`."""
+    """An event of the daemon's own about an agent, such as `agent:spawned`.
+
+    Args:
+        agent: the agent's id.
+        turn: the id of the turn in which it happened, None between turns.
+        kind: its kind.
+        text: one sentence for people.
+        data: the same for programs (docs/protocol.md, "Kinds"); `by` says who did it, for example `ctl` or `agent:lead`.
+        cause: the cursor of the event that led to it, None where a person or the daemon itself did.
+    """
 
     agent: str
     turn: str | None
     kind: str
     text: str
+    data: Mapping[str, object] | None = None
+    cause: int | None = None
 
 
 class Journal:
@@ -84,7 +96,7 @@ class Journal:
         self._recent_bytes = 0
         self._forgotten = store.last_cursor()
         self._open = False
-        self._followers: dict[str | None, set[trio.Event]] = {}
+        self.followers = Followers()
         self._archives = Archives()
         self._heard: dict[str, float] = {}
         self._acts: dict[str, Act | None] = {}
@@ -98,21 +110,19 @@ class Journal:
         """The newest event's cursor."""
         return self._recent[-1].cursor if self._recent else self._forgotten
 
-    def record(self, *events: DaemonEvent) -> None:
-        """Store events of the daemon's own. Inside a transaction of the store they are part of it.
+    def record(self, *events: DaemonEvent) -> list[int]:
+        """Store events of the daemon's own, and return their cursors.
 
         To be called inside `transaction`, which announces them after its commit.
         """
         now = self._now()
-        # A text may hold a file's name, which may be in no encoding.
-        rows = [
-            EventRow(0, told.agent, told.turn, now, told.kind, lenient.tame_text(told.text), None, None, None)
-            for told in events
-        ]
+        rows = [_row(told, now) for told in events]
         for told in events:
             if told.kind == "agent:status":
                 self._acts[told.agent] = _act(told.text, now)
-        self._keep([encode(row, None) for row in self._store.add_events(rows)])
+        stored = self._store.add_events(rows)
+        self._keep([encode(row, None) for row in stored])
+        return [row.cursor for row in stored]
 
     def append(self, agent: str, turn: str, lines: Sequence[tuple[Line, LineEvent]]) -> None:
         """Store an agent's lines; to be called inside `transaction`, like `record`."""
@@ -214,34 +224,23 @@ class Journal:
             return self.last_cursor
         return since if since >= 0 else self._store.cursor_before_last(-since, agent)
 
-    @contextmanager
-    def following(self, agent: str | None) -> Iterator[Callable[[], trio.Event]]:
-        """Register a follower; the function it gets returns an event that is set by the next publication.
-
-        Take the event first, then read pages until one is empty, then wait for it: nothing is missed.
-        """
-        followers = self._followers.setdefault(agent, set())
-        waiting: list[trio.Event] = []
-
-        def next_event() -> trio.Event:
-            event = trio.Event()
-            for old in waiting:
-                followers.discard(old)
-            waiting[:] = [event]
-            followers.add(event)
-            return event
-
-        try:
-            yield next_event
-        finally:
-            for old in waiting:
-                followers.discard(old)
-            if not followers:
-                self._followers.pop(agent, None)
-
     def said(self, agent: str, turn: str) -> list[str]:
         """Return an agent's text in a turn, segment by segment: in some dialects the result doesn't repeat it."""
         rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
+        ends = accumulate(row.length or 0 for row in rows)
+        with self._reader() as reader:
+            return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
+
+    def said_last(self, agent: str, turn: str) -> list[str] | None:
+        """Return an agent's text after its last tool call in a turn, segment by segment; None when it has called no tool.
+
+        None too when its lines have no text of their own, so that only the turn's result has any.
+        """
+        calls = [self._store.last_event_of_turn(agent, turn, kind) for kind in _ACTS]
+        last = max((row.cursor for row in calls if row is not None), default=None)
+        if last is None or self._store.last_event_of_turn(agent, turn, "assistant") is None:
+            return None
+        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS, after=last)
         ends = accumulate(row.length or 0 for row in rows)
         with self._reader() as reader:
             return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
@@ -339,9 +338,14 @@ class Journal:
             oldest = self._recent.popleft()
             self._recent_bytes -= len(oldest.json)
             self._forgotten = oldest.cursor
-        for key in {None, *(event.agent for event in fresh)} if fresh else ():
-            for event in self._followers.get(key, ()):
-                event.set()
+        if fresh:
+            self.followers.tell({event.agent for event in fresh})
+
+
+def _row(told: DaemonEvent, now: float) -> EventRow:
+    # A text may hold a file's name, which may be in no encoding.
+    text, data = lenient.tame_text(told.text), lenient.as_json(dict(told.data)).decode() if told.data is not None else None
+    return EventRow(0, told.agent, told.turn, now, told.kind, text, None, None, None, data, told.cause)
 
 
 def _act(text: str | None, since: float) -> Act:

@@ -3,18 +3,39 @@
 # ruff: noqa: S608 - the queries are put together from constants
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from substrat.core.agents.records import Closed, Item
+from substrat.core.agents.records import Closed, Intent, Item
 from substrat.daemon.state.database import Database
 from substrat.daemon.state.rows import ITEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from substrat.daemon.state.rows import ItemRow
+
 
 _WAITS = "turn IS NULL AND closed IS NULL"
 """The condition of an item that waits; the partial indexes of `items` say the same."""
+_DELIVERED = f"(turn NOT NULL OR closed = '{Closed.READ.value}')"
+"""The condition of an item that its agent was given."""
+_STARTS_TURN = f"intent IS NOT '{Intent.INFORM.value}'"
+"""The condition of an item that starts a turn (`Item.starts_turn`)."""
+_ADD_ITEM = ITEMS.insert(without=("id",))
+
+
+class MessageRow(NamedTuple):
+    """An item as `messages` shows it.
+
+    Args:
+        item: the item.
+        turn: the number of the turn that delivered it.
+        state: `accepted`, `delivered`, `answered`, `refused` or `dropped`.
+    """
+
+    item: Item
+    turn: int | None
+    state: str
 
 
 class ItemQueries(Database):
@@ -22,11 +43,9 @@ class ItemQueries(Database):
 
     def add_item(self, item: Item) -> int:
         """Store an inbox item and return its number; the number it comes with is ignored."""
-        done = self._db.execute(
-            "INSERT INTO items (agent, kind, sender, sender_name, text, time) VALUES (?,?,?,?,?,?)",
-            (item.agent, item.kind, item.sender, item.sender_name, item.text, item.time),
-        )
-        return int(done.lastrowid or 0)
+        awaited = item.intent is Intent.REQUEST and item.agent is not None
+        row = ITEMS.row_of(item, turn=None, about=None, closed=None, awaited=awaited)
+        return int(self._db.execute(_ADD_ITEM, ITEMS.write(row)[1:]).lastrowid or 0)
 
     def waiting_items(self, agent_id: str | None, limit: int = 1000) -> list[Item]:
         """Load the items that wait for an agent (None: the operator), in the order of delivery."""
@@ -39,8 +58,8 @@ class ItemQueries(Database):
     def waiting_from(self, sender: str | None, agent_id: str | None) -> int:
         """Count the items that wait for an agent (None: the operator) from one sender (None: from all)."""
         row = self._db.execute(
-            f"SELECT count(*) FROM items WHERE {_WAITS} AND agent IS ?1 AND (?2 IS NULL OR sender = ?2)",
-            (agent_id, sender),
+            f"SELECT count(*) FROM items WHERE {_WAITS} AND agent IS :agent AND (:sender IS NULL OR sender = :sender)",
+            {"agent": agent_id, "sender": sender},
         ).fetchone()
         return int(row[0])
 
@@ -57,16 +76,16 @@ class ItemQueries(Database):
         """
         row = self._db.execute(
             "SELECT count(*), min(started_at), sum(EXISTS (SELECT 1 FROM items WHERE items.turn = newest.id AND "
-            "(kind != 'message' OR sender = ?3))) FROM "
-            "(SELECT id, started_at FROM turns WHERE agent = ?1 ORDER BY number DESC LIMIT ?2) AS newest",
-            (agent_id, count, operator),
+            "(kind != 'message' OR sender = :operator))) FROM "
+            "(SELECT id, started_at FROM turns WHERE agent = :agent ORDER BY number DESC LIMIT :count) AS newest",
+            {"agent": agent_id, "count": count, "operator": operator},
         ).fetchone()
         return row[1] if row[0] == count and not row[2] else None
 
     def waits_from_a_person(self, agent_id: str, operator: str) -> bool:
         """Say whether a person's doing waits for an agent: anything but messages of agents and of the daemon."""
         row = self._db.execute(
-            f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ?1 AND (kind != 'message' OR sender = ?2) LIMIT 1",
+            f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ? AND (kind != 'message' OR sender = ?) LIMIT 1",
             (agent_id, operator),
         ).fetchone()
         return row is not None
@@ -84,8 +103,10 @@ class ItemQueries(Database):
         return _item(row) if row else None
 
     def first_waiting(self) -> dict[str, int]:
-        """Return the number of the oldest item that waits for each agent."""
-        rows = self._db.execute(f"SELECT agent, min(id) FROM items WHERE {_WAITS} AND agent NOT NULL GROUP BY agent")
+        """Return the number of the oldest item that waits for each agent and starts a turn."""
+        rows = self._db.execute(
+            f"SELECT agent, min(id) FROM items WHERE {_WAITS} AND agent NOT NULL AND {_STARTS_TURN} GROUP BY agent"
+        )
         return dict(rows)
 
     def items_of_turn(self, turn_id: str) -> list[Item]:
@@ -109,8 +130,71 @@ class ItemQueries(Database):
         )
 
     def take_back(self, turn_id: str) -> int:
-        """Let the items that a turn was to deliver wait again, and return how many they are."""
-        return self._db.execute("UPDATE items SET turn = NULL WHERE turn = ?", (turn_id,)).rowcount
+        """Let the items that a turn was to deliver wait again, and return how many of them start a turn."""
+        count = self._db.execute(f"SELECT count(*) FROM items WHERE turn = ? AND {_STARTS_TURN}", (turn_id,)).fetchone()[0]
+        self._db.execute("UPDATE items SET turn = NULL WHERE turn = ?", (turn_id,))
+        return int(count)
+
+    def open_requests(self, agent_id: str) -> list[Item]:
+        """Load the requests that an agent was given and whose senders await an answer, oldest first."""
+        rows = self._db.execute(f"{ITEMS.select} WHERE awaited AND agent = ? AND {_DELIVERED} ORDER BY id", (agent_id,))
+        return [_item(row) for row in rows]
+
+    def settle_requests(self, numbers: Iterable[int]) -> None:
+        """Note that the senders of requests await no answer any more."""
+        self._db.executemany("UPDATE items SET awaited = 0 WHERE id = ?", [(number,) for number in numbers])
+
+    def newest_delivered(self, agent_id: str, sender_id: str) -> int | None:
+        """Return the number of the newest message from a sender that an agent was given, None if there is none."""
+        row = self._db.execute(
+            f"SELECT max(id) FROM items WHERE agent = ? AND sender = ? AND {_DELIVERED}", (agent_id, sender_id)
+        ).fetchone()
+        return None if row[0] is None else int(row[0])
+
+    def informing(self, agent_id: str) -> int:
+        """Count the messages that wait for an agent and start no turn."""
+        row = self._db.execute(
+            f"SELECT count(*) FROM items WHERE {_WAITS} AND agent = ? AND NOT ({_STARTS_TURN})", (agent_id,)
+        ).fetchone()
+        return int(row[0])
+
+    def is_waiting(self, agent_id: str, sender: str, text: str) -> bool:
+        """Say whether an item of a sender's with a text waits for an agent."""
+        row = self._db.execute(
+            f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ? AND sender = ? AND text = ? LIMIT 1",
+            (agent_id, sender, text),
+        ).fetchone()
+        return row is not None
+
+    def questions_due(self, now: float) -> list[Item]:
+        """Load the questions that wait for the operator and whose time is over."""
+        found = self._db.execute(f"{ITEMS.select} WHERE {_WAITS} AND deadline NOT NULL AND deadline <= ?", (now,))
+        return [_item(row) for row in found.fetchall()]
+
+    def next_deadline(self) -> float | None:
+        """Return when the time of the next question is over, in seconds since the epoch."""
+        row = self._db.execute(f"SELECT min(deadline) FROM items WHERE {_WAITS} AND deadline NOT NULL").fetchone()
+        return row[0] if row else None
+
+    def messages_of(self, agent_id: str, after: int, limit: int) -> list[MessageRow]:
+        """Load some of the items sent to an agent or by it, oldest first, those with greater numbers than `after`."""
+        columns = ", ".join(f"items.{name}" for name in ITEMS.names)
+        found = self._db.execute(
+            f"SELECT turns.number, EXISTS (SELECT 1 FROM items AS replies WHERE replies.reply_to = items.id), {columns} "
+            "FROM items LEFT JOIN turns ON turns.id = items.turn "
+            "WHERE (items.agent = :agent OR items.sender = :agent) AND items.id > :after ORDER BY items.id LIMIT :limit",
+            {"agent": agent_id, "after": after, "limit": limit},
+        )
+        return [MessageRow(_item(values), number, _state(ITEMS.read(values), bool(answered)))
+                for number, answered, *values in found]  # fmt: skip
+
+    def forget_refused(self, sender: str, kept: int) -> None:
+        """Delete all but the newest of an agent's messages that nobody took."""
+        self._db.execute(
+            "DELETE FROM items WHERE sender = :sender AND closed = :closed AND id NOT IN (SELECT id FROM items WHERE "
+            "sender = :sender AND closed = :closed ORDER BY id DESC LIMIT :kept)",
+            {"sender": sender, "closed": Closed.REFUSED.value, "kept": kept},
+        )
 
     def item_turn(self, item_id: int) -> tuple[str | None, str | None] | None:
         """Return an item's agent and the turn that delivered it, or None when there is no such item."""
@@ -120,6 +204,11 @@ class ItemQueries(Database):
     def waits(self, item_id: int) -> bool:
         """Say whether an item waits: no turn has delivered it, and it isn't closed."""
         row = self._db.execute("SELECT turn IS NULL AND closed IS NULL FROM items WHERE id = ?", (item_id,)).fetchone()
+        return bool(row and row[0])
+
+    def was_given(self, item_id: int) -> bool:
+        """Say whether an item's agent was given it, in a turn or by `check_inbox`."""
+        row = self._db.execute(f"SELECT {_DELIVERED} FROM items WHERE id = ?", (item_id,)).fetchone()
         return bool(row and row[0])
 
     def newest_prompt(self, agent_id: str) -> int | None:
@@ -145,10 +234,23 @@ class ItemQueries(Database):
         ).fetchone()
         return row[0] if row else None
 
+    def note_cause(self, item_id: int, cursor: int) -> None:
+        """Note which event brought an item that the event's data name."""
+        self._db.execute("UPDATE items SET cause = ? WHERE id = ?", (cursor, item_id))
+
     def note_report(self, item_id: int, turn_id: str) -> None:
         """Note that an inbox item reports the end of a turn: until it is delivered the turn counts as unread."""
         self._db.execute("UPDATE items SET about = ? WHERE id = ?", (turn_id, item_id))
 
 
+def _state(row: ItemRow, answered: bool) -> str:
+    """Name the state of an item that `messages` shows."""
+    if row.closed in {Closed.REFUSED, Closed.DROPPED}:
+        return row.closed.value
+    if answered or row.closed is Closed.SETTLED:
+        return "answered"
+    return "accepted" if row.turn is None and row.closed is None else "delivered"
+
+
 def _item(values: Any) -> Item:
-    return Item(**ITEMS.fields_of(ITEMS.read(values), "turn", "about", "closed"))
+    return Item(**ITEMS.fields_of(ITEMS.read(values), "turn", "about", "closed", "awaited"))

@@ -25,6 +25,9 @@ RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
 SSH_AGENT_IN_SANDBOX = "/run/substrat/ssh-agent.sock"
 
 
+SCRATCH = "scratch"
+"""The name of a directory of an agent's own in `<state>/agents/<uuid>`."""
+
 _LEAST_ROOM = 64 * 1024
 """Bytes; a pipe's size (pipe(7)), which programs write at most at once."""
 MOST_RECORD = 64 * 1024 * 1024
@@ -51,6 +54,11 @@ class Layout(NamedTuple):
     def trash(self) -> str:
         """Directories that are about to be deleted."""
         return os.path.join(self.state, "trash")
+
+    @property
+    def trees(self) -> str:
+        """Where agents' private clones are, unless `worktree.dir` says otherwise."""
+        return os.path.join(self.state, "trees")
 
     @property
     def damaged(self) -> str:
@@ -377,9 +385,24 @@ class AgentDir(NamedTuple):
         return os.path.join(self.root, "session")
 
     @property
+    def scratch(self) -> str:
+        """The workspace of an agent that has a directory of its own, by its physical path; it goes with the agent."""
+        return os.path.join(os.path.realpath(self.root), SCRATCH)
+
+    @property
     def cache(self) -> str:
         """The agent's own `~/.cache`."""
         return os.path.join(self.root, "cache")
+
+    @property
+    def setup(self) -> str:
+        """The files that the set-up of its clone was given: the user's ignored ones, and a script."""
+        return os.path.join(self.root, "setup")
+
+    @property
+    def setup_log(self) -> str:
+        """The output of the set-up of its clone."""
+        return os.path.join(self.root, "setup.log")
 
     @property
     def etc(self) -> str:
@@ -400,6 +423,11 @@ class AgentDir(NamedTuple):
     def own_mcp_json(self) -> str:
         """The workspace's own `.cursor/mcp.json`, as git must see it."""
         return os.path.join(self.generated_dir or self.root, "own-mcp.json")
+
+    @property
+    def no_alternates(self) -> str:
+        """An empty file, shown in the place of lists of alternates where an agent has a clone."""
+        return os.path.join(self.generated_dir or self.root, "no-alternates")
 
     @property
     def socket(self) -> str:

@@ -184,9 +184,9 @@ class _Scan:
             return None
         key = turn.encode("utf-8", "surrogateescape")
         told = self._db.execute(
-            "SELECT agent FROM items WHERE turn = CAST(?1 AS TEXT) UNION ALL "
-            "SELECT agent FROM events WHERE turn = CAST(?1 AS TEXT) AND kind = 'turn:started'",
-            (key,),
+            "SELECT agent FROM items WHERE turn = CAST(? AS TEXT) UNION ALL "
+            "SELECT agent FROM events WHERE turn = CAST(? AS TEXT) AND kind = 'turn:started'",
+            (key, key),
         )
         return next((agent for (agent,) in told if agent in self._ids), None)
 
@@ -258,9 +258,7 @@ def _move_agent(db: sqlite3.Connection, agent: str, reason: str, now: float) -> 
     key = agent.encode("utf-8", "surrogateescape")
     name, processes = agent, []
     # The agent and its work first: that is the order in which a person looks for it.
-    others = (table for table in _TRIED if table.owner and not table.with_agent)
-    tables: tuple[Table[Any], ...] = (AGENTS, TURNS, ITEMS, *others)
-    for table in tables:
+    for table in sorted((table for table in _TRIED if table.owner), key=lambda table: not table.with_agent):
         moved = _move(db, _Row(table, f"CAST({table.owner} AS BLOB) IS ?", (key,), reason), agent, now)
         for row in moved:
             name = str(row.get("name")) if table is AGENTS else name

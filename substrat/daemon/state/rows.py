@@ -20,21 +20,29 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from sandbox.spec import Network
 from substrat.core.agents.environment import Variables  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Closed, ItemKind, Outcome, Restore, SharedPath
+from substrat.core.agents.records import Closed, Completion, Intent, ItemKind, Outcome, Priority, Restore, SharedPath
+from substrat.core.agents.waits import WaitMode
+from substrat.core.workspaces.clones import Stage
+from substrat.core.workspaces.landing import LandingMode
 from substrat.daemon.state.columns import (
+    ADDRESS,
     ALLOW,
     ANSWER,
     BINDS,
     BITS_32,
     BITS_63,
+    COMMIT,
     COUNT,
+    DATA,
     EXIT_CODE,
     FLAG,
     IDENTIFIER,
     MOMENT,
     MOMENTS,
     NAME,
+    NAMES,
     NUMBER,
+    NUMBERS,
     PATH,
     PID,
     PROSE,
@@ -75,6 +83,12 @@ class AgentRow(NamedTuple):
     accepted_turn: Annotated[str | None, or_null(IDENTIFIER)]
     environment: Annotated[Variables, VARIABLES]
     ssh_agent: Annotated[str | None, or_null(PATH)]
+    instructions: Annotated[str, PROSE]
+    address: Annotated[int | None, or_null(ADDRESS)]
+    result_schema: Annotated[str | None, or_null(PROSE)]
+    priority: Annotated[Priority, member_of(Priority)]
+    needs: Annotated[tuple[str, ...], NAMES]
+    unmet: Annotated[str | None, or_null(PROSE)]
 
 
 class TurnRow(NamedTuple):
@@ -100,10 +114,19 @@ class TurnRow(NamedTuple):
     paused: Annotated[float, MOMENT]
     frozen_at: Annotated[float | None, or_null(MOMENT)]
     thawed_at: Annotated[float | None, or_null(MOMENT)]
+    unsettled: Annotated[bool, FLAG]
+    report: Annotated[str | None, or_null(PROSE)]
+    completion: Annotated[Completion | None, or_null(member_of(Completion))]
+    login: Annotated[str | None, or_null(WORDS)]
 
 
 class ItemRow(NamedTuple):
-    """An inbox item; `turn` delivers it, or `closed` says how it ended without one; `about` is the turn it reports."""
+    """An inbox item.
+
+    `turn` delivers it, or `closed` says how it ended without one; `about` is the turn it reports, and `cause` the cursor of
+    the event that brought it. `options`, `default_answer` and `deadline` are a question's. `awaited` is true for another
+    agent's request until that agent has an answer, or is told that there will be none.
+    """
 
     id: Annotated[int, NUMBER]
     agent: Annotated[str | None, or_null(IDENTIFIER)]
@@ -115,10 +138,17 @@ class ItemRow(NamedTuple):
     turn: Annotated[str | None, or_null(IDENTIFIER)]
     about: Annotated[str | None, or_null(IDENTIFIER)]
     closed: Annotated[Closed | None, or_null(member_of(Closed))]
+    cause: Annotated[int | None, or_null(NUMBER)]
+    intent: Annotated[Intent | None, or_null(member_of(Intent))] = None
+    reply_to: Annotated[int | None, or_null(NUMBER)] = None
+    options: Annotated[tuple[str, ...] | None, or_null(NAMES)] = None
+    default_answer: Annotated[str | None, or_null(PROSE)] = None
+    deadline: Annotated[float | None, or_null(MOMENT)] = None
+    awaited: Annotated[bool, FLAG] = False
 
 
 class EventRow(NamedTuple):
-    """An event as it is stored: where the agent's line is, or the daemon's own text."""
+    """An event as it is stored: where the agent's line is, or the daemon's own text, data and the event that led to it."""
 
     cursor: Annotated[int, NUMBER]
     agent: Annotated[str, IDENTIFIER]
@@ -129,6 +159,8 @@ class EventRow(NamedTuple):
     offset: Annotated[int | None, or_null(COUNT)]
     length: Annotated[int | None, or_null(COUNT)]
     checksum: Annotated[int | None, or_null(BITS_32)]
+    data: Annotated[str | None, or_null(DATA)] = None
+    cause: Annotated[int | None, or_null(NUMBER)] = None
 
 
 class ReminderRow(NamedTuple):
@@ -138,6 +170,24 @@ class ReminderRow(NamedTuple):
     agent: Annotated[str, IDENTIFIER]
     due: Annotated[float, MOMENT]
     text: Annotated[str, PROSE]
+    every: Annotated[float | None, or_null(MOMENT)] = None
+    times: Annotated[int | None, or_null(COUNT)] = None
+    until: Annotated[float | None, or_null(MOMENT)] = None
+
+
+class WaitRow(NamedTuple):
+    """A wait of an agent's that it hasn't been told the end of."""
+
+    id: Annotated[int, NUMBER]
+    agent: Annotated[str, IDENTIFIER]
+    members: Annotated[tuple[str, ...], NAMES]
+    names: Annotated[tuple[str, ...], NAMES]
+    mode: Annotated[WaitMode, member_of(WaitMode)]
+    created_at: Annotated[float, MOMENT]
+    deadline: Annotated[float | None, or_null(MOMENT)]
+    note: Annotated[str | None, or_null(PROSE)]
+    reports: Annotated[tuple[int, ...], NUMBERS]
+    wake: Annotated[int | None, or_null(NUMBER)]
 
 
 class FindingRow(NamedTuple):
@@ -152,6 +202,79 @@ class FindingRow(NamedTuple):
     aside: Annotated[str | None, or_null(PATH)]
     difference: Annotated[str, PROSE]
     accepted_at: Annotated[float | None, or_null(MOMENT)]
+
+
+class CloneRow(NamedTuple):
+    """A private clone: `id` is its agent's, which may have been removed; the columns from `turn` on are its last keep."""
+
+    id: Annotated[str, IDENTIFIER]
+    name: Annotated[str, NAME]
+    tree: Annotated[str, PATH]
+    repository: Annotated[str, PATH]
+    git_dir: Annotated[str, PATH]
+    workspace: Annotated[str, PATH]
+    branch: Annotated[str, WORDS]
+    target: Annotated[str | None, or_null(WORDS)]
+    base: Annotated[str | None, or_null(COMMIT)]
+    stage: Annotated[Stage, member_of(Stage)]
+    error: Annotated[str | None, or_null(PROSE)]
+    with_wip: Annotated[bool, FLAG]
+    source: Annotated[str | None, or_null(IDENTIFIER)]
+    accepted: Annotated[str | None, or_null(COMMIT)]
+    bounced: Annotated[str | None, or_null(COMMIT)]
+    landed_head: Annotated[str | None, or_null(COMMIT)]
+    landed_commit: Annotated[str | None, or_null(COMMIT)]
+    removed_at: Annotated[float | None, or_null(MOMENT)]
+    former_name: Annotated[str | None, or_null(NAME)]
+    turn: Annotated[int, COUNT]
+    time: Annotated[float, MOMENT]
+    head: Annotated[str | None, or_null(COMMIT)]
+    wip: Annotated[str | None, or_null(COMMIT)]
+    ahead: Annotated[int, COUNT]
+    behind: Annotated[int, COUNT]
+    files: Annotated[int, COUNT]
+    landed: Annotated[bool, FLAG]
+    nested: Annotated[int, COUNT]
+    submodules: Annotated[int, COUNT]
+    lfs: Annotated[int, COUNT]
+    ignored: Annotated[int, COUNT]
+    unreadable: Annotated[int, COUNT]
+    elsewhere: Annotated[int, COUNT]
+    loose: Annotated[bool, FLAG]
+    unkept: Annotated[str | None, or_null(PROSE)]
+    restoring: Annotated[int | None, or_null(COUNT)]
+    notice: Annotated[str | None, or_null(PROSE)]
+    notice_turn: Annotated[int | None, or_null(COUNT)]
+
+
+class GateRow(NamedTuple):
+    """A login whose turns are held (`account_gate.Gate`)."""
+
+    login: Annotated[str, WORDS]
+    blamed: Annotated[str, IDENTIFIER]
+    reason: Annotated[str, PROSE]
+    shut_at: Annotated[float, MOMENT]
+    until: Annotated[float, MOMENT]
+    failures: Annotated[int, COUNT]
+    trial: Annotated[str | None, or_null(IDENTIFIER)]
+
+
+class LandingRow(NamedTuple):
+    """A landing that was asked for; it stays until the client has heard its outcome."""
+
+    id: Annotated[int, NUMBER]
+    agent: Annotated[str, IDENTIFIER]
+    target: Annotated[str, WORDS]
+    mode: Annotated[LandingMode, member_of(LandingMode)]
+    message: Annotated[str | None, or_null(PROSE)]
+    check_command: Annotated[str | None, or_null(PROSE)]
+    accepted: Annotated[tuple[str, ...], NAMES]
+    unattended: Annotated[bool, FLAG]
+    time: Annotated[float, MOMENT]
+    request: Annotated[str, WORDS]
+    intended: Annotated[str | None, or_null(COMMIT)]
+    outcome: Annotated[str | None, or_null(DATA)]
+    item: Annotated[int | None, or_null(NUMBER)]
 
 
 class CallRow(NamedTuple):
@@ -223,13 +346,20 @@ EVENTS = Table("events", EventRow, "agent", contradiction=_event_contradicts_its
 REMINDERS = Table("reminders", ReminderRow, "agent")
 CALLS = Table("calls", CallRow, "agent")
 FINDINGS = Table("findings", FindingRow, "agent")
+WAITS = Table("waits", WaitRow, "agent")
+LANDINGS = Table("landings", LandingRow, "agent")
+# A gate outlives the agent whose turn has shut it.
+GATES = Table("gates", GateRow)
+# An agent whose clone can't be read must not go on in the user's checkout.
+CLONES = Table("clones", CloneRow, "id", with_agent=True)
 DROPPED_TURNS = Table("dropped_turns", DroppedTurnRow, "agent")
 REMOVED_AGENTS = Table("removed_agents", RemovedAgentRow)
 MOUNT_POINTS = Table("mount_points", MountPointRow)
 DAMAGED = Table("damaged", DamagedRow)
 
 TABLES: tuple[Table[Any], ...] = (
-    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, DROPPED_TURNS, REMOVED_AGENTS, MOUNT_POINTS, DAMAGED,
+    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LANDINGS, WAITS, GATES, DROPPED_TURNS,
+    REMOVED_AGENTS, MOUNT_POINTS, DAMAGED,
 )  # fmt: skip
 """Every table of the newest schema."""
 

@@ -91,6 +91,77 @@ MIGRATIONS = (
     CREATE INDEX questions ON items (sender, id) WHERE turn IS NULL AND closed IS NULL AND agent IS NULL;
     CREATE INDEX settled ON items (sender) WHERE closed = 'settled';
     """,
+    """
+    CREATE TABLE clones (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, tree TEXT NOT NULL, repository TEXT NOT NULL, git_dir TEXT NOT NULL,
+        workspace TEXT NOT NULL, branch TEXT NOT NULL, target TEXT, base TEXT, stage TEXT NOT NULL, error TEXT,
+        with_wip INTEGER NOT NULL, source TEXT, accepted TEXT, bounced TEXT, landed_head TEXT,
+        landed_commit TEXT, removed_at REAL,
+        turn INTEGER NOT NULL, time REAL NOT NULL,
+        head TEXT, wip TEXT, ahead INTEGER NOT NULL, behind INTEGER NOT NULL, files INTEGER NOT NULL,
+        landed INTEGER NOT NULL, nested INTEGER NOT NULL, submodules INTEGER NOT NULL, lfs INTEGER NOT NULL,
+        ignored INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE landings (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, target TEXT NOT NULL, mode TEXT NOT NULL, message TEXT,
+        check_command TEXT, accepted TEXT NOT NULL, unattended INTEGER NOT NULL, time REAL NOT NULL,
+        request TEXT NOT NULL, intended TEXT, outcome TEXT, item INTEGER
+    ) STRICT;
+    """,
+    """
+    ALTER TABLE events ADD COLUMN data TEXT;
+    ALTER TABLE events ADD COLUMN cause INTEGER;
+    ALTER TABLE items ADD COLUMN cause INTEGER;
+    """,
+    """
+    CREATE TABLE waits (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, members TEXT NOT NULL, names TEXT NOT NULL,
+        mode TEXT NOT NULL, created_at REAL NOT NULL, deadline REAL, note TEXT, reports TEXT NOT NULL, wake INTEGER
+    ) STRICT;
+    ALTER TABLE turns ADD COLUMN unsettled INTEGER NOT NULL DEFAULT 0;
+    """,
+    """
+    ALTER TABLE turns ADD COLUMN report TEXT;
+    ALTER TABLE turns ADD COLUMN completion TEXT;
+    ALTER TABLE agents ADD COLUMN result_schema TEXT;
+    ALTER TABLE items ADD COLUMN intent TEXT;
+    ALTER TABLE items ADD COLUMN reply_to INTEGER;
+    ALTER TABLE items ADD COLUMN options TEXT;
+    ALTER TABLE items ADD COLUMN default_answer TEXT;
+    ALTER TABLE items ADD COLUMN deadline REAL;
+    ALTER TABLE items ADD COLUMN awaited INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX items_awaited ON items (agent, id) WHERE awaited;
+    CREATE INDEX items_sent ON items (sender, id);
+    CREATE INDEX items_replies ON items (reply_to) WHERE reply_to NOT NULL;
+    CREATE INDEX items_deadlines ON items (deadline) WHERE deadline NOT NULL AND turn IS NULL AND closed IS NULL;
+    ALTER TABLE reminders ADD COLUMN every REAL;
+    ALTER TABLE reminders ADD COLUMN times INTEGER;
+    ALTER TABLE reminders ADD COLUMN until REAL;
+    """,
+    """
+    ALTER TABLE agents ADD COLUMN instructions TEXT NOT NULL DEFAULT '';
+    ALTER TABLE agents ADD COLUMN address INTEGER;
+    ALTER TABLE clones ADD COLUMN former_name TEXT;
+    """,
+    """
+    ALTER TABLE clones ADD COLUMN unreadable INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE clones ADD COLUMN elsewhere INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE clones ADD COLUMN loose INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE clones ADD COLUMN unkept TEXT;
+    ALTER TABLE clones ADD COLUMN restoring INTEGER;
+    ALTER TABLE clones ADD COLUMN notice TEXT;
+    ALTER TABLE clones ADD COLUMN notice_turn INTEGER;
+    """,
+    """
+    ALTER TABLE agents ADD COLUMN priority TEXT NOT NULL DEFAULT 'normal';
+    ALTER TABLE agents ADD COLUMN needs TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE agents ADD COLUMN unmet TEXT;
+    ALTER TABLE turns ADD COLUMN login TEXT;
+    CREATE TABLE gates (
+        login TEXT PRIMARY KEY, blamed TEXT NOT NULL, reason TEXT NOT NULL, shut_at REAL NOT NULL, until REAL NOT NULL,
+        failures INTEGER NOT NULL, trial TEXT
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

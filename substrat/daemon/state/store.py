@@ -8,14 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.records import Agent, Finding, Policy, Process, Reminder, Session, Turn
+from substrat.daemon.state.clone_queries import CloneQueries
 from substrat.daemon.state.columns import ANSWER, USAGE
 from substrat.daemon.state.database import unusable
 from substrat.daemon.state.event_queries import EventQueries
+from substrat.daemon.state.gate_queries import GateQueries
 from substrat.daemon.state.item_queries import ItemQueries
 from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLES, TURNS, AgentRow, FindingRow, TurnRow
+from substrat.daemon.state.wait_queries import WaitQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class KeptRow(NamedTuple):
@@ -29,7 +32,7 @@ class KeptRow(NamedTuple):
     unread: bool
 
 
-class Store(ItemQueries, EventQueries):
+class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries):
     """All rows of one state directory."""
 
     agents_without_records = 0
@@ -58,6 +61,10 @@ class Store(ItemQueries, EventQueries):
         )  # fmt: skip
         self._db.execute(_SAVE_TURN, TURNS.write(row))
 
+    def save_progress(self, turn: Turn) -> None:
+        """Update a turn's row with how far its output has been read."""
+        self._db.execute("UPDATE turns SET offset = ?, reported = ? WHERE id = ?", (turn.offset, turn.reported, turn.id))
+
     def agents(self) -> list[Agent]:
         """Load every agent with its newest turn, abridged, and the number of items that wait, oldest first.
 
@@ -77,16 +84,33 @@ class Store(ItemQueries, EventQueries):
             findings.setdefault(finding.agent, []).append(finding)
         waiting = dict(
             self._db.execute(
-                "SELECT agent, count(*) FROM items WHERE turn IS NULL AND closed IS NULL AND agent NOT NULL GROUP BY agent"
+                "SELECT agent, count(*) FROM items WHERE turn IS NULL AND closed IS NULL AND agent NOT NULL "
+                "AND intent IS NOT 'inform' GROUP BY agent"
             )
         )
+        clones = {clone.agent: clone for clone in self.clones()}
         found = AGENTS.read_all(self._db.execute(f"{AGENTS.select} ORDER BY created_at, rowid").fetchall())
-        return [_agent(row, turns.get(row.id), waiting.get(row.id, 0), tuple(findings.get(row.id, ()))) for row in found]
+        return [
+            replace(
+                _agent(row, turns.get(row.id), waiting.get(row.id, 0), tuple(findings.get(row.id, ()))),
+                clone=clones.get(row.id),
+            )
+            for row in found
+        ]
 
     def turn(self, turn_id: str) -> Turn | None:
         """Load one turn."""
         row = self._db.execute(f"{TURNS.select} WHERE id = ?", (turn_id,)).fetchone()
         return _turn(TURNS.read(row)) if row else None
+
+    def last_words(self, turns: Sequence[str]) -> dict[str, str]:
+        """Return the first line of what came of each of some turns, cut short."""
+        found = self._db.execute(
+            "SELECT id, substr(coalesce(error, report, result), 1, 200) FROM turns "
+            "WHERE outcome NOT NULL AND id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(turns)),),
+        )
+        return {row[0]: str(row[1]).strip().partition("\n")[0] for row in found if row[1] is not None}
 
     def turn_number(self, turn_id: str) -> int | None:
         """Load a turn's number alone: its row may hold a result of a megabyte."""
@@ -162,18 +186,23 @@ class Store(ItemQueries, EventQueries):
 
     # Reminders
 
-    def add_reminder(self, agent_id: str, due: float, text: str) -> int:
-        """Store a reminder and return its number."""
-        done = self._db.execute("INSERT INTO reminders (agent, due, text) VALUES (?,?,?)", (agent_id, due, text))
+    def add_reminder(self, reminder: Reminder) -> int:
+        """Store a reminder and return its number; the number it comes with is ignored."""
+        done = self._db.execute(_ADD_REMINDER, REMINDERS.write(REMINDERS.row_of(reminder))[1:])
         return int(done.lastrowid or 0)
 
     def reminders(self, agent_id: str | None = None, due: float | None = None) -> list[Reminder]:
         """Load an agent's reminders (None: everybody's), those that are due by then if a time is given, soonest first."""
         found = self._db.execute(
-            f"{REMINDERS.select} WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR due <= ?2) ORDER BY due, id",
-            (agent_id, due),
+            f"{REMINDERS.select} WHERE (:agent IS NULL OR agent = :agent) AND (:due IS NULL OR due <= :due) "
+            "ORDER BY due, id",
+            {"agent": agent_id, "due": due},
         )
         return [Reminder(*REMINDERS.read(row)) for row in found]
+
+    def save_reminder(self, reminder: Reminder) -> None:
+        """Update a reminder's row."""
+        self._db.execute(_SAVE_REMINDER, REMINDERS.write(REMINDERS.row_of(reminder)))
 
     def forget_reminder(self, reminder: int) -> None:
         """Delete a reminder."""
@@ -255,11 +284,13 @@ class Store(ItemQueries, EventQueries):
 
 
 _SAVE_AGENT = AGENTS.upsert("id")
-_SAVE_TURN = TURNS.upsert("id", kept=("result", "usage"), where="excluded.outcome NOT NULL")
+_SAVE_TURN = TURNS.upsert("id", kept=("result", "report", "usage"), where="excluded.outcome NOT NULL")
+_ADD_REMINDER = REMINDERS.insert(without=("id",))
+_SAVE_REMINDER = REMINDERS.upsert("id")
 _ADD_CALL = CALLS.insert()
 _ADD_FINDING = FINDINGS.insert(without=("number",))
 # Without results and usages, which may have a megabyte each.
-_ABRIDGED = ", ".join("NULL" if name in {"result", "usage"} else name for name in TURNS.names)
+_ABRIDGED = ", ".join("NULL" if name in {"result", "report", "usage"} else name for name in TURNS.names)
 _NEWEST_TURNS = (
     f"SELECT {_ABRIDGED} FROM turns JOIN (SELECT agent AS owner, max(number) AS newest FROM turns GROUP BY agent) "  # noqa: S608 - constants
     "ON agent = owner AND number = newest"

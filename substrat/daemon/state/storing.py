@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import trio
@@ -14,26 +14,29 @@ from substrat.errors import StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+T = TypeVar("T")
+
 log = structlog.get_logger("substrat.storing")
 
 FULL_DISK_PAUSE = 1.0
 """Seconds between two tries: people free room by hand, and a try costs one failed write."""
 
 
-async def until_stored(write: Callable[[], None]) -> None:
+async def until_stored(write: Callable[[], T]) -> T:
     """Commit something, as often as it takes: on a full disk it waits until there is room.
 
     Args:
         write: commits it, or raises `StorageFailed` and has changed nothing.
+
+    Returns:
+        What `write` has returned.
     """
     while True:
         try:
-            write()
+            return write()
         except StorageFailed as problem:
             log.error("waiting to write the state", reason=problem.message)  # noqa: TRY400 - the sentence says it all
             await trio.sleep(FULL_DISK_PAUSE)
-        else:
-            return
 
 
 def disk_is_full(problem: OSError) -> bool:

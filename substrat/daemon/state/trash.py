@@ -32,8 +32,12 @@ class Trash:
         self._wake = wake
 
     def discard(self, path: str) -> None:
-        """Let a directory disappear at once; its contents are deleted by a sweep soon."""
+        """Let a directory disappear at once; its contents are deleted by a sweep soon. Not from a worker thread."""
         self.put(path)
+        self.sweep_soon()
+
+    def sweep_soon(self) -> None:
+        """Ask for the sweep that deletes what was put here. Not from a worker thread: it wakes a task."""
         self._wake()
 
     def put(self, path: str) -> None:

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from substrat.core.agents import disk_use
-from substrat.core.agents.disk_use import HomeTooBig, Limits, Use
+from substrat.core.agents.disk_use import DiskLimits, DiskNearlyFull, DiskUse, HomeTooBig
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.agents.disk_gate import free_bytes
 from substrat.daemon.kernel import disk_io, procfs
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Process, Turn
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.state.layout import Layout
-    from substrat.daemon.turns.wakeup import Wakeup
 
 log = structlog.get_logger("substrat.disk_watch")
 
@@ -58,6 +58,7 @@ class _Subject(NamedTuple):
         given: its workspace and the other paths it may write to; files there aren't its own.
         elsewhere: where else its processes can write.
         started: its sandbox.
+        tree: its agent's private clone, if it has one.
     """
 
     turn: str
@@ -67,6 +68,7 @@ class _Subject(NamedTuple):
     elsewhere: tuple[str, ...]
     started: Process | None
     stopping: bool
+    tree: str | None = None
 
 
 class _Measured(NamedTuple):
@@ -86,7 +88,7 @@ class _Measured(NamedTuple):
 
 
 class DiskWatch:
-    """Watches the disk that the state is on.
+    """Watches the disk that the state is on, and those with the clones of agents that work there.
 
     Args:
         registry: the agents.
@@ -142,7 +144,7 @@ class DiskWatch:
         if (reserve := self._registry.store.reserve) is not None:
             reserve.keep()
         disk = self._registry.config.disk
-        limits = Limits(disk.agent_home, disk.free)
+        limits = DiskLimits(disk.agent_home, disk.free)
         if not limits.home and not limits.free:
             return
         subjects = [
@@ -153,14 +155,33 @@ class DiskWatch:
         most = disk_use.most_files(limits.home) if limits.home else disk_use.most_files(disk.state)
         found = await trio.to_thread.run_sync(_measure, subjects, most, self._layout.state, abandon_on_cancel=True)
         uses = [
-            Use(
+            DiskUse(
                 subject.turn, *found[subject.turn].home, wrote=self._wrote(subject.turn, found[subject.turn]),
                 stopping=subject.stopping,
             )
             for subject in subjects
         ]  # fmt: skip
-        self._before = found
-        for stop in disk_use.decide(uses, self._free(self._layout.state), limits):
+        before, self._before = self._before, found
+        self._stop(disk_use.decide(uses, self._free(self._layout.state), limits))
+        for tree, those in self._elsewhere(subjects).items():
+            written = {one.turn: max(found[one.turn].written - _written_before(before, one.turn), 0) for one in those}
+            there = [
+                DiskUse(one.turn, 0, 0, unmeasured=False, wrote=written[one.turn], stopping=one.stopping) for one in those
+            ]
+            self._stop(disk_use.decide(there, self._free(tree), DiskLimits(0, disk.free)))
+
+    def _elsewhere(self, subjects: list[_Subject]) -> dict[str, list[_Subject]]:
+        """Return the turns that work in clones on other disks than the state's, for each disk under a directory on it."""
+        found: dict[int, list[_Subject]] = {}
+        own = os.stat(self._layout.state).st_dev
+        for subject in subjects:
+            with suppress(OSError):
+                if subject.tree is not None and (device := os.stat(subject.tree).st_dev) != own:
+                    found.setdefault(device, []).append(subject)
+        return {str(those[0].tree): those for those in found.values()}
+
+    def _stop(self, stops: list[HomeTooBig | DiskNearlyFull]) -> None:
+        for stop in stops:
             log.warning("a turn is stopped for what it takes of the disk", turn=stop.turn, why=repr(stop))
             if isinstance(stop, HomeTooBig):
                 self._accounting.turn_home_too_big(stop.turn, stop.limit)
@@ -169,11 +190,14 @@ class DiskWatch:
 
     def _subject(self, agent: Agent, turn: Turn) -> _Subject:
         place = self._layout.agent(agent.id)
-        given = (agent.workspace, *(bind.path for bind in agent.policy.binds if bind.writable))
+        given = (agent.host_directory, *(bind.path for bind in agent.policy.binds if bind.writable))
         elsewhere = (*given, self._user_chats)
         home = (place.cache, place.dot_cursor, place.chats)
         output = place.turn(turn.number).root
-        return _Subject(turn.id, home, output, given, elsewhere, turn.process, turn.stop is not None)
+        return _Subject(
+            turn.id, home, output, given, elsewhere, turn.process, turn.stop is not None,
+            tree=agent.clone.tree if agent.clone is not None else None,
+        )  # fmt: skip
 
     def _wrote(self, turn: str, now: _Measured) -> int:
         """Return how many bytes a turn wrote since the last look, at its first look since it began, to the state's disk.
@@ -186,6 +210,10 @@ class DiskWatch:
             return now.written if now.elsewhere else min(now.own, now.written)
         grown = max(now.own - before.own, 0)
         return max(grown, now.written - before.written) if now.elsewhere else grown
+
+
+def _written_before(before: dict[str, _Measured], turn: str) -> int:
+    return before[turn].written if turn in before else 0
 
 
 def measure(directories: Iterable[str], most: int) -> Home:

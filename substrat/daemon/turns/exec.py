@@ -1,4 +1,4 @@
-"""Runs the operator's commands in agents' sandboxes (`substratctl exec`), with the caller's own descriptors.
+"""Runs the operator's commands in agents' sandboxes (`substratctl exec`), and clones' set-ups, with given descriptors.
 
 A command sees what the agent's next turn would see, beside a turn that may be running, in namespaces of its own. The daemon
 starts it, not the client, so it has the same user and limits, whichever client asks. It ends with its program, with its
@@ -15,7 +15,7 @@ import signal
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
@@ -30,12 +30,14 @@ from substrat.daemon.turns import agent_socket, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.exec_caller import check, close, closing, reach
 from substrat.daemon.turns.exec_sandbox import ExecSandbox, HeldExec
+from substrat.daemon.turns.sandboxes import COMMAND
 from substrat.errors import Refused, SandboxFailed, StateUnusable
 from substrat.protocol.signals import FORWARDED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import AgentDir, Layout
     from substrat.daemon.state.trash import Trash
     from substrat.daemon.turns.exec_caller import Caller, ExecRequest
+    from substrat.daemon.turns.sandboxes import RunningSandboxes
     from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.exec")
@@ -56,6 +59,15 @@ _END_SECONDS = 10.0
 """A killed sandbox is gone in milliseconds; a caller doesn't wait longer for one that the kernel can't end."""
 _CALLERS_SOCKET = re.compile(r"exec-\d+-[0-9a-f]+\.sock")
 """Names of callers' sockets, for example `exec-4711-9f3c.sock`, as `substratctl` makes them."""
+
+
+class _Command(NamedTuple):
+    """A command, the kind of its terminal if it has one, and its mounts and variables besides those of a turn."""
+
+    words: tuple[str, ...]
+    terminal: str | None = None
+    mounts: tuple[Mount, ...] = ()
+    variables: Mapping[str, str] = {}
 
 
 class ExecSessions:
@@ -72,6 +84,7 @@ class ExecSessions:
         protection: keeps protected paths read-only while commands run.
         findings: the findings that wait for a person.
         serve_agent: serves an agent's socket until cancelled.
+        sandboxes: tells which sandboxes run.
     """
 
     def __init__(
@@ -86,7 +99,9 @@ class ExecSessions:
         protection: Protection,
         findings: Findings,
         serve_agent: Callable[..., Awaitable[None]],
+        sandboxes: RunningSandboxes,
     ) -> None:
+        self._sandboxes = sandboxes
         self._registry = registry
         self._preparer = preparer
         self._cgroups = cgroups
@@ -134,13 +149,38 @@ class ExecSessions:
         """
         check(agent, request)
         caller = await self._reach(request.descriptors)
+        with caller.stream.socket, closing(caller.descriptors), self._counted(agent.id) as now:
+            check(now, request)
+            return await self._run(now, _Command(request.command, request.terminal), caller.descriptors, caller.stream)
+
+    async def run_own(
+        self, agent: Agent, command: tuple[str, ...], log: int, mounts: tuple[Mount, ...], variables: Mapping[str, str]
+    ) -> int:
+        """Run a command of the daemon's own, a clone's set-up, to its end; when this is cancelled the command ends.
+
+        Args:
+            agent: the agent.
+            command: the program and its arguments, as seen from inside.
+            log: becomes its standard output and error; it is closed here.
+            mounts: its further mounts.
+            variables: further variables of its environment.
+
+        Returns:
+            Its exit status, 128 and the signal's number if one ended it.
+
+        Raises:
+            SubstratError: it couldn't be started.
+        """
+        standard = [log]
+        with closing(standard):
+            standard.append(os.dup(log))
+            standard.insert(0, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            return await self._run(agent, _Command(command, None, mounts, variables), standard, None)
+
+    async def _run(self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None) -> int:
+        """Run a command with its standard descriptors, which are closed as soon as it has them."""
         place, own = self._layout.exec_session(agent.id, secrets.token_hex(8))
-        with (
-            caller.stream.socket,
-            closing(caller.descriptors),
-            self._counted(agent, place, own),
-            self._group_for(own) as group,
-        ):
+        with self._files(agent, place, own), self._group_for(own) as group:
             note = partial(self._note, agent.id)
             network = network_of(self._registry, self._watcher, agent, own, place.network_socket, note)
             with self._networks.serving(agent.id, network), ExitStack() as protected:
@@ -151,8 +191,8 @@ class ExecSessions:
                     copies=parts.copies, control=held, held_mark=None, save=None, replaced=renewed,
                 )  # fmt: skip
                 protected.enter_context(self._protection.protecting(watched))
-                sandbox = held.sandbox = await self._launch(parts, own, request, network, group, caller.descriptors)
-                code = await self._stay(agent, sandbox, caller.stream, network, place)
+                sandbox = held.sandbox = await self._launch(parts, own, command, network, group, standard)
+                code = await self._stay(agent, sandbox, stream, network, place)
                 self._findings.record(
                     agent.id,
                     None,
@@ -179,16 +219,17 @@ class ExecSessions:
         self,
         parts: PreparedSandbox,
         own: TurnDir,
-        request: ExecRequest,
+        command: _Command,
         network: TurnNetwork | None,
         group: Group | None,
         standard: list[int],
     ) -> ExecSandbox:
-        command = (SETSID, "--ctty", "--", *request.command) if request.terminal else request.command
-        prepared = await self._preparer.launch(parts, network, group, command, tied=True)
-        if request.terminal:
-            prepared.environment["TERM"] = request.terminal
-        log.info("exec", agent=parts.agent.name, program=request.command[0])
+        words = (SETSID, "--ctty", "--", *command.words) if command.terminal else command.words
+        prepared = await self._preparer.launch(parts._replace(further=command.mounts), network, group, words, tied=True)
+        prepared.environment.update(command.variables)
+        if command.terminal:
+            prepared.environment["TERM"] = command.terminal
+        log.info("exec", agent=parts.agent.name, program=command.words[0])
         sandbox = self._start(prepared, standard, own)
         # From here on the sandbox alone has them: a terminal ends for the caller when its last descriptor is closed.
         close(standard)
@@ -203,13 +244,23 @@ class ExecSessions:
             raise shortage.error(problem, said) or SandboxFailed(f"{said}; look at what is in its place") from None
 
     @contextmanager
-    def _counted(self, agent: Agent, place: AgentDir, own: TurnDir) -> Iterator[None]:
-        self._running[agent.id] += 1
+    def _counted(self, agent_id: str) -> Iterator[Agent]:
+        """Count a command, and give its agent as it is now; raises `Refused` if that is held, `NotFound` if it is gone."""
+        agent = self._registry.find(agent_id)
+        self._registry.holds.check(agent_id)
+        self._running[agent_id] += 1
         try:
-            with self._preparer.protector.placeholders.keeping(own.root, agent.workspace):
+            yield agent
+        finally:
+            self._running[agent_id] -= 1
+
+    @contextmanager
+    def _files(self, agent: Agent, place: AgentDir, own: TurnDir) -> Iterator[None]:
+        """Keep a command's placeholders in the workspace for a while, and remove its files in the end."""
+        try:
+            with self._preparer.protector.placeholders.keeping(own.root, agent.host_directory):
                 yield
         finally:
-            self._running[agent.id] -= 1
             place.remove_sockets()
             self._trash.discard(own.root)
 
@@ -243,14 +294,15 @@ class ExecSessions:
         self,
         agent: Agent,
         sandbox: ExecSandbox,
-        caller: trio.SocketStream,
+        caller: trio.SocketStream | None,
         network: TurnNetwork | None,
         place: AgentDir,
     ) -> int:
         refused: SubstratError | None = None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_heed, caller, sandbox, nursery.cancel_scope)
+                if caller is not None:
+                    nursery.start_soon(_heed, caller, sandbox, nursery.cancel_scope)
                 try:
                     await nursery.start(self._serve_agent, agent.id, None, place.socket)
                 except (OSError, StateUnusable) as problem:
@@ -258,7 +310,7 @@ class ExecSessions:
                 else:
                     if network is not None:
                         nursery.start_soon(network.serve, None, lambda: sandbox.outer)
-                    nursery.start_soon(sandbox.release, self._watcher)
+                    nursery.start_soon(sandbox.release, self._watcher, partial(self._sandboxes.showing, agent.id, COMMAND))
                     await trio.lowlevel.wait_readable(sandbox.pidfd)
                 nursery.cancel_scope.cancel()
         finally:

@@ -12,6 +12,7 @@ import trio
 
 from sandbox.bwrap import SETSID
 from substrat.core.agents.lifecycle import Phase
+from substrat.core.workspaces.clones import Stage
 from substrat.daemon.kernel import descriptors as kernel_descriptors
 from substrat.daemon.kernel import sockets
 from substrat.errors import InvalidParams, Refused, SandboxFailed
@@ -48,7 +49,7 @@ def check(agent: Agent, request: ExecRequest) -> None:
     """Check that a request can be carried out.
 
     Raises:
-        Refused: the agent has ended.
+        Refused: the agent has ended, or its clone isn't made yet.
         InvalidParams: there is no command, or no such terminal.
         SandboxFailed: there is no way to give it a terminal.
     """
@@ -62,6 +63,10 @@ def check(agent: Agent, request: ExecRequest) -> None:
         raise SandboxFailed(f"the command can't have a terminal: there is no {SETSID}: apt install util-linux")
     if agent.phase == Phase.ENDED:
         raise Refused(f"{agent.name} has ended and has no sandbox any more: spawn another agent in {agent.workspace}")
+    if agent.clone is not None and agent.clone.restoring is not None:
+        raise Refused(f"{agent.name} is being put back to turn {agent.clone.restoring}: try again in a moment")
+    if agent.clone is not None and agent.clone.stage is Stage.WANTED:
+        raise Refused(f"the clone of {agent.name} isn't made yet: `substratctl show {agent.name}` tells when it is")
 
 
 class Caller(NamedTuple):

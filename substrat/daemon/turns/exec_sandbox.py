@@ -12,6 +12,8 @@ from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from substrat.core.agents.records import Process
     from substrat.daemon.kernel.inotify import Watcher
@@ -56,12 +58,19 @@ class ExecSandbox(NamedTuple):
         finally:
             os.close(found[1])
 
-    async def release(self, watcher: Watcher) -> None:
-        """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
-        inner = sandbox_process.open_inner(self.outer, await sandbox_process.reported(self.place, watcher))
+    async def release(self, watcher: Watcher, showing: Callable[[int], AbstractContextManager[None]]) -> None:
+        """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it.
+
+        Args:
+            watcher: inotify.
+            showing: lets others see the sandbox's first process, given its pid, for as long as the returned context lasts.
+        """
+        first = await sandbox_process.reported(self.place, watcher)
+        inner = sandbox_process.open_inner(self.outer, first)
         if inner is not None:
             try:
-                await trio.lowlevel.wait_readable(inner)
+                with showing(first):
+                    await trio.lowlevel.wait_readable(inner)
             finally:
                 os.close(inner)
         await sandbox_process.release(self.pidfd)
@@ -103,8 +112,8 @@ class HeldExec:
         return False
 
     def release(self) -> None:
-        """Let it go on."""
-        if (first := self.first_process()) is not None:
+        """Let it go on, unless it was killed: its processes would run until the kernel has come to each of them."""
+        if self._reason is None and (first := self.first_process()) is not None:
             sandbox_process.continue_all(first)
 
     def end(self, reason: str) -> None:

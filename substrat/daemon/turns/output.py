@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Process
     from substrat.core.programs.program import LineEvent, TurnResult
-    from substrat.daemon.kernel.inotify import Change
+    from substrat.daemon.kernel.inotify import ChangeFlag
     from substrat.daemon.state.layout import TurnDir
 
 log = structlog.get_logger("substrat.output")
@@ -135,7 +135,7 @@ class TurnOutput:
         if self.result is not None:
             self.result_seen.set()
 
-    async def follow(self, change: Change, done: trio.Event) -> None:
+    async def follow(self, change: ChangeFlag, done: trio.Event) -> None:
         """Read and record the output until the turn has exited and all of it is read, then set `done`.
 
         Args:

@@ -13,9 +13,10 @@ from substrat.core.workspaces import overlap
 from substrat.daemon.sandboxes import copies, protected_paths
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.turns.shortage import patiently
-from substrat.errors import PolicyDenied
+from substrat.errors import PolicyDenied, SubstratError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager, ExitStack
 
     from substrat.core.agents.records import Agent, Turn
@@ -61,6 +62,7 @@ class TurnPreparation:
         protection: Protection,
         findings: Findings,
         sessions: Sessions,
+        refresh: Callable[[Agent], Awaitable[None]],
     ) -> None:
         self._registry = registry
         self._accounting = accounting
@@ -70,6 +72,7 @@ class TurnPreparation:
         self._protection = protection
         self._findings = findings
         self._sessions = sessions
+        self._refresh = refresh
 
     async def prepare(
         self,
@@ -88,6 +91,7 @@ class TurnPreparation:
             await self._sessions.settle(agent)
         self._sessions.check_resumable(agent)
         self._check_rules(agent)
+        await self._refresh_clone(agent, turn)
         known = self._registry.git_of(agent.workspace)
         prepared = await self._preparer.prepare(agent, self._layout.agent(agent.id), turn.id)
         self._check_git(agent, turn, known)
@@ -104,6 +108,14 @@ class TurnPreparation:
         self._registry.points.after("prompt written")
         protected.enter_context(self._protect(agent, turn, place, prepared.protected, prepared.copies, running))
         return await self._preparer.launch(prepared, network, self._groups.group(turn.id))
+
+    async def _refresh_clone(self, agent: Agent, turn: Turn) -> None:
+        """Bring the user's branches of now into an agent's clone; where that fails the agent works on with the old ones."""
+        try:
+            await self._refresh(agent)
+        except SubstratError as problem:
+            text = f"your branches of now are not in its clone: {problem.message}"
+            self._accounting.turn_note(turn.id, "workspace:left-out", text)
 
     async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
         """Protect the paths of a turn that an earlier daemon started."""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.state.trash import Trash
-    from substrat.daemon.turns.wakeup import Wakeup
 
 T = TypeVar("T")
 
@@ -128,9 +128,9 @@ class Retention:
 
     # Facts
 
-    def _limits(self) -> retention.Limits:
+    def _limits(self) -> retention.RetentionLimits:
         disk = self._registry.config.disk
-        return retention.Limits(disk.agent, disk.state, disk.compress_after, disk.keep)
+        return retention.RetentionLimits(disk.agent, disk.state, disk.compress_after, disk.keep)
 
     async def _facts(self, sizes: dict[str, dict[int, _Found]], hopeless: set[str]) -> list[retention.OnDisk]:
         """Join the files on disk with the rows of the state; directories without a row are left alone."""

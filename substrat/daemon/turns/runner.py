@@ -29,6 +29,7 @@ from substrat.daemon.turns import agent_socket, damage, launch_failure, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.preparation import TurnPreparation
 from substrat.daemon.turns.running import RunningTurn
+from substrat.daemon.turns.sandboxes import TURN
 from substrat.daemon.turns.shortage import patiently
 from substrat.errors import (
     DescriptorsUsedUp,
@@ -41,12 +42,13 @@ from substrat.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from substrat.core.agents.cgroup_limits import RanOut, Use
+    from substrat.core.agents.cgroup_limits import CgroupUse, RanOut
     from substrat.core.agents.records import Agent, Process, Turn
     from substrat.core.agents.verdict import TurnObservation
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.network.filtered import Networks, TurnNetwork
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.sessions import Sessions
     from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
     from substrat.daemon.turns.running_turns import RunningTurns
-    from substrat.daemon.turns.wakeup import Wakeup
+    from substrat.daemon.turns.sandboxes import RunningSandboxes
 
 log = structlog.get_logger("substrat.runner")
 
@@ -86,7 +88,10 @@ class TurnRunner:
         sessions: moves agents' chats.
         serve_agent: serves an agent's socket until cancelled.
         now: the clock, in seconds since the epoch.
+        keep: keeps the work in an agent's clone at the end of a turn, given its id and number.
         turns: the turns that run or are to be started.
+        refresh: brings the user's branches of now into an agent's clone.
+        sandboxes: tells which sandboxes run.
     """
 
     def __init__(
@@ -106,7 +111,11 @@ class TurnRunner:
         serve_agent: Callable[..., Awaitable[None]],
         now: Callable[[], float],
         turns: RunningTurns,
+        keep: Callable[[str, tuple[str, int]], Awaitable[object]],
+        refresh: Callable[[Agent], Awaitable[None]],
+        sandboxes: RunningSandboxes,
     ) -> None:
+        self._sandboxes = sandboxes
         self._registry = registry
         self._accounting = accounting
         self._layout = layout
@@ -118,10 +127,13 @@ class TurnRunner:
         self._sweep_wanted = sweep_wanted
         self._findings = findings
         self._sessions = sessions
-        self._preparation = TurnPreparation(registry, accounting, layout, preparer, groups, protection, findings, sessions)
+        self._preparation = TurnPreparation(
+            registry, accounting, layout, preparer, groups, protection, findings, sessions, refresh
+        )
         self._serve_agent = serve_agent
         self._now = now
         self._turns = turns
+        self._keep = keep
         self._recorded = {agent.turn.id for agent in registry.agents if agent.turn is not None}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -143,7 +155,7 @@ class TurnRunner:
         except Exception:
             log.exception("a turn's files can't be looked at", agent=agent.name, turn=turn.number)
             shared = writable(agent)
-        self._preparer.protector.placeholders.keep(turn.id, (agent.workspace, *shared))
+        self._preparer.protector.placeholders.keep(turn.id, (agent.host_directory, *shared))
         self._nursery.start_soon(self._run, agent, turn)
 
     def _shared_before(self, agent: Agent, turn: Turn) -> tuple[str, ...]:
@@ -154,7 +166,8 @@ class TurnRunner:
         left = protected_paths.decode(place.read_protected())
         if left is None:
             return writable(agent)
-        self._registry.note_git(agent.workspace, left.git_dirs)
+        if agent.clone is None:
+            self._registry.note_git(agent.workspace, left.git_dirs)
         return (*left.git_dirs, *writable(agent))
 
     # Questions about running turns
@@ -178,7 +191,7 @@ class TurnRunner:
         running = self._turns.of(agent)
         return running.first_process() if running is not None else None
 
-    def use(self, agent: Agent) -> Use | None:
+    def use(self, agent: Agent) -> CgroupUse | None:
         """Return the use of the sandbox of an agent's running turn, None where that isn't counted."""
         running = self._turns.of(agent)
         group = self._groups.group(running.turn) if running is not None else None
@@ -196,13 +209,14 @@ class TurnRunner:
             partial(self._look_after, agent, turn),
             partial(self._tell_shortage, turn, seen.ran_out),
             partial(self._settle_chat, turn, agent.id),
+            partial(self._keep, agent.id, (turn.id, turn.number)),
         ):
             await self._contained(agent, turn, step)
         await self._account(agent, turn, seen, verdict)
         self._turns.accounted_for(turn.id)
         await self._contained(agent, turn, partial(self._clean_up, turn))
 
-    async def _contained(self, agent: Agent, turn: Turn, step: Callable[[], Awaitable[None]]) -> None:
+    async def _contained(self, agent: Agent, turn: Turn, step: Callable[[], Awaitable[object]]) -> None:
         try:
             await step()
         except Exception:
@@ -310,6 +324,7 @@ class TurnRunner:
         running = RunningTurn(
             turn.id, turn_place, turn.offset, self._accounting, self._watcher, self._limits(turn), self._registry.points,
             self._now, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
+            showing=partial(self._sandboxes.showing, agent.id, TURN),
         )  # fmt: skip
         note = partial(self._accounting.turn_note, turn.id)
         network = network_of(self._registry, self._watcher, agent, turn_place, place.network_socket, note)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import trio
 
 from substrat.core.agents.cgroup_limits import RanOut
 from substrat.core.agents.verdict import SILENCE_LIMIT, TIME_LIMIT, TurnObservation
+from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.state import reserve
@@ -23,17 +24,17 @@ from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import shortage
 from substrat.daemon.turns.output import AFTER_RESULT, StopRequest, TurnOutput
 from substrat.daemon.turns.shortage import patiently
-from substrat.daemon.turns.wakeup import Wakeup
 from substrat.errors import SandboxFailed, SubstratError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.turn_limits import TurnLimits
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.kernel.cgroups import Group
-    from substrat.daemon.kernel.inotify import Change, Watcher
+    from substrat.daemon.kernel.inotify import ChangeFlag, Watcher
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.state.layout import TurnDir
     from substrat.daemon.turns.output import TurnObserver
@@ -59,6 +60,7 @@ class RunningTurn:
         points: the failpoints.
         now: the clock, in seconds since the epoch.
         group: the sandbox's cgroup, if there can be one.
+        showing: lets others see the sandbox's first process, given its pid, for as long as the returned context lasts.
         frozen: whether it is to be stopped in memory from the start.
     """
 
@@ -74,8 +76,10 @@ class RunningTurn:
         now: Callable[[], float],
         *,
         group: Group | None = None,
+        showing: Callable[[int], AbstractContextManager[None]] = lambda _pid: nullcontext(),
         frozen: bool = False,
     ) -> None:
+        self._showing = showing
         self.turn = turn
         self._place = place
         self._observer = observer
@@ -92,7 +96,7 @@ class RunningTurn:
         self._now = now
         self._group = group
         self._heard_at = limits.heard_at
-        self._is_held = False
+        self._is_held = self._is_killed = False
         self._to_go_on = Wakeup()
         self._freezing, self._thawing = trio.Event(), trio.Event()
         self.frozen = trio.Event()
@@ -166,6 +170,8 @@ class RunningTurn:
             self._kill()
         except OSError as problem:
             log.error("a sandbox can't be killed at once", turn=self.turn, reason=str(problem))  # noqa: TRY400
+        else:
+            self._is_killed = True
         self.stop(reason)
 
     def stop(self, reason: str) -> None:
@@ -268,7 +274,7 @@ class RunningTurn:
             self._points.after("sandbox started")
             return started
 
-    async def _accompany(self, pidfd: int | None, change: Change) -> TurnObservation:
+    async def _accompany(self, pidfd: int | None, change: ChangeFlag) -> TurnObservation:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._climb_the_ladder)
@@ -319,8 +325,9 @@ class RunningTurn:
     async def _release_outer(self, pidfd: int) -> None:
         """Let bubblewrap's outer process end once its inner one has, though somebody outside may have stopped it."""
         await sandbox_process.reported(self._place, self._watcher)
-        if (inner := await patiently(self._find_inner)) is not None:
-            await trio.lowlevel.wait_readable(inner)
+        if (inner := await patiently(self._find_inner)) is not None and self._inner is not None:
+            with self._showing(self._inner):
+                await trio.lowlevel.wait_readable(inner)
         await sandbox_process.release(pidfd)
 
     def _find_inner(self) -> int | None:
@@ -421,6 +428,9 @@ class RunningTurn:
         while True:
             await self._to_go_on.wait()
             self._to_go_on.clear()
+            if self._is_killed:
+                # Its processes would run until the kernel has come to each of them.
+                await self._wait_for_inner()
             while not self._freezing.is_set() and not self._is_held and not self._exited.is_set():
                 self._points.before("sandbox thawed")
                 try:
@@ -434,12 +444,18 @@ class RunningTurn:
 
     async def _let_go_when_killed(self) -> None:
         """Let bubblewrap's outer process end, which is stopped in its cgroup like the others, when those were killed."""
-        if self._group is not None and (inner := await patiently(self._find_inner)) is not None:
-            # One of its own: only one task may wait for a descriptor, and `_wait_exit` may have to for the other.
-            with ExitStack() as stack:
-                copy = await patiently(partial(os.dup, inner))
-                await trio.lowlevel.wait_readable(launch_plan.closed_by(stack, copy))
+        if self._group is not None and await self._wait_for_inner():
             await patiently(self._group.thaw)
+
+    async def _wait_for_inner(self) -> bool:
+        """Wait until the sandbox's first process has ended, and all others with it; False if there is none to be found."""
+        if (inner := await patiently(self._find_inner)) is None:
+            return False
+        # A copy of the descriptor: only one task may wait for one, and `_wait_exit` may have to for the other.
+        with ExitStack() as stack:
+            copy = await patiently(partial(os.dup, inner))
+            await trio.lowlevel.wait_readable(launch_plan.closed_by(stack, copy))
+        return True
 
     def _stop_in_memory(self) -> bool:
         """Stop the processes that go on; returns whether all of the sandbox was stopped by now."""

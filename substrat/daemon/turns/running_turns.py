@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from substrat.daemon.turns.wakeup import Wakeup
+from substrat.daemon.agents.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,9 +27,18 @@ class RunningTurns:
         trash: deletes directories.
         points: the failpoints.
         turn_runs: called whenever a turn has begun to run, or goes on after it was frozen.
+        clone_wanted: called when an agent wants a clone.
     """
 
-    def __init__(self, layout: Layout, trash: Trash, points: Failpoints, turn_runs: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        trash: Trash,
+        points: Failpoints,
+        turn_runs: Callable[[], None],
+        clone_wanted: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clone_wanted = clone_wanted
         self._layout = layout
         self._trash = trash
         self._points = points
@@ -73,6 +82,10 @@ class RunningTurns:
         self._layout.agent(agent.id).remove_sockets()
         self._trash.discard(self._layout.agent(agent.id).root)
         self._points.after("files removed")
+
+    def prepare_clones(self) -> None:
+        """Have the clones made that agents want; those that a killed daemon owed are made by the next one."""
+        self._clone_wanted()
 
     # The runner's side
 

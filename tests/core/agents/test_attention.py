@@ -7,9 +7,11 @@ import pytest
 
 from sandbox.spec import Network
 from substrat.core.agents import attention
-from substrat.core.agents.attention import Facts, Kind, Level
+from substrat.core.agents.attention import AttentionKind, Facts, Level
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Finding, Item, ItemKind, Outcome, Policy, Turn
+from substrat.core.agents.waits import Wait, WaitMode
+from substrat.core.workspaces.clones import Clone, Kept, Stage
 
 NOW = 10_000.0
 FREE = Agent("a", "a", Phase.IDLE, "/w", "auto", Policy(Network.NONE), 1.0, since=50.0)
@@ -18,31 +20,44 @@ FAILED = replace(RUNNING, outcome=Outcome.ERROR, ended_at=9_500.0, error="it bro
 QUESTION = Item(1, None, ItemKind.QUESTION, "a", "a", "shall I?\nreally?", 7_000.0)
 FINDING = Finding(4, "a", "t", 6_000.0, "/w/sub/.git", "made by the agent")
 
+BUSY = replace(FREE, phase=Phase.RUNNING, turn=RUNNING)
+UNLANDED = Clone(
+    "a", "a", "/trees/a", "/w", "/w/.git", "/w", "substrat/a", "main", "b" * 40, Stage.READY,
+    kept=Kept(1, 70.0, "c" * 40, "d" * 40, ahead=2, landed=False),
+)  # fmt: skip
+
 CASES = {
-    Kind.ANSWER: (replace(FREE, phase=Phase.RUNNING, turn=RUNNING), Facts(QUESTION, NOW), 7_000.0, "shall I? really?"),
-    Kind.UNSAFE: (replace(FREE, findings=(FINDING,)), Facts(), 6_000.0, "made by the agent"),
-    Kind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
-    Kind.STUCK: (replace(FREE, phase=Phase.RUNNING, turn=RUNNING), Facts(heard_at=9_100.0), 9_100.0, "no event for 15 min"),
-    Kind.HELD: (
+    AttentionKind.ANSWER: (BUSY, Facts(QUESTION, NOW), 7_000.0, "shall I? really?"),
+    AttentionKind.UNSAFE: (replace(FREE, findings=(FINDING,)), Facts(), 6_000.0, "made by the agent"),
+    AttentionKind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
+    AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0), 9_100.0, "no event for 15 min"),
+    AttentionKind.MERGE: (replace(FREE, phase=Phase.SUSPENDED, clone=UNLANDED), Facts(), 70.0, "2 commits to land in main"),
+    AttentionKind.HELD: (
         replace(FREE, phase=Phase.QUEUED),
         Facts(held="the disk is full", waiting_since=60.0),
         60.0,
         "the disk is full",
     ),
-    Kind.SUSPENDED: (
+    AttentionKind.SUSPENDED: (
         replace(FREE, phase=Phase.SUSPENDED, waiting=2),
         Facts(),
         50.0,
         "suspended, and 2 prompts or messages wait",
     ),
-    Kind.WORKING: (replace(FREE, phase=Phase.RUNNING, turn=RUNNING), Facts(heard_at=9_900.0), 9_000.0, "turn 3 is running"),
-    Kind.QUEUED: (replace(FREE, phase=Phase.QUEUED), Facts(queue="tried again later"), 50.0, "tried again later"),
-    Kind.IDLE: (FREE, Facts(), 50.0, "has nothing to do"),
-    Kind.DONE: (replace(FREE, phase=Phase.ENDED), Facts(), 50.0, "ended"),
+    AttentionKind.WORKING: (BUSY, Facts(heard_at=9_900.0), 9_000.0, "turn 3 is running"),
+    AttentionKind.WAITING: (
+        FREE,
+        Facts(waits=[Wait(1, "a", ("b", "c"), ("bert", "carl"), WaitMode.ALL, 70.0)]),
+        70.0,
+        "waits for bert, carl",
+    ),
+    AttentionKind.QUEUED: (replace(FREE, phase=Phase.QUEUED), Facts(queue="tried again later"), 50.0, "tried again later"),
+    AttentionKind.IDLE: (FREE, Facts(), 50.0, "has nothing to do"),
+    AttentionKind.DONE: (replace(FREE, phase=Phase.ENDED), Facts(), 50.0, "ended"),
 }
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", AttentionKind)
 def test_each_kind_has_its_text_and_time(kind):
     agent, facts, since, text = CASES[kind]
     found = attention.attention(agent, facts, NOW, 300.0)
@@ -50,7 +65,7 @@ def test_each_kind_has_its_text_and_time(kind):
 
 
 def test_levels_fall_with_the_weight():
-    levels = [attention.Attention(kind, "", 0.0).level for kind in Kind]
+    levels = [attention.Attention(kind, "", 0.0).level for kind in AttentionKind]
     order = [Level.URGENT, Level.ACTION, Level.INFO]
     assert levels == sorted(levels, key=order.index)
     assert levels[:4] == [Level.URGENT] * 4
@@ -68,13 +83,13 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
     facts = Facts(QUESTION if asks else None, 100.0 if is_silent else NOW)
     found = attention.attention(agent, facts, NOW, 300.0)
     if asks and phase != Phase.ENDED:
-        assert found.kind is Kind.ANSWER
+        assert found.kind is AttentionKind.ANSWER
     elif is_unsafe:
-        assert found.kind is Kind.UNSAFE
+        assert found.kind is AttentionKind.UNSAFE
     elif phase == Phase.FAILED:
-        assert found.kind is Kind.FAILED
+        assert found.kind is AttentionKind.FAILED
     elif is_silent and phase == Phase.RUNNING:
-        assert found.kind is Kind.STUCK
+        assert found.kind is AttentionKind.STUCK
     else:
         assert found.level is not Level.URGENT
     assert (attention.reason(agent, facts) is not None) == (phase == Phase.QUEUED)
@@ -82,13 +97,13 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
 
 def test_an_accepted_failure_asks_for_nothing():
     agent = replace(FREE, phase=Phase.FAILED, turn=FAILED, accepted_turn=FAILED.id)
-    assert attention.attention(agent, Facts(), NOW, 300.0).kind is Kind.IDLE
-    assert attention.attention(replace(agent, accepted_turn="another"), Facts(), NOW, 300.0).kind is Kind.FAILED
+    assert attention.attention(agent, Facts(), NOW, 300.0).kind is AttentionKind.IDLE
+    assert attention.attention(replace(agent, accepted_turn="another"), Facts(), NOW, 300.0).kind is AttentionKind.FAILED
 
 
 def test_silence_counts_only_where_it_is_limited():
     agent = replace(FREE, phase=Phase.RUNNING, turn=RUNNING)
-    assert attention.attention(agent, Facts(heard_at=0.0), NOW, 0.0).kind is Kind.WORKING
+    assert attention.attention(agent, Facts(heard_at=0.0), NOW, 0.0).kind is AttentionKind.WORKING
 
 
 def test_a_long_text_is_one_short_line():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.agents import cgroup_limits
-from substrat.core.agents.cgroup_limits import Limits, RanOut, Use
+from substrat.core.agents.cgroup_limits import CgroupLimits, CgroupUse, RanOut
 
 ALL = frozenset(cgroup_limits.CONTROLLERS)
 MIB = 1 << 20
@@ -70,7 +70,7 @@ def test_what_is_enabled_is_what_is_there():
 
 
 def test_limits_are_written_as_far_as_controllers_go():
-    limits = Limits(512 * MIB, 1.5, 100)
+    limits = CgroupLimits(512 * MIB, 1.5, 100)
     assert dict(cgroup_limits.settings(limits, ALL)) == {
         "memory.max": str(512 * MIB), "memory.swap.max": "0", "pids.max": "100", "cpu.max": "150000 100000",
     }  # fmt: skip
@@ -79,13 +79,13 @@ def test_limits_are_written_as_far_as_controllers_go():
 
 
 def test_no_limit_takes_an_earlier_one_back():
-    assert dict(cgroup_limits.settings(Limits(), ALL)) == {
+    assert dict(cgroup_limits.settings(CgroupLimits(), ALL)) == {
         "memory.max": "max", "memory.swap.max": "max", "pids.max": "max", "cpu.max": "max 100000",
     }  # fmt: skip
 
 
 def test_the_least_quota_is_one_the_kernel_takes():
-    assert dict(cgroup_limits.settings(Limits(cpus=0.001), ALL))["cpu.max"] == "1000 100000"
+    assert dict(cgroup_limits.settings(CgroupLimits(cpus=0.001), ALL))["cpu.max"] == "1000 100000"
 
 
 def test_the_daemon_comes_before_agents():
@@ -121,9 +121,9 @@ def test_what_ran_out_in_words():
 
 
 def test_what_is_used():
-    assert cgroup_limits.use("1048576\n", "usage_usec 2500000\nuser_usec 1\n", "12\n") == Use(1048576, 2.5, 12)
-    assert cgroup_limits.use("", "", "") == Use(None, None, None)
-    assert cgroup_limits.use("max", "nr_periods 0", "x") == Use(None, None, None)
+    assert cgroup_limits.use("1048576\n", "usage_usec 2500000\nuser_usec 1\n", "12\n") == CgroupUse(1048576, 2.5, 12)
+    assert cgroup_limits.use("", "", "") == CgroupUse(None, None, None)
+    assert cgroup_limits.use("max", "nr_periods 0", "x") == CgroupUse(None, None, None)
 
 
 @given(st.text())

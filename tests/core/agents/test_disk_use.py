@@ -4,15 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.agents.disk_use import FILE_BYTES, LEAST, DiskNearlyFull, HomeTooBig, Limits, Use, decide, most_files
+from substrat.core.agents.disk_use import (
+    FILE_BYTES,
+    LEAST,
+    DiskLimits,
+    DiskNearlyFull,
+    DiskUse,
+    HomeTooBig,
+    decide,
+    most_files,
+)
 
 MIB = 1024 * 1024
-LIMITS = Limits(home=100 * MIB, free=512 * MIB)
+LIMITS = DiskLimits(home=100 * MIB, free=512 * MIB)
 LITTLE = 255 * MIB
 
 
 def use(turn="t", home=0, files=10, wrote=0, *, unmeasured=False, stopping=False):
-    return Use(turn, home, files, unmeasured, wrote, stopping)
+    return DiskUse(turn, home, files, unmeasured, wrote, stopping)
 
 
 ROWS = [
@@ -48,9 +57,9 @@ def test_only_the_one_that_writes_the_most_is_stopped():
 
 def test_without_limits_nothing_is_stopped():
     uses = [use("a", 1 << 60, files=1 << 40, wrote=1 << 60, unmeasured=True)]
-    assert decide(uses, 0, Limits(0, 0)) == []
-    assert decide(uses, 0, Limits(0, 1))
-    assert decide(uses, 1 << 60, Limits(1, 0))
+    assert decide(uses, 0, DiskLimits(0, 0)) == []
+    assert decide(uses, 0, DiskLimits(0, 1))
+    assert decide(uses, 1 << 60, DiskLimits(1, 0))
 
 
 def test_a_small_limit_allows_the_files_that_every_agent_has():
@@ -58,7 +67,7 @@ def test_a_small_limit_allows_the_files_that_every_agent_has():
 
 
 USES = st.builds(
-    Use, st.uuids().map(str), st.integers(0, 200 * MIB), st.integers(0, 30_000), st.booleans(), st.integers(0, 9 * MIB),
+    DiskUse, st.uuids().map(str), st.integers(0, 200 * MIB), st.integers(0, 30_000), st.booleans(), st.integers(0, 9 * MIB),
     st.booleans(),
 )  # fmt: skip
 

@@ -30,17 +30,17 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "lifecycle.md"
 
 # One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle or queued, as `settle` says.
 GRID = """
-phase        prompt       mail         start   suspend    freeze     resume       interrupt    end    succeeded stopped   failed    retried   emptied
-idle         queued       queued       -       suspended  suspended  idle         -            ended  -         -         -         -         -
-queued       queued       queued       running suspended  suspended  queued       -            ended  -         -         -         -         idle
-running      running      running      -       suspending frozen     running      interrupting ending ?         failed    failed    queued    -
-suspending   suspending   suspending   -       suspending suspending -            -            ending suspended suspended suspended -         -
-interrupting interrupting interrupting -       suspending -          interrupting interrupting ending ?         ?         ?         -         -
-ending       -            -            -       -          -          -            -            ending ended     ended     ended     -         -
-suspended    suspended    suspended    -       suspended  suspended  ?            -            ended  -         -         -         -         -
-frozen       frozen       frozen       -       suspending frozen     running      interrupting ending suspended suspended suspended -         -
-failed       queued       failed       -       suspended  suspended  ?            -            ended  -         -         -         -         -
-ended        -            -            -       -          -          -            -            ended  -         -         -         -         -
+phase        prompt       mail         start   suspend    freeze     resume       interrupt    end    succeeded stopped   failed    retried   unprepared unmet     emptied
+idle         queued       queued       -       suspended  suspended  idle         -            ended  -         -         -         -         failed     -         -
+queued       queued       queued       running suspended  suspended  queued       -            ended  -         -         -         -         failed     failed    idle
+running      running      running      -       suspending frozen     running      interrupting ending ?         failed    failed    queued    -          -         -
+suspending   suspending   suspending   -       suspending suspending -            -            ending suspended suspended suspended -         -          -         -
+interrupting interrupting interrupting -       suspending -          interrupting interrupting ending ?         ?         ?         -         -          -         -
+ending       -            -            -       -          -          -            -            ending ended     ended     ended     -         -          -         -
+suspended    suspended    suspended    -       suspended  suspended  ?            -            ended  -         -         -         -         suspended  -         -
+frozen       frozen       frozen       -       suspending frozen     running      interrupting ending suspended suspended suspended -         -          -         -
+failed       queued       failed       -       suspended  suspended  ?            -            ended  -         -         -         -         failed     -         -
+ended        -            -            -       -          -          -            -            ended  -         -         -         -         ended      -         -
 """  # noqa: E501 - a table
 ROWS = [line.split() for line in GRID.strip().splitlines()[1:]]
 CELLS = [(Phase(row[0]), event, target) for row in ROWS for event, target in zip(Event, row[1:], strict=True)]
@@ -181,7 +181,9 @@ class Model:
         match event:
             case Event.END:
                 return True
-            case Event.START | Event.EMPTIED:
+            case Event.UNPREPARED:
+                return self.state != "running" and not self.frozen
+            case Event.START | Event.EMPTIED | Event.UNMET:
                 return self.state == "queued"
             case Event.INTERRUPT:
                 return self.frozen or (self.state == "running" and self.wish in {None, "interrupt"})
@@ -205,8 +207,10 @@ class Model:
             failed = event is not Event.TURN_SUCCEEDED
             arrived = {"end": "ended", "suspend": "suspended", "interrupt": rest, None: "failed" if failed else rest}
             self.state, self.wish = arrived[self.wish], None
-        elif event in {Event.START, Event.EMPTIED}:
-            self.state = "running" if event is Event.START else "idle"
+        elif event is Event.UNPREPARED:
+            self.state = "failed" if self.state in {"idle", "queued"} else self.state
+        elif event in {Event.START, Event.EMPTIED, Event.UNMET}:
+            self.state = {Event.START: "running", Event.EMPTIED: "idle", Event.UNMET: "failed"}[event]
         elif running:
             asked = {Event.SUSPEND: "suspend", Event.INTERRUPT: "interrupt", Event.END: "end"}.get(event)
             self.wish = asked or self.wish

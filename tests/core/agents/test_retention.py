@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.agents.retention import Compress, Drop, Limits, OnDisk, decide
+from substrat.core.agents.retention import Compress, Drop, OnDisk, RetentionLimits, decide
 
 NOW = 1000.0
 DAY = 100.0
-NO_LIMITS = Limits(0, 0, 1e9, 0)
+NO_LIMITS = RetentionLimits(0, 0, 1e9, 0)
 
 
 def turn(number, size=10, agent="a", ended_at=None, **more):
@@ -59,7 +59,7 @@ def test_the_oldest_of_all_go_when_all_together_are_too_many():
 @pytest.mark.parametrize("why", [{"current": True}, {"unread": True}])
 def test_what_is_protected_stays_though_it_counts(why):
     turns = [turn(1, 100, **why), turn(2, packed=True)]
-    assert short(decide(turns, Limits(50, 50, 0, 1), NOW)) == [("Drop", "a-2")]
+    assert short(decide(turns, RetentionLimits(50, 50, 0, 1), NOW)) == [("Drop", "a-2")]
 
 
 def test_a_running_turn_stays_though_it_counts():
@@ -68,7 +68,7 @@ def test_a_running_turn_stays_though_it_counts():
 
 
 def test_a_turn_from_the_future_is_not_old():
-    assert decide([turn(1, ended_at=NOW + 5)], Limits(0, 0, 0, 1), NOW) == []
+    assert decide([turn(1, ended_at=NOW + 5)], RetentionLimits(0, 0, 0, 1), NOW) == []
 
 
 TURNS = st.lists(
@@ -81,7 +81,7 @@ TURNS = st.lists(
     max_size=30, unique_by=lambda one: one.turn,
 )  # fmt: skip
 LIMITS = st.builds(
-    Limits, st.integers(0, 300), st.integers(0, 600), st.floats(0, 2 * NOW), st.just(0.0) | st.floats(0, 2 * NOW)
+    RetentionLimits, st.integers(0, 300), st.integers(0, 600), st.floats(0, 2 * NOW), st.just(0.0) | st.floats(0, 2 * NOW)
 )
 
 

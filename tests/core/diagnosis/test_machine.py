@@ -3,7 +3,7 @@
 import pytest
 
 from substrat.core.diagnosis import machine
-from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Bwrap, Cgroups, Kernel, Systemd
+from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Bwrap, CgroupFacts, Kernel, Systemd
 
 LEAST = (0, 8, 0)
 MIB = 1 << 20
@@ -61,13 +61,13 @@ CASES = {
         (machine.network("filtered", "proxy", "unshare: no", "install"), WEAKER, "proxy form, which only", "install"),
     "the proxy form, as was wanted": (machine.network("filtered", "proxy", None, ""), GOOD, "made (proxy form)", ""),
     "a filtered network": (machine.network("filtered", "transparent", None, ""), GOOD, "'filtered'", ""),
-    "no cgroups": (machine.cgroups(Cgroups(0)), WEAKER, "no cgroups", "systemd.unified_cgroup_hierarchy=1"),
-    "old cgroups": (machine.cgroups(Cgroups(1)), WEAKER, "v1 only", "systemd.unified_cgroup_hierarchy=1"),
-    "cgroups of nobody's": (machine.cgroups(Cgroups(2)), WEAKER, "none to divide", "substratctl service install"),
+    "no cgroups": (machine.cgroups(CgroupFacts(0)), WEAKER, "no cgroups", "systemd.unified_cgroup_hierarchy=1"),
+    "old cgroups": (machine.cgroups(CgroupFacts(1)), WEAKER, "v1 only", "systemd.unified_cgroup_hierarchy=1"),
+    "cgroups of nobody's": (machine.cgroups(CgroupFacts(2)), WEAKER, "none to divide", "substratctl service install"),
     "cgroups without cpu":
-        (machine.cgroups(Cgroups(2, ALL - {"cpu"}, 254)), WEAKER, "without cpu", "Delegate=cpu memory pids"),
-    "cgroups that can't be divided": (machine.cgroups(Cgroups(2, ALL, 253)), WEAKER, "systemd 253", "systemd 254"),
-    "cgroups": (machine.cgroups(Cgroups(2, ALL, 257)), GOOD, "cpu, memory, pids", ""),
+        (machine.cgroups(CgroupFacts(2, ALL - {"cpu"}, 254)), WEAKER, "without cpu", "Delegate=cpu memory pids"),
+    "cgroups that can't be divided": (machine.cgroups(CgroupFacts(2, ALL, 253)), WEAKER, "systemd 253", "systemd 254"),
+    "cgroups": (machine.cgroups(CgroupFacts(2, ALL, 257)), GOOD, "cpu, memory, pids", ""),
     "a full disk": (machine.disk("/s", 100 * MIB, 512 * MIB), BROKEN, "below 512 MiB (disk.free)", "free some"),
     "a disk without a watermark": (machine.disk("/s", 100 * MIB, 0), WEAKER, "0.1 GiB free at /s", "free some"),
     "a nearly full disk": (machine.disk("/s", 3000 * MIB, 2000 * MIB), WEAKER, "2.9 GiB", "free some"),

@@ -3,22 +3,22 @@
 import pytest
 
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER
-from substrat.core.diagnosis.network import Address, Link, Namespace, Plan, Route, Rule, Socket, judge
+from substrat.core.diagnosis.network import Address, Namespace, NetworkLink, NetworkPlan, Route, RoutingRule, Socket, judge
 
 DNS = (Socket("udp", "198.18.0.1", 53), Socket("tcp", "198.18.0.1", 53))
 WEB = (Socket("tcp", "0.0.0.0", 443), Socket("tcp", "::", 443))
-TRANSPARENT = Plan("anna", transparent=True, addresses=("198.18.0.1", "fd53::1"), sockets=(*DNS, *WEB))
-PROXY = Plan("anna", transparent=False, addresses=("127.0.0.1",), sockets=(Socket("tcp", "127.0.0.1", 61280),))
+TRANSPARENT = NetworkPlan("anna", transparent=True, addresses=("198.18.0.1", "fd53::1"), sockets=(*DNS, *WEB))
+PROXY = NetworkPlan("anna", transparent=False, addresses=("127.0.0.1",), sockets=(Socket("tcp", "127.0.0.1", 61280),))
 RENEW = "substratctl suspend anna && substratctl resume anna"
 
 GOOD_ONE = Namespace(
-    links=(Link("lo", True),),
+    links=(NetworkLink("lo", True),),
     addresses=(Address("lo", "127.0.0.1", 8), Address("lo", "198.18.0.1", 32), Address("lo", "fd53::1", 128)),
     routes=(
         Route("IPv4", "local", "0.0.0.0/0", "lo", None, 255), Route("IPv6", "local", "::/0", "lo", None, 255),
         Route("IPv6", "unicast", "fd53::1/128", "lo", None, 254),
     ),
-    rules=(Rule("IPv4", 0, False, "to_tbl", 255), Rule("IPv6", 0, False, "to_tbl", 255)),
+    rules=(RoutingRule("IPv4", 0, False, "to_tbl", 255), RoutingRule("IPv6", 0, False, "to_tbl", 255)),
     sockets=(*DNS, *WEB, Socket("tcp", "127.0.0.1", 61280)),
     ipv6=True,
 )  # fmt: skip
@@ -45,8 +45,8 @@ def test_a_network_as_it_should_be(found, plan):
 # fmt: off
 BROKEN_ONES = [
     ("links", TRANSPARENT, {"links": ()}, "there is no lo: nothing reaches the daemon"),
-    ("links", PROXY, {"links": (Link("lo", False),)}, "lo is down: nothing reaches the relay"),
-    ("links", TRANSPARENT, {"links": (Link("lo", True), Link("sit0", False), Link("eth0", True))},
+    ("links", PROXY, {"links": (NetworkLink("lo", False),)}, "lo is down: nothing reaches the relay"),
+    ("links", TRANSPARENT, {"links": (NetworkLink("lo", True), NetworkLink("sit0", False), NetworkLink("eth0", True))},
      "eth0 is up beside lo: traffic may leave past the allow-list"),
     ("addresses", TRANSPARENT, {"addresses": GOOD_ONE.addresses[:1]},
      "lo hasn't got 198.18.0.1, fd53::1: the daemon isn't where programs look for it"),
@@ -60,7 +60,7 @@ BROKEN_ONES = [
      "unicast 0.0.0.0/0 via 10.0.0.1 dev eth0 table 254: it leads out past the allow-list"),
     ("rules", TRANSPARENT, {"rules": GOOD_ONE.rules[:1]},
      "there is no IPv6 rule: connections may miss the daemon"),
-    ("rules", PROXY, {"rules": (Rule("IPv4", 0, True, "to_tbl", 255),)},
+    ("rules", PROXY, {"rules": (RoutingRule("IPv4", 0, True, "to_tbl", 255),)},
      "the first IPv4 rule isn't the local table's (IPv4 0: from some to_tbl 255): connections may miss the relay"),
     ("sockets", TRANSPARENT, {"sockets": DNS},
      "the daemon doesn't listen at tcp 0.0.0.0:443, tcp [::]:443: connections there are refused"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.netfilter import proxying
-from substrat.core.netfilter.proxying import LARGEST, Body, Refused, answer, read
+from substrat.core.netfilter.proxying import LARGEST, BadRequest, Body, answer, read
 
 
 def head(text):
@@ -106,7 +106,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_refused(text):
-    with pytest.raises(Refused) as problem:
+    with pytest.raises(BadRequest) as problem:
         read(head(text))
     assert problem.value.status == REFUSED[text]
     assert str(problem.value).isprintable()
@@ -116,7 +116,7 @@ def test_what_is_refused(text):
     "data", [b"GET http://a.test/ HTTP/1.1\n\n", b"GET http://a.test/ HTTP/1.1\r\nA: b\n", b"GET\rhttp://a.test/"]
 )
 def test_lines_end_in_one_way(data):
-    with pytest.raises(Refused, match="CR LF"):
+    with pytest.raises(BadRequest, match="CR LF"):
         read(data)
 
 
@@ -126,7 +126,7 @@ def test_a_head_has_a_bound():
     whole = begin.ljust(LARGEST - 4, b"a") + b"\r\n\r\n"
     assert read(whole + bytes(100_000)) is not None
     for data in (begin.ljust(LARGEST + 1, b"a"), begin.ljust(LARGEST - 3, b"a") + b"\r\n\r\n"):
-        with pytest.raises(Refused) as problem:
+        with pytest.raises(BadRequest) as problem:
             read(data)
         assert problem.value.status == 431
 
@@ -134,7 +134,7 @@ def test_a_head_has_a_bound():
 def outcome(data):
     try:
         return read(data)
-    except Refused as problem:
+    except BadRequest as problem:
         return problem.status
 
 
@@ -188,7 +188,7 @@ def take(body, data, cuts):
             taken += count
             if count < len(piece):
                 break
-    except Refused:
+    except BadRequest:
         return None
     return taken
 
@@ -236,7 +236,7 @@ def test_odd_chunks_are_refused():
         b"a" * 5000,
         b"1\r\nab\r\n",
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(BadRequest):
             Body(None).take(data)
 
 

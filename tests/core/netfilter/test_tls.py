@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.netfilter import tls
-from substrat.core.netfilter.tls import Hello, Kind
+from substrat.core.netfilter.tls import Hello, HelloKind
 from tests.support.certificate import certificate
 
 
@@ -47,21 +47,21 @@ HELLO = hello(NAME)
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_what_openssl_says(newest):
-    assert tls.read(hello(NAME, newest=newest)) == Hello(Kind.HELLO, NAME)
-    assert tls.read(hello(None, newest=newest)) == Hello(Kind.HELLO)
+    assert tls.read(hello(NAME, newest=newest)) == Hello(HelloKind.HELLO, NAME)
+    assert tls.read(hello(None, newest=newest)) == Hello(HelloKind.HELLO)
 
 
 def test_every_beginning_is_incomplete():
     whole = hello(NAME)
-    assert all(tls.read(whole[:size]) == Hello(Kind.INCOMPLETE) for size in range(1, len(whole)))
-    assert tls.read(b"") == Hello(Kind.UNDECIDED)
+    assert all(tls.read(whole[:size]) == Hello(HelloKind.INCOMPLETE) for size in range(1, len(whole)))
+    assert tls.read(b"") == Hello(HelloKind.UNDECIDED)
     assert tls.end_of_hello(whole + b"more") == len(whole)
-    assert tls.read(whole + b"more") == Hello(Kind.HELLO, NAME)
+    assert tls.read(whole + b"more") == Hello(HelloKind.HELLO, NAME)
 
 
 @given(st.integers(1, 600))
 def test_in_many_records(size):
-    assert tls.read(records(hello(NAME)[5:], size)) == Hello(Kind.HELLO, NAME)
+    assert tls.read(records(hello(NAME)[5:], size)) == Hello(HelloKind.HELLO, NAME)
 
 
 ELSE = [
@@ -72,7 +72,7 @@ ELSE = [
 
 @pytest.mark.parametrize("data", ELSE)
 def test_something_else(data):
-    assert tls.read(data) == Hello(Kind.OTHER)
+    assert tls.read(data) == Hello(HelloKind.OTHER)
 
 
 SKIPPED = {
@@ -90,27 +90,27 @@ SKIPPED = {
 @pytest.mark.parametrize("data", SKIPPED.values(), ids=SKIPPED)
 def test_what_some_server_skips_before_a_hello_is_broken(data):
     """Nothing of it may be passed on whole, in whatever pieces it comes."""
-    assert tls.read(data) == tls.read(data + HELLO) == Hello(Kind.BROKEN)
+    assert tls.read(data) == tls.read(data + HELLO) == Hello(HelloKind.BROKEN)
     kinds = [tls.read((data + HELLO)[:size]).kind for size in range(1, len(data) + len(HELLO))]
-    undecided = kinds.index(Kind.BROKEN)
-    assert set(kinds[:undecided]) <= {Kind.UNDECIDED, Kind.INCOMPLETE}
-    assert set(kinds[undecided:]) == {Kind.BROKEN}
+    undecided = kinds.index(HelloKind.BROKEN)
+    assert set(kinds[:undecided]) <= {HelloKind.UNDECIDED, HelloKind.INCOMPLETE}
+    assert set(kinds[undecided:]) == {HelloKind.BROKEN}
     # A record's head has 5 bytes, SSLv2's has 3: undecided bytes were no head yet.
-    assert kinds[:undecided].count(Kind.UNDECIDED) < (12 if data[0] in b"P\r" else 3)
+    assert kinds[:undecided].count(HelloKind.UNDECIDED) < (12 if data[0] in b"P\r" else 3)
 
 
 @pytest.mark.parametrize("first", range(256))
 def test_no_first_byte_leaves_a_hello_behind_it_unread(first):
     """In front of a hello there is either another protocol's byte, which no TLS server skips, or nothing is passed on."""
     found = tls.read(bytes([first, 3, 1, 0, 2, 1, 0]) + HELLO)
-    assert found.kind is (Kind.BROKEN if first in range(20, 27) or first & 0x80 else Kind.OTHER)
+    assert found.kind is (HelloKind.BROKEN if first in range(20, 27) or first & 0x80 else HelloKind.OTHER)
 
 
 def test_two_messages_in_one_record_are_broken():
     message = HELLO[5:]
-    assert tls.read(records(message + message, 1 << 14)).kind is Kind.BROKEN
-    assert tls.read(records(message + b"x", 1 << 14)[:-1]).kind is Kind.BROKEN
-    assert tls.read(records(message, 1 << 14) * 2) == Hello(Kind.HELLO, NAME)
+    assert tls.read(records(message + message, 1 << 14)).kind is HelloKind.BROKEN
+    assert tls.read(records(message + b"x", 1 << 14)[:-1]).kind is HelloKind.BROKEN
+    assert tls.read(records(message, 1 << 14) * 2) == Hello(HelloKind.HELLO, NAME)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def flight(tmp_path):
 
 def test_a_second_hello(flight):
     first, retry, second = flight
-    assert tls.read(first) == tls.read_second(second) == Hello(Kind.HELLO, NAME)
+    assert tls.read(first) == tls.read_second(second) == Hello(HelloKind.HELLO, NAME)
     assert [tls.wants_another(retry[:size]) for size in (0, 42, 43, len(retry))] == [None, None, True, True]
     assert tls.wants_another(b"\x15\3\3\0\2\1\x70" + retry) is True
     assert (
@@ -145,15 +145,15 @@ def test_a_second_hello(flight):
         is False
     )
     early = b"\x17\3\3\0\3abc\x14\3\3\0\1\1"
-    assert tls.read_second(early + second) == Hello(Kind.HELLO, NAME)
-    assert all(tls.read_second((early + second)[:size]).kind is Kind.INCOMPLETE for size in range(len(early + second)))
+    assert tls.read_second(early + second) == Hello(HelloKind.HELLO, NAME)
+    assert all(tls.read_second((early + second)[:size]).kind is HelloKind.INCOMPLETE for size in range(len(early + second)))
 
 
 @pytest.mark.parametrize(
     "data", [b"GET", b"\x15\3\1\0\2\1\0", b"\x16\3\3\0\4\x10\0\0\0", b"PROXY ", b"\x17\3\3\x40\0" + bytes(20_000)]
 )
 def test_what_is_no_second_hello_is_broken(data):
-    assert tls.read_second(data).kind is Kind.BROKEN
+    assert tls.read_second(data).kind is HelloKind.BROKEN
 
 
 @pytest.mark.parametrize("data", [
@@ -166,18 +166,18 @@ def test_what_is_no_second_hello_is_broken(data):
     handmade([(0, names((0, b"a"))[1] + b"x")]),
 ])  # fmt: skip
 def test_broken(data):
-    assert tls.read(data) == Hello(Kind.BROKEN)
+    assert tls.read(data) == Hello(HelloKind.BROKEN)
 
 
 def test_without_extensions():
-    assert tls.read(handmade(None)) == Hello(Kind.HELLO)
-    assert tls.read(handmade([(16, b"\0\0")])) == Hello(Kind.HELLO)
-    assert tls.read(handmade([names((0, b"a\0b"))])) == Hello(Kind.HELLO, "a\0b")
+    assert tls.read(handmade(None)) == Hello(HelloKind.HELLO)
+    assert tls.read(handmade([(16, b"\0\0")])) == Hello(HelloKind.HELLO)
+    assert tls.read(handmade([names((0, b"a\0b"))])) == Hello(HelloKind.HELLO, "a\0b")
 
 
 def test_it_does_not_go_on_for_ever():
-    assert tls.read(records(b"\1\0\x30\xff" + bytes(200), 1) + b"\x16\3\1\0\1") == Hello(Kind.INCOMPLETE)
-    assert tls.read(records(b"\1\0\x3f\xf0" + bytes(5_000), 1)).kind is Kind.BROKEN
+    assert tls.read(records(b"\1\0\x30\xff" + bytes(200), 1) + b"\x16\3\1\0\1") == Hello(HelloKind.INCOMPLETE)
+    assert tls.read(records(b"\1\0\x3f\xf0" + bytes(5_000), 1)).kind is HelloKind.BROKEN
 
 
 @given(st.binary(max_size=200), st.booleans())
@@ -202,6 +202,6 @@ def test_what_is_decided_stays_so_whatever_follows(more, place, byte, damaged):
     decided = None
     for size in range(0, len(data) + 1, 7):
         found = tls.read(data[:size])
-        if decided is not None and decided.kind not in {Kind.INCOMPLETE, Kind.UNDECIDED}:
+        if decided is not None and decided.kind not in {HelloKind.INCOMPLETE, HelloKind.UNDECIDED}:
             assert found == decided
         decided = found

@@ -14,13 +14,14 @@ OUTSIDE = [
     if not re.match(r"substrat/(core/programs|cursor_api|standin|demo|chatreader\.py)", str(path.relative_to(ROOT)))
 ]
 OWN = re.compile(
-    r"(^|/)\.cursor\b(?!\.)|\.config/cursor|auth\.json|CURSOR_\w|store\.db|(?<!own-)mcp\.json|stream-json|--(output-format|trust|force|"
+    r"(^|/)\.cursor\b(?!\.)|\.config/cursor|auth\.json|CURSOR_\w|store\.db|(?<!own-)mcp\.json|stream-json|--(output-format|trust|force(?!-)|"
     r"resume|approve-mcps|stream-partial-output)\b|cursor\.(sh|com)\b|substrat\.mdc"
 )
 PROSE = {
     "sandbox/protect.py": "a table of files that programs on the host obey, whichever program the agent is",
     "substrat/daemon/sandboxes/binds.py": "a table of directories with logins, whichever program the agent is",
     "substrat/config.py": "the description of a key",
+    "substrat/treesetter.py": "the place of worktrees.json, which other programs read too",
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.workspaces.protection import ABSENT, UNKNOWN, CopiedFile, Copy, Verdict, decide
+from substrat.core.workspaces.protection import ABSENT, UNKNOWN, CopiedFile, Copy, Treatment, decide
 
 EMPTY = Copy("directory")
 
@@ -23,27 +23,27 @@ def judged(before, now, *, is_known=False, is_git_config=False, placeholder=EMPT
 
 CONFIG = b"[core]\n\tbare = false\n"
 CASES = {
-    "the same file": (file(b"a"), file(b"a"), Verdict.AGAIN),
-    "another mode": (file(b"a"), file(b"a", 0o600), Verdict.AGAIN),
-    "no longer executable": (file(b"a", 0o755), file(b"a"), Verdict.AGAIN),
-    "made executable": (file(b"a"), file(b"a", 0o755), Verdict.REACHED),
+    "the same file": (file(b"a"), file(b"a"), Treatment.AGAIN),
+    "another mode": (file(b"a"), file(b"a", 0o600), Treatment.AGAIN),
+    "no longer executable": (file(b"a", 0o755), file(b"a"), Treatment.AGAIN),
+    "made executable": (file(b"a"), file(b"a", 0o755), Treatment.REACHED),
     "a hook made executable": (
         directory(a=b"1"),
         Copy("directory", {"a": CopiedFile(0o744, b"1")}),
-        Verdict.REACHED,
+        Treatment.REACHED,
     ),
-    "another content": (file(b"a"), file(b"b"), Verdict.REACHED),
-    "gone": (file(b"a"), ABSENT, Verdict.PLACEHOLDER),
-    "a directory instead": (file(b"a"), EMPTY, Verdict.REACHED),
-    "never there": (ABSENT, ABSENT, Verdict.PLACEHOLDER),
-    "the placeholder": (ABSENT, EMPTY, Verdict.PLACEHOLDER),
-    "more than the placeholder": (ABSENT, Copy("directory", {}, ("x",)), Verdict.REACHED),
-    "made": (ABSENT, file(b"x"), Verdict.REACHED),
-    "fewer hooks": (directory(a=b"1", b=b"2"), directory(a=b"1"), Verdict.AGAIN),
-    "another hook": (directory(a=b"1"), directory(a=b"2"), Verdict.REACHED),
-    "one hook more": (directory(a=b"1"), directory(a=b"1", b=b"2"), Verdict.REACHED),
-    "too large": (file(b"a"), UNKNOWN, Verdict.REACHED),
-    "was too large": (UNKNOWN, file(b"a"), Verdict.REACHED),
+    "another content": (file(b"a"), file(b"b"), Treatment.REACHED),
+    "gone": (file(b"a"), ABSENT, Treatment.PLACEHOLDER),
+    "a directory instead": (file(b"a"), EMPTY, Treatment.REACHED),
+    "never there": (ABSENT, ABSENT, Treatment.PLACEHOLDER),
+    "the placeholder": (ABSENT, EMPTY, Treatment.PLACEHOLDER),
+    "more than the placeholder": (ABSENT, Copy("directory", {}, ("x",)), Treatment.REACHED),
+    "made": (ABSENT, file(b"x"), Treatment.REACHED),
+    "fewer hooks": (directory(a=b"1", b=b"2"), directory(a=b"1"), Treatment.AGAIN),
+    "another hook": (directory(a=b"1"), directory(a=b"2"), Treatment.REACHED),
+    "one hook more": (directory(a=b"1"), directory(a=b"1", b=b"2"), Treatment.REACHED),
+    "too large": (file(b"a"), UNKNOWN, Treatment.REACHED),
+    "was too large": (UNKNOWN, file(b"a"), Treatment.REACHED),
 }
 
 
@@ -53,17 +53,17 @@ def test_the_contents_count(before, now, expected):
 
 
 def test_what_the_repository_had_before_the_turn_is_the_persons():
-    assert judged(file(b"a"), file(b"b"), is_known=True) is Verdict.AGAIN
-    assert judged(file(b"a"), UNKNOWN, is_known=True) is Verdict.REACHED
+    assert judged(file(b"a"), file(b"b"), is_known=True) is Treatment.AGAIN
+    assert judged(file(b"a"), UNKNOWN, is_known=True) is Treatment.REACHED
 
 
 @pytest.mark.parametrize("before", [ABSENT, file(CONFIG)])
 def test_gits_configuration_is_judged_by_what_it_says(before):
     harmless, evil = file(CONFIG + b"[user]\n\tname = A\n"), file(CONFIG + b"[core]\n\tfsmonitor = evil\n")
     empty = file(b"")
-    assert judged(before, harmless, is_git_config=True, placeholder=empty) is Verdict.AGAIN
-    assert judged(before, evil, is_git_config=True, placeholder=empty) is Verdict.REACHED
-    assert judged(before, harmless, placeholder=empty) is Verdict.REACHED
+    assert judged(before, harmless, is_git_config=True, placeholder=empty) is Treatment.AGAIN
+    assert judged(before, evil, is_git_config=True, placeholder=empty) is Treatment.REACHED
+    assert judged(before, harmless, placeholder=empty) is Treatment.REACHED
 
 
 contents = st.dictionaries(st.sampled_from("abc"), st.binary(max_size=2), max_size=3)
@@ -72,4 +72,4 @@ contents = st.dictionaries(st.sampled_from("abc"), st.binary(max_size=2), max_si
 @given(contents, contents)
 def test_a_directory_with_anything_new_in_it_is_never_taken_for_the_persons(before, now):
     verdict = judged(directory(**before), directory(**now))
-    assert (verdict is Verdict.REACHED) == bool(now.items() - before.items())
+    assert (verdict is Treatment.REACHED) == bool(now.items() - before.items())

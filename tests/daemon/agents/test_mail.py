@@ -3,14 +3,15 @@
 import pytest
 
 from substrat.core.agents import prompts
-from substrat.core.agents.records import Item, ItemKind
+from substrat.core.agents.records import Intent, Item, ItemKind
 from substrat.daemon.agents import mail
-from substrat.daemon.agents.reminders import Reminders
+from substrat.daemon.agents.reminders import Reminders, ReminderWish
 from substrat.errors import LimitReached
 
 
 def write(house, sender, to, text):
-    return house.supervisor.message(house.agent(sender), to, text)
+    """Send a message that wakes its addressee, and that no turn's result answers."""
+    return house.supervisor.message(house.agent(sender), to, text, Intent.REPLY)
 
 
 def asleep(house, name):
@@ -101,7 +102,7 @@ def test_a_persons_prompt_counts_anew(pair):
 
 def remind(house, name):
     reminders = Reminders(house.registry)
-    reminders.add(house.agent(name), "of something", 0)
+    reminders.add(house.agent(name), ReminderWish("of something", 0))
     house.clock.time += 1
     reminders.tell_due()
 
@@ -166,7 +167,7 @@ def test_a_family_has_an_end(new_house):
 def test_a_reminder_that_is_due_on_a_full_disk_is_told_later(house):
     reminders = Reminders(house.registry)
     house.spawn("bob")
-    reminders.add(house.agent("bob"), "stretch", 10.0)
+    reminders.add(house.agent("bob"), ReminderWish("stretch", 10.0))
     house.clock.time += 20
     house.store.failing = True
     reminders.tell_due()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.spec import Network
+from substrat.core.agents.prompts import timestamp
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.mcp_tools import ToolCalls
 from substrat.daemon.agents.reminders import Reminders
@@ -60,7 +61,8 @@ def test_who_else_there_is(call, house):
     house.spawn("old")
     house.supervisor.end("old")
     agents = json.loads(good(call("bob", "list_agents")))["agents"]
-    assert agents == [{"name": "eve", "state": "idle", "parent": "operator", "status": "thinking"}]
+    since = timestamp(house.agent("eve").since)
+    assert agents == [{"name": "eve", "state": "idle", "since": since, "parent": "operator", "status": "thinking"}]
 
 
 def test_messages_reach_whom_they_are_for(call, house):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from substrat.daemon.kernel.inotify import DROPPED, Change, EntryChange, EntryWatcher, Watcher
+from substrat.daemon.kernel.inotify import DROPPED, ChangeFlag, EntryChange, EntryWatcher, Watcher
 
 PATIENCE = 20
 
@@ -124,7 +124,7 @@ async def test_a_directory_that_cannot_be_watched(tmp_path):
 
 
 async def test_a_change_that_came_before_the_wait_is_not_lost():
-    change = Change()
+    change = ChangeFlag()
     change.set()
     change.set()
     await comes(change)

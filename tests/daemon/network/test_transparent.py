@@ -19,7 +19,7 @@ from substrat.daemon.network.transparent import Names, TransparentNetwork
 
 PATIENCE = 30
 HELPERS = """
-import json, os, socket, ssl, struct, sys
+import contextlib, json, os, socket, ssl, struct, sys
 def ask(name, kind=1, place="198.18.0.1"):
     labels = b"".join(bytes([len(l)]) + l for l in name.split(b"."))
     query = struct.pack("!6H", 7, 256, 1, 0, 0, 0) + labels + b"\\0" + struct.pack("!2H", kind, 1)
@@ -29,7 +29,8 @@ def ask(name, kind=1, place="198.18.0.1"):
 def get(host, port, data=b"hi", family=socket.AF_INET):
     try:
         with socket.create_connection((host, port), 9) as s:
-            s.sendall(data); s.shutdown(socket.SHUT_WR)
+            s.sendall(data)
+            with contextlib.suppress(OSError): s.shutdown(socket.SHUT_WR)  # refused already: recv says how
             found = b""
             while piece := s.recv(1 << 20): found += piece
             return found.decode("latin-1")

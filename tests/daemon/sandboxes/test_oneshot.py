@@ -12,6 +12,7 @@ from sandbox import host
 from sandbox.spec import Bind
 from substrat.daemon.sandboxes import oneshot
 from substrat.errors import SandboxFailed
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,14 @@ def test_it_has_the_descriptors_it_is_given_and_no_others(bubblewrap):
             os.close(descriptor)
 
 
-async def test_one_that_ended_as_it_was_cancelled_needs_no_killing():
-    running = await trio.lowlevel.open_process(["true"])
-    await running.wait()
-    await oneshot._kill(running)
+def test_it_ends_with_the_process_that_started_it(bubblewrap):
+    mark = f"1002{os.getpid()}"
+    if (pid := os.fork()) == 0:
+        try:
+            run(bubblewrap, f"trap '' TERM INT; setsid sleep {mark} & sleep {mark}")
+        finally:
+            os._exit(1)
+    wait_until(lambda: len(processes_with(mark.encode())) >= 4, "the sandbox is there")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    wait_until(lambda: processes_with(mark.encode()) == [], "the sandbox is gone")

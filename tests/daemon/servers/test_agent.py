@@ -13,7 +13,7 @@ HANDSHAKE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": 
 async def test_a_call_of_any_id_has_an_identity_that_can_be_stored(tmp_path):
     identities = []
 
-    def call(_agent, _turn, _tool, _arguments, identity):
+    async def call(_agent, _turn, _tool, _arguments, identity):
         identities.append(identity)
         return "done", False
 

@@ -13,10 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from substrat.core.agents.account_gate import Gate
+from substrat.core.agents.waits import WaitMode
+from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
+from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.findings import Findings, Found
-from substrat.daemon.agents.inbox import Inbox
-from substrat.daemon.agents.reminders import Reminders
+from substrat.daemon.agents.inbox import Inbox, Question
+from substrat.daemon.agents.reminders import Reminders, ReminderWish
+from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.servers.methods.request import Encoded, parse
 from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.methods.table import BY_NAME
@@ -28,7 +33,6 @@ from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.schema import MIGRATIONS
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import Retention
-from substrat.daemon.turns.wakeup import Wakeup
 
 NOT_UTF8 = object()
 VALUES = {
@@ -71,6 +75,15 @@ def columns():
     db.close()
 
 
+def clone_of(agent):
+    kept = Kept(1, 1.0, "a" * 40, "b" * 40, ahead=1, landed=False, only_here=OnlyHere(1, 1, 1, 1))
+    return Clone(
+        agent.id, agent.name, f"/trees/{agent.id}", "/w", "/w/.git", "/w", f"substrat/{agent.name}", "main", "c" * 40,
+        Stage.READY, "why", with_wip=True, source=agent.id, kept=kept, accepted="a" * 40,
+        bounced="a" * 40, landed_head="a" * 40, landed_commit="a" * 40,
+    )  # fmt: skip
+
+
 def fill(house):
     """Agents with all that an agent can have; `bad` is the one to be damaged."""
     store, registry = house.store, house.registry
@@ -82,11 +95,16 @@ def fill(house):
         house.finish(name, "done", {"inputTokens": 3})
         house.supervisor.send(name, "the second")
         house.supervisor.report_status(name, "at work")
-        reminders.add(house.agent(name), "look", 1.0)
-        reminders.add(house.agent(name), "look again", 100_000.0)
-        questions.ask(house.agent(name), f"may {name}?")
+        house.spawn(f"{name}-kid", "a part", parent=name)
+        reminders.add(house.agent(name), ReminderWish("look", 1.0))
+        reminders.add(house.agent(name), ReminderWish("look again", 100_000.0))
+        questions.ask(house.agent(name), Question(f"may {name}?"))
         findings.record(house.agent(name).id, None, [Found("/w/sub/.git", "one"), Found("/w/other/.git", "another")])
         findings.accept(name, [house.agent(name).findings[0].number])
+        with house.registry.change("clone kept") as change:
+            change.put_clone(house.agent(name), clone_of(house.agent(name)))
+            store.add_landing(Landing(0, house.agent(name).id, "main", LandingMode.SQUASH, "m", "make", ("a",), time=1.0))
+        registry.waits.register(house.agent(name), [f"{name}-kid"], WaitMode.ALL, 1000.0, "a note")
         with store.transaction():
             store.add_call(house.agent(name).id, house.turn(name).id, "c", '["sent", false]')
             store.drop_turn(house.agent(name).id, store.turns_after(house.agent(name).id, 0, 1)[0].id)
@@ -96,6 +114,7 @@ def fill(house):
     house.spawn("gone")
     house.supervisor.remove("gone")
     with store.transaction():
+        store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
         store.connection.execute(
             "INSERT INTO damaged (time, agent, origin, reason, row) VALUES (1.0,'x','agents','r','{}')"
@@ -167,7 +186,7 @@ class Asked:
         networks: Any = SimpleNamespace(changed=lambda *_: None)
         self.server = OperatorServer(Services(
             self.house.supervisor, AgentObjects(registry), runner, unused, cgroups, places, unused, unused,
-            self.questions, AllowLists(registry, networks), unused, Findings(registry), unused,
+            self.questions, AllowLists(registry, networks), unused, Findings(registry), *[unused] * 5,
         ))  # fmt: skip
 
     async def ask(self, method, **params):
@@ -181,6 +200,8 @@ class Asked:
         inbox = await self.ask("inbox.list")
         status = await self.ask("daemon.status")
         assert status["agents"] == len(agents)
+        assert len(await self.ask("queue.list")) <= len(agents)
+        assert len(await self.ask("queue.gates")) <= 1
         found = {}
         for agent in agents:
             said = [
@@ -188,7 +209,8 @@ class Asked:
                 for method in ("agent.show", "agent.turns", "agent.usage", "agent.network", "events.read")
             ]
             if agent["name"] in OTHERS:
-                said[0].pop("parent")  # its parent may be gone
+                said[0].pop("parent")  # its parent may be gone, and with it the root of its family
+                said[0].pop("family")
                 said[0]["shares"] = [share for share in said[0].get("shares", []) if share["agent"] in OTHERS]
                 found[agent["name"]] = said
         events, cursor = [], 0
@@ -208,7 +230,7 @@ class Asked:
         for name in ("good", "child"):
             _, number = self.house.supervisor.send(name, "more")
             assert 0 < number <= MAX_NUMBER
-        assert self.questions.ask(self.house.agent("good"), "and now?") <= MAX_NUMBER
+        assert self.questions.ask(self.house.agent("good"), Question("and now?")) <= MAX_NUMBER
         cursor = self.house.journal.last_cursor
         self.house.finish("busy")
         assert [event.cursor > cursor for event in self.house.journal.page(cursor, None)]
@@ -230,6 +252,9 @@ def victims(table, column):
         "calls": [f"agent = {bad} AND call = 'c'"],
         "dropped_turns": [f"agent = {bad}"],
         "mount_points": ["path = '/w/.envrc'"],
+        "clones": [f"id = {bad}"],
+        "landings": [f"agent = {bad}"],
+        "waits": [f"agent = {bad}"],
         "findings": ["rowid = (SELECT min(rowid) FROM findings)"],
     }  # fmt: skip
     return first.get(table, ["rowid = 1" if table == "damaged" else f"{column} = (SELECT min({column}) FROM {table})"])

@@ -111,7 +111,7 @@ def test_memory_and_disk_tell_the_same(bench):
 def test_an_event_has_the_contracts_fields(bench):
     bench.write(OUTPUT[1])
     (event,) = shown(read_all(bench.journal))
-    assert list(event) == ["cursor", "agent", "turn", "time", "kind", "text", "raw"]
+    assert list(event) == ["cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause"]
     assert event["raw"] == json.loads(OUTPUT[1])
     assert (event["agent"], event["turn"], event["kind"], event["text"]) == ("a", "t", "assistant", "héllo")
 
@@ -260,7 +260,7 @@ def test_a_forgotten_agents_events_are_gone(bench, order):
 def flag_of(bench):
     """Follow as one who waits for the next event."""
     with contextlib.ExitStack() as stack:
-        yield lambda agent=None: stack.enter_context(bench.journal.following(agent))()
+        yield lambda agent=None: stack.enter_context(bench.journal.followers.following(agent))()
 
 
 async def test_a_follower_is_woken_by_its_own_agent_alone(bench, flag_of):
@@ -311,25 +311,28 @@ async def test_followers_are_told_after_the_commit_and_once_all_is_there(bench, 
 
 
 async def test_a_follower_that_left_is_forgotten(bench):
-    with bench.journal.following("a") as next_event:
+    with bench.journal.followers.following("a") as next_event:
         next_event()
         next_event()
-    assert bench.journal._followers == {}
+    assert bench.journal.followers._waiting == {}
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(["tell", "write", "fail", "yield", "nested"]), st.sampled_from("ab")), max_size=25),
     st.sampled_from([None, "a", "b"]),
     st.integers(1, 4),
+    st.sampled_from([0, 40]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_path_factory, clock, acts, agent, limit):
+async def test_a_follower_misses_nothing_whatever_happens_in_between(
+    store, tmp_path_factory, clock, acts, agent, limit, crowd
+):
     bench = Bench(store, tmp_path_factory.mktemp("turn"), clock)
-    start, seen, over = store.last_cursor(), [], trio.Event()
+    start, seen, over, ended = store.last_cursor(), [], trio.Event(), trio.Event()
 
     async def follow():
         cursor = start
-        with bench.journal.following(agent) as next_event:
+        with bench.journal.followers.following(agent) as next_event:
             while True:
                 more = next_event()
                 while events := bench.journal.page(cursor, agent, limit):
@@ -337,11 +340,15 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
                     cursor = events[-1].cursor
                     await trio.lowlevel.checkpoint()
                 if over.is_set():
+                    ended.set()
                     return
                 await more.wait()
 
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
+    with trio.fail_after(PATIENCE), contextlib.ExitStack() as others:
+        for _ in range(crowd):
+            others.enter_context(bench.journal.followers.following(agent))()
+        async with trio.open_nursery() as waking, trio.open_nursery() as nursery:
+            waking.start_soon(bench.journal.followers.run)
             nursery.start_soon(follow)
             for act, name in acts:
                 match act:
@@ -360,6 +367,8 @@ async def test_a_follower_misses_nothing_whatever_happens_in_between(store, tmp_
                         await trio.lowlevel.checkpoint()
             over.set()
             bench.record("the end", agent=agent or "a")
+            await ended.wait()
+            waking.cancel_scope.cancel()
     assert [event.json for event in seen] == [event.json for event in read_all(bench.again(), start, agent)]
     assert b"never" not in b"".join(event.json for event in seen)
 

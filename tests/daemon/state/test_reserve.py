@@ -14,7 +14,7 @@ from substrat.daemon.state.store import Store
 from substrat.errors import StorageFailed
 
 SIZE = 24 * 1024 * 1024
-CLONE_NEWNS, MS_PRIVATE_REC = 0x20000, 0x44000
+CLONE_NEWNS = 0x20000
 
 
 class SmallDisk:
@@ -194,7 +194,9 @@ def test_the_next_daemon_reads_none_of_the_old_logs_frames(here):
     assert notes(store) == []
     note(store, "new")
     store.close()
-    assert notes(Store(here.path)) == ["new"]
+    store = Store(here.path)
+    assert notes(store) == ["new"]
+    store.close()
 
 
 KILLED_AT = ["nothing done", "header overwritten", "both names", "opened", "linked"]

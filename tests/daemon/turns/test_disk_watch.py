@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 
 import pytest
@@ -10,10 +11,11 @@ import trio
 
 from substrat.core.agents.disk_use import LEAST
 from substrat.core.agents.records import Process
+from substrat.core.workspaces.clones import Clone, Stage
+from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import disk_io, procfs
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns.disk_watch import DiskWatch, measure
-from substrat.daemon.turns.wakeup import Wakeup
 from tests.support.optional import present
 
 MIB = 1024 * 1024
@@ -211,6 +213,29 @@ async def test_what_grows_without_a_name_fills_the_disk(tmp_path, new_house):
         yard.house.book.turn_spawned(yard.house.turn("anna").id, started)
         await yard.look()
         assert yard.stopped == ["anna"]
+
+
+async def test_clones_on_another_disk_have_their_own_room(tmp_path, new_house, monkeypatch):
+    yard = Yard(tmp_path, new_house, free=100 * MIB, agent_home=0)
+    written = {"anna": 0, "bert": 0}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        if os.stat(other).st_dev == tmp_path.stat().st_dev:
+            pytest.skip("there is no second file system")
+        for name in written:
+            yard.spawn(name)
+            agent = yard.house.agent(name)
+            clone = Clone(agent.id, name, other, agent.workspace, "", agent.workspace, "x", stage=Stage.READY)
+            with yard.house.registry.change("clone made") as change:
+                change.put_clone(agent, clone)
+            yard.house.book.turn_spawned(yard.house.turn(name).id, Process(len(name) + ord(name[0]), 1, "no boot"))
+        pids = {yard.house.turn(name).process.pid: name for name in written}
+        monkeypatch.setattr(disk_io, "written", lambda process, **_: written[pids[process.pid]])
+        yard.watch._free = lambda path: yard.free if path == other else 1 << 40
+        await yard.look()
+        yard.free = 49 * MIB
+        written.update(anna=2 * LEAST, bert=3 * LEAST)
+        await yard.look()
+        assert yard.stopped == ["bert"]
 
 
 def test_what_is_measured(tmp_path):

@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
+from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.state import archive
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import INTERVAL, Retention
-from substrat.daemon.turns.wakeup import Wakeup
 from substrat.errors import StorageFailed
 
 PATIENCE = 20

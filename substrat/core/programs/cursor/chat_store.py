@@ -44,7 +44,7 @@ class Description(NamedTuple):
     created_ms: int | None
 
 
-class Message(NamedTuple):
+class ChatMessage(NamedTuple):
     """One message of a chat.
 
     Args:
@@ -93,7 +93,7 @@ def message_ids(root: bytes) -> list[str]:
     return [value.hex() for number, value in _fields(root) if number == 1]
 
 
-def read_message(data: bytes) -> Message | None:
+def read_message(data: bytes) -> ChatMessage | None:
     """Read one message's blob; None when it is none that a person would want to see."""
     try:
         body = json.loads(data)
@@ -115,7 +115,7 @@ def read_message(data: bytes) -> Message | None:
         elif block.get("type") == "tool-result":
             result = block.get("result")
             texts.append(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
-    return Message(role, _without_envelope("\n".join(texts), role), tuple(calls))
+    return ChatMessage(role, _without_envelope("\n".join(texts), role), tuple(calls))
 
 
 def _without_envelope(text: str, role: str) -> str:

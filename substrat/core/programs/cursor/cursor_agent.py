@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from substrat.core.programs.cursor import answers, command_line, failures, mcp_config, stream
 from substrat.core.programs.cursor.tool_calls import Pairing
-from substrat.core.programs.program import AgentProgram, LineEvent, Login, Places
+from substrat.core.programs.program import AgentProgram, LineEvent, Login, ProgramPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,19 +26,20 @@ def _decoder() -> Callable[[Line], LineEvent]:
     return partial(stream.decode, pairing=Pairing())
 
 
-PROGRAM = AgentProgram(
+CURSOR_AGENT = AgentProgram(
     name="cursor-agent",
     # The installer that Cursor names (cursor.com/docs/cli/installation); it puts the program into ~/.local/bin.
     install="curl https://cursor.com/install -fsS | bash",
     without_login=frozenset({"cursor-agent-standin"}),
     hosts=("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com"),
-    places=Places(
+    places=ProgramPlaces(
         home=".cursor",
         chats=".cursor/chats",
         settings=(".config/cursor",),
         workspace=".cursor",
         mcp="mcp.json",
         rules="rules/substrat.mdc",
+        instructions="rules/substrat-instructions.mdc",
         chat_file="store.db",
     ),
     login=Login(("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"), ".config/cursor/auth.json", "cursor-agent login"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from substrat.core.programs.failures import Failure, last_words, without_codes
+from substrat.core.programs.failures import USAGE_LIMIT, Failure, last_words, without_codes
 
 
 class _Known(NamedTuple):
@@ -51,7 +51,7 @@ _TABLE = (
         "this account's plan doesn't have the model: use --model auto, or upgrade the plan",
     ),
     _known(
-        "usage-limit",
+        USAGE_LIMIT,
         r"out of usage|spend(?:ing)? limit|usage limit|(?<!disk )quota (?:was |is )?(?:exceeded|reached|exhausted)|"
         r"exceeded your [\w ]{0,60}quota|\b402 Payment Required|ActionRequiredError",
         "the account has used up what it may: wait for the next period, or raise its limit ({said})",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.agents.overview import finding_object
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
@@ -28,8 +29,8 @@ class AgentList(OperatorRequest, frozen=True):
         tuple[str, ...],
         about(
             "the members each object is to have; default: all. A name that is none of an agent object's fails with "
-            "`InvalidParams`. Only here there is `heard_at` too: when a running turn last had an event, null for any "
-            "other agent"
+            "`InvalidParams`. Only here there are `heard_at` too, when a running turn last had an event, null for any "
+            "other agent; and `said`, the first line of what came of the newest turn, null while nothing has"
         ),
     ] = ()
 
@@ -73,20 +74,23 @@ class AgentShow(OperatorRequest, frozen=True):
 class AgentRm(OperatorRequest, frozen=True):
     """Forgets an agent: its files, its events, its name.
 
-    Its workspace and its chat stay. Its children have no parent any more.
+    Its workspace and its chat stay. Its children have no parent any more. The work in its private clone is kept once more,
+    and the clone's tree is removed if nothing is only there.
     """
 
     method: ClassVar[str] = "agent.rm"
+    waits: ClassVar[bool] = True
 
     agent: AgentName
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
         services.exec_sessions.check_none(agent)
-        if agent.phase not in LIVE_PHASES:
-            await services.sessions.keep(agent)
-        services.requests.remove(agent.id)
-        return None
+        services.requests.check_removable(agent)
+        services.registry.holds.check(agent.id)
+        await services.sessions.keep(agent)
+        removed = await services.clones.trees.remove(agent, partial(services.requests.remove, agent.id))
+        return {"agent": agent.name, "tree": removed.tree, "text": removed.text}
 
 
 class AgentExplain(OperatorRequest, frozen=True):
@@ -110,7 +114,8 @@ class AgentAccept(OperatorRequest, frozen=True):
 
     agent: AgentName
     what: Annotated[
-        tuple[Integer, ...], about("the numbers of the findings; default: all of them, and the failed turn")
+        tuple[Integer, ...],
+        about("the numbers of the findings; default: all of them, the failed turn, and work that has not landed"),
     ] = ()
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:

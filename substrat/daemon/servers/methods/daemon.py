@@ -24,7 +24,9 @@ class HelloRequest(OperatorRequest, frozen=True):
     method: ClassVar[str] = "hello"
 
     protocol: Annotated[Integer, about("the newest version the client speaks")]
-    client: Annotated[str | None, about("who is calling, in a few words")] = None
+    client: Annotated[
+        str | None, about("who is calling, in a few words; events name `web` and `ssh:HOST` as such, others as `ctl`")
+    ] = None
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         if self.protocol < framing.PROTOCOL_VERSION:

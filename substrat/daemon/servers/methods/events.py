@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from substrat.core.agents.prompts import timestamp
+from substrat.daemon.agents import causes
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
+from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
@@ -42,6 +44,24 @@ class EventsRead(OperatorRequest, frozen=True):
         cursor = events[-1].cursor if events else cursor
         page = b",".join(event.json for event in events)
         return Encoded([b'{"events":[', page, b'],"cursor":%d}' % cursor])
+
+
+class AgentWhy(OperatorRequest, frozen=True):
+    """Answers why the agent's newest turn runs: the events that led to it, back to the person who began it."""
+
+    method: ClassVar[str] = "agent.why"
+
+    agent: AgentName
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        registry = services.registry
+        events, is_whole = causes.chain_of(registry, services.requests.find(self.agent))
+        rows = [
+            {"cursor": row.cursor, "time": timestamp(row.time), "agent": registry.name_of(row.agent) or row.agent,
+             "kind": row.kind, "text": row.text or ""}
+            for row in events
+        ]  # fmt: skip
+        return {"events": rows, "whole": is_whole}
 
 
 class EventsSubscribe(OperatorRequest, frozen=True):
@@ -82,7 +102,7 @@ async def _follow(
 ) -> None:
     """Send every event after a cursor, at the speed of the client."""
     head = b'{"jsonrpc":"2.0","method":"event","params":{"subscription":%d,"event":' % number
-    with journal.following(agent) as next_event:
+    with journal.followers.following(agent) as next_event:
         while True:
             more = next_event()
             # Most events come one by one, and then there is no further page to look for.

@@ -66,8 +66,8 @@ class InboxAnswer(OperatorRequest, frozen=True):
     id: Annotated[Integer, about("the item's number")]
     text: Annotated[str, about("the answer")]
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        agent, message = services.inbox.answer(self.id, self.text)
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        agent, message = services.inbox.answer(self.id, self.text, connection.by)
         return {"agent": services.objects.one(agent), "message": message}
 
 

@@ -20,8 +20,8 @@ class AgentSend(OperatorRequest, frozen=True):
     agent: AgentName
     prompt: Annotated[str, about("the prompt")]
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        agent, message = services.requests.send(self.agent, self.prompt)
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        agent, message = services.requests.send(self.agent, self.prompt, connection.by)
         return {"agent": services.objects.one(agent), "message": message}
 
 
@@ -74,6 +74,6 @@ class AgentResume(OperatorRequest, frozen=True):
     agent: AgentName
     prompt: Annotated[str | None, about("a prompt to send instead")] = None
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        agent, message = services.requests.resume(self.agent, self.prompt)
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        agent, message = services.requests.resume(self.agent, self.prompt, connection.by)
         return {"agent": services.objects.one(agent), "message": message}

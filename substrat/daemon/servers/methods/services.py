@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.requests import AgentRequests
+    from substrat.daemon.agents.settings import Settings
     from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.sandboxes.chats import Chats
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.exec import ExecSessions
     from substrat.daemon.turns.runner import TurnRunner
+    from substrat.daemon.turns.sandboxes import RunningSandboxes
+    from substrat.daemon.worktrees.clones import Clones
+    from substrat.daemon.worktrees.renaming import Renaming
 
 
 class Services(NamedTuple):
@@ -38,6 +42,10 @@ class Services(NamedTuple):
         allow_lists: the hosts that `filtered` networks let through.
         exec_sessions: the operator's commands in agents' sandboxes.
         findings: findings in workspaces that wait for a person.
+        clones: agents' private clones.
+        renaming: gives agents other names.
+        settings: changes their settings.
+        sandboxes: tells which of their sandboxes run.
         stop: stops the daemon.
     """
 
@@ -53,6 +61,10 @@ class Services(NamedTuple):
     allow_lists: AllowLists
     exec_sessions: ExecSessions
     findings: Findings
+    clones: Clones
+    renaming: Renaming
+    settings: Settings
+    sandboxes: RunningSandboxes
     stop: Callable[[], None]
 
     @property

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.prompts import timestamp
+from substrat.daemon.kernel import nofollow
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
 from substrat.errors import InvalidParams
@@ -79,6 +80,6 @@ def _physical(path: str) -> str:
     if not os.path.isabs(path) or "\0" in path:
         raise InvalidParams(f"{path!r} isn't an absolute path")
     try:
-        return os.path.realpath(path)
+        return nofollow.physical(path)
     except OSError as problem:
         raise InvalidParams(f"{path} can't be looked at: {problem.strerror}; give the directory itself") from None

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
-from substrat.core.agents.records import Restore
+from substrat.core.agents.records import Priority, Restore
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.servers.methods.request import OperatorRequest, about
+from substrat.daemon.worktrees.wishes import CloneWish
 from substrat.errors import InvalidParams, SessionDamaged
 
 if TYPE_CHECKING:
@@ -51,28 +52,48 @@ class AgentSpawn(OperatorRequest, frozen=True):
             "default: `agent.restore` of the configuration"
         ),
     ] = None
+    priority: Annotated[
+        Priority | None, about("`high`, `normal` (the default) or `low`: which agents that wait it goes before")
+    ] = None
     env: Annotated[tuple[str, ...], about("variables of its own, `NAME=VALUE`; they go before those of `agent.env`")] = ()
     ssh_agent: Annotated[
         str | None, about("the absolute path of an ssh-agent's socket, which it may ask for signatures")
     ] = None
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+    worktree: Annotated[
+        bool | None,
+        about(
+            "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, where the "
+            "directory is in a git repository"
+        ),
+    ] = None
+    branch: Annotated[str | None, about("the branch of its clone, which may exist; default: `substrat/NAME`")] = None
+    base: Annotated[str | None, about("the commit that its clone starts at; default: HEAD")] = None
+    wip: Annotated[bool, about("whether its clone has your uncommitted changes, as a first commit")] = False
+
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         requests, preparer = services.requests, services.preparer
         await preparer.check()
         workspace = preparer.check_workspace(self.workspace)
+        wish = CloneWish(worktree=self.worktree, branch=self.branch, base=self.base, wip=self.wip)
+        clone = await services.clones.wishes.check(workspace, wish, self.name or "")
         session, model = await self._adopted(services, workspace)
         binds = preparer.check_binds(self.bind, self.bind_ro, workspace)
         ssh_agent = self.ssh_agent
         if ssh_agent is not None:
             ssh_agent = preparer.check_ssh_agent(ssh_agent, workspace, binds)
         spawn = SpawnRequest(
-            workspace, self.name, model, self.network, self.prompt, session, self.restore, self.allow, binds,
-            _variables(self.env), ssh_agent,
+            workspace, self.name, model, self.network, self.prompt, session=session, restore=self.restore, allow=self.allow,
+            binds=binds, environment=_variables(self.env), ssh_agent=ssh_agent, clone=clone, priority=self.priority,
+            by=connection.by,
         )  # fmt: skip
-        await preparer.protector.find_git(workspace)
+        if clone is None:
+            await preparer.protector.find_git(workspace)
         agent = requests.spawn(spawn)
         message = services.registry.store.newest_prompt(agent.id) if self.prompt is not None else None
         notes = list(overlap.notes(requests.shared(agent)))
+        if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
+            notes.append(overlap.beside(beside))
         return {
             **services.objects.one(agent),
             **({"message": message} if message is not None else {}),

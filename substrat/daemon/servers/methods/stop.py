@@ -25,20 +25,20 @@ class AgentSuspend(OperatorRequest, frozen=True):
         bool, about("stop the turn's processes in memory instead of ending them; `agent.resume` lets them go on")
     ] = False
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         if self.freeze:
-            return services.objects.one(await self._freeze(services))
-        return await _settled(services, services.requests.suspend(self.agent))
+            return services.objects.one(await self._freeze(services, connection.by))
+        return await _settled(services, services.requests.suspend(self.agent, connection.by))
 
-    async def _freeze(self, services: Services) -> Agent:
+    async def _freeze(self, services: Services, by: str) -> Agent:
         requests, runner = services.requests, services.runner
-        agent = requests.freeze(self.agent)
+        agent = requests.freeze(self.agent, by)
         if agent.phase == Phase.FROZEN and agent.turn is not None and not await runner.frozen(agent):
             now, has_begun = requests.find(agent.id), runner.has_begun(agent)
             if now.phase != Phase.FROZEN or now.turn is None or now.turn.frozen_at != agent.turn.frozen_at:
                 # Another request came meanwhile, and stands.
                 return await requests.wait_settled(agent.id)
-            requests.resume(agent.id, None)
+            requests.resume(agent.id, None, by)
             if not has_begun:
                 raise Refused(
                     f"{agent.name}'s sandbox has no process yet that could be frozen: suspend it without freezing"
@@ -55,20 +55,24 @@ class AgentInterrupt(OperatorRequest, frozen=True):
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return await _settled(services, services.requests.interrupt(self.agent))
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        return await _settled(services, services.requests.interrupt(self.agent, connection.by))
 
 
 class AgentEnd(OperatorRequest, frozen=True):
-    """Finishes the agent for good. A turn is stopped first."""
+    """Finishes the agent for good. A turn is stopped first, and the work in a private clone is kept once more."""
 
     method: ClassVar[str] = "agent.end"
     waits: ClassVar[bool] = True
 
     agent: AgentName
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return await _settled(services, services.requests.end(self.agent))
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        agent = await services.requests.wait_settled(services.requests.end(self.agent, connection.by).id)
+        if agent.clone is not None and agent.phase == Phase.ENDED:
+            await services.clones.trees.ended(agent.id)
+            agent = services.requests.find(agent.id)
+        return services.objects.one(agent)
 
 
 async def _settled(services: Services, agent: Agent) -> dict[str, object]:

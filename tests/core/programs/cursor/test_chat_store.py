@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.programs.cursor import chat_store
-from substrat.core.programs.cursor.chat_store import ChatDamaged, Description, Message
+from substrat.core.programs.cursor.chat_store import ChatDamaged, ChatMessage, Description
 
 
 def described(**meta):
@@ -60,12 +60,12 @@ def read(**body):
 
 def test_messages():
     envelope = "<timestamp>now</timestamp>\n<user_query>\ndo it\n</user_query>"
-    assert read(role="user", content=[{"type": "text", "text": envelope}]) == Message("user", "do it")
-    assert read(role="user", content="<user_info>x</user_info>plain") == Message("user", "plain")
+    assert read(role="user", content=[{"type": "text", "text": envelope}]) == ChatMessage("user", "do it")
+    assert read(role="user", content="<user_info>x</user_info>plain") == ChatMessage("user", "plain")
     calls = [{"type": "text", "text": "a"}, {"type": "tool-call", "toolName": "Shell", "args": {"command": "ls"}}]
-    assert read(role="assistant", content=calls) == Message("assistant", "a", ('Shell {"command": "ls"}',))
+    assert read(role="assistant", content=calls) == ChatMessage("assistant", "a", ('Shell {"command": "ls"}',))
     result = [{"type": "tool-result", "result": "out"}, {"type": "tool-result", "result": {"a": 1}}, 3]
-    assert read(role="tool", content=result) == Message("tool", 'out\n{"a": 1}')
+    assert read(role="tool", content=result) == ChatMessage("tool", 'out\n{"a": 1}')
 
 
 @given(st.binary(max_size=80) | st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)

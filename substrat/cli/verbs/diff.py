@@ -1,0 +1,77 @@
+"""`diff`: shows what agents have changed in their private clones, as of the end of their last turns."""
+
+from __future__ import annotations
+
+import sys
+
+from substrat.cli import many, output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command, Option
+from substrat.cli.table import VERBS
+
+COMMAND = Command(
+    "diff",
+    VERBS["diff"],
+    "NAME...",
+    least=1,
+    most=None,
+    options=(
+        Option("--wip", about="uncommitted files too"),
+        Option("--turn", value="N", about="the changes of turn N alone, uncommitted files too"),
+        Option("--stat", about="the files with their numbers of lines"),
+        Option("--name-only", about="the files' names"),
+    ),
+    notes=f"Compares with the commit that the clone started at. {many.JSON_NOTE}",
+)
+_MEMBERS = ("agent", "from", "to", "files", "added", "deleted")
+_SIGNS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R", "copied": "C", "type-changed": "T"}
+
+
+def run(arguments: Arguments) -> int:
+    """Print the differences, and return the exit status."""
+    stat, names = arguments.flag("stat"), arguments.flag("name-only")
+    if arguments.flag("wip") and arguments.flag("turn"):
+        raise COMMAND.wrong("--turn N counts uncommitted files anyway: leave --wip out")
+    wanted: dict[str, object] = {"wip": True if arguments.flag("wip") else None, "turn": arguments.whole("turn")}
+    wants_text = not (arguments.json or stat or names)
+    with Connection() as connection:
+        found, status = many.ask_objects(
+            connection, "agent.diff", arguments.words, **{key: value for key, value in wanted.items() if value is not None},
+            **({"text": True} if wants_text else {}),
+        )  # fmt: skip
+    if arguments.json:
+        many.put_json(arguments, [{name: one[name] for name in _MEMBERS} for one in found], status)
+        return status
+    colour = output.has_colour(sys.stdout)
+    for one in found:
+        sys.stdout.write(many.title(one.get("agent"), more=len(arguments.words) > 1, colour=colour))
+        files = one.get("files")
+        for file in files if isinstance(files, list) else ():
+            if names:
+                print(output.text_of(file["path"]))
+            elif stat:
+                print(_stat(file))
+        if stat:
+            print(f"{output.text_of(one.get('added'))} lines added, {output.text_of(one.get('deleted'))} deleted")
+        if wants_text:
+            _put_patch(str(one.get("text", "")), colour=colour)
+            if one.get("cut"):
+                output.note(f"{one['cut']} bytes more: git diff {one['from']} {one['to']} shows all of it")
+    return status
+
+
+def _stat(file: dict[str, object]) -> str:
+    old = f"{output.text_of(file['old_path'])} => " if file.get("old_path") else ""
+    counts = "binary" if file.get("binary") else f"+{file['added']} -{file['deleted']}"
+    return f"{_SIGNS.get(str(file['status']), '?')}  {old}{output.text_of(file['path'])}  {counts}"
+
+
+def _put_patch(text: str, *, colour: bool) -> None:
+    """Write a patch; on a terminal with its codes made visible, because an agent wrote the lines."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(text)
+        return
+    for line in text.splitlines():
+        shown = output.neutralise(line)
+        paint = output.GREEN if line.startswith("+") else output.RED if line.startswith("-") else ""
+        print(output.paint(shown, paint, on=colour) if paint else shown)

@@ -1,0 +1,97 @@
+"""`merge`: lands agents' commits in a branch of the user's, after a look at files that the host would obey."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from substrat import errors
+from substrat.cli import many, output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command, Option
+from substrat.cli.outage import Outage
+from substrat.cli.table import VERBS
+
+COMMAND = Command(
+    "merge",
+    VERBS["merge"],
+    "NAME...",
+    least=1,
+    most=None,
+    options=(
+        Option("--into", value="BRANCH", about="the branch; default: the one that was checked out at the spawn"),
+        Option("--squash", about="as one commit"),
+        Option("--ff-only", about="only where the branch is an ancestor of the work"),
+        Option("--message", "-m", value="TEXT", about="the message of the commit"),
+        Option("--check", value="CMD", about="land only if this shell command succeeds on the merged files"),
+        Option("--accept", value="FILE", about="a file or directory that you have looked at, or `.` for all; repeatable"),
+    ),
+    notes=(
+        "Only commits land; uncommitted files stay in the clone. Several agents land one after the other, "
+        f"the oldest first, each previewed on what landed before it. A conflict changes nothing. {many.JSON_NOTE}"
+    ),
+)
+_FINE = ("landed", "nothing")
+
+
+def run(arguments: Arguments) -> int:
+    """Land the work, and return the exit status: 0 when all of it landed or nothing was to land."""
+    if arguments.flag("squash") and arguments.flag("ff-only"):
+        raise COMMAND.wrong("--squash and --ff-only contradict each other: leave one of them out")
+    can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
+    accepted = arguments.values("accept")
+    with Connection() as connection:
+        outcomes = _merge(connection, arguments, list(arguments.words), accepted, can_ask=can_ask)
+        held = [one for one in outcomes if one["outcome"] == "held"]
+        if held and can_ask and _agrees(held):
+            looked = [*accepted, *(str(path) for one in held for path in _files(one))]
+            again = _merge(connection, arguments, [str(one["agent"]) for one in held], looked, can_ask=True)
+            outcomes = [one for one in outcomes if one["outcome"] != "held"] + again
+    if arguments.json:
+        many.put_json(arguments, outcomes, errors.DONE)
+    for one in outcomes:
+        if one["outcome"] not in _FINE:
+            output.complain(errors.Conflict(str(one["text"])))
+        elif not arguments.json:
+            print(output.text_of(one["text"]))
+        notes = one.get("notes")
+        for note in notes if isinstance(notes, list) else ():
+            output.note(str(note))
+    return errors.DONE if all(one["outcome"] in _FINE for one in outcomes) else errors.FAILED
+
+
+def _merge(
+    connection: Connection, arguments: Arguments, names: list[str], accepted: list[str], *, can_ask: bool
+) -> list[dict[str, object]]:
+    asked: dict[str, object] = {
+        "into": arguments.value("into"),
+        "squash": True if arguments.flag("squash") else None,
+        "ff_only": True if arguments.flag("ff-only") else None,
+        "message": arguments.value("message"),
+        "check": arguments.value("check"),
+        "accept": accepted or None,
+        "unattended": None if can_ask else True,
+    }
+    # With an id of its own the request may be made again after a restart of the daemon.
+    asked["request"] = os.urandom(16).hex()
+    outage = Outage(connection)
+    while True:
+        try:
+            found = connection.call_list("agent.merge", agents=names, outcomes=True, **asked)
+        except errors.ConnectionLost:
+            outage.reconnect()
+        else:
+            return [one for one in found if isinstance(one, dict)]
+
+
+def _files(outcome: dict[str, object]) -> list[object]:
+    files = outcome.get("files")
+    return files if isinstance(files, list) else []
+
+
+def _agrees(held: list[dict[str, object]]) -> bool:
+    """Show the files that must be looked at, and ask whether they land."""
+    for one in held:
+        print(output.text_of(one["text"]))
+    print("Land them all the same? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

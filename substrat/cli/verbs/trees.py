@@ -1,0 +1,158 @@
+"""`trees`: lists the private clones that are on disk, and removes those of agents that have ended or are removed."""
+
+from __future__ import annotations
+
+import sys
+
+from substrat import errors
+from substrat.cli import output
+from substrat.cli.connection import Connection
+from substrat.cli.options import Arguments, Command, Option
+from substrat.cli.table import COMMAND_NAME, VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMAND = Command(
+    "trees",
+    VERBS["trees"],
+    "[prune [NAME]...]",
+    most=None,
+    options=(
+        Option("--dry-run", about="with prune: say what would go, and remove nothing"),
+        Option("--yes", about="with prune: don't ask"),
+        Option("--unlanded", about="with prune: also trees with work that is in no branch of yours, or nowhere else"),
+    ),
+    notes=(
+        "prune removes the trees of agents that have ended or are removed, all of them or those that are named. Each is "
+        "kept once more before; the refs in refs/substrat/ of your repository stay.\n"
+        "WORK is in no branch yet: commits (+) and uncommitted files (~). ONLY HERE is in the tree and nowhere else."
+    ),
+)
+_MEMBERS = (
+    "agent", "id", "path", "repository", "branch", "base", "head", "ahead", "behind", "files", "unlanded",
+    "kept_only_here", "bytes",
+)  # fmt: skip
+_TITLES = ("AGENT", "STATE", "WORK", "SIZE", "ONLY HERE", "REPOSITORY")
+_PRUNING = ("dry-run", "yes", "unlanded")
+_WIDTH = 80
+
+Answer = list[dict[str, object]]
+
+
+def run(arguments: Arguments) -> int:
+    """List the trees, or prune them, and return the exit status."""
+    if arguments.words and arguments.words[0] == "prune":
+        return _prune(arguments, arguments.words[1:])
+    if arguments.words:
+        raise COMMAND.wrong(f"it takes no name but after 'prune': '{COMMAND_NAME} trees prune {arguments.words[0]}'")
+    if given := [key for key in _PRUNING if arguments.flag(key)]:
+        raise COMMAND.wrong(f"--{given[0]} belongs to '{COMMAND_NAME} trees prune'")
+    with Connection() as connection:
+        trees = _objects(connection.call_list("tree.list"))
+    if arguments.json:
+        output.put_json([{name: tree[name] for name in _MEMBERS} for tree in trees])
+        return errors.DONE
+    if not trees:
+        output.note(f"no agent has a private clone: '{COMMAND_NAME} spawn --worktree' makes one")
+        return errors.DONE
+    columns = output.terminal_width(sys.stdout)
+    shown = output.cut(
+        _TITLES, [_row(tree) for tree in trees], columns or _WIDTH, {"REPOSITORY": 12, "ONLY HERE": 14, "AGENT": 10}
+    )
+    sys.stdout.write(output.table(_TITLES, shown, colour=output.has_colour(sys.stdout), painted=1))
+    for tree in trees:
+        if tree.get("not_kept"):
+            print(f"{output.text_of(tree['agent'])} couldn't be kept: {output.text_of(tree['not_kept'])}")
+    return errors.DONE
+
+
+def _row(tree: dict[str, object]) -> tuple[str, ...]:
+    commits = f"+{tree['ahead']}" if any(one.endswith((" commit", " commits")) for one in _words(tree, "work")) else ""
+    files = f"~{tree['files']}" if tree.get("files") else ""
+    work = " ".join(filter(None, (commits, files))) or "-"
+    only = ", ".join(_words(tree, "only_here")) or "-"
+    return (
+        output.text_of(tree["agent"]), output.text_of(tree["state"]), work, _size(tree.get("bytes")),
+        output.text_of(only), output.text_of(tree["repository"]),
+    )  # fmt: skip
+
+
+def _words(found: dict[str, object], key: str) -> list[str]:
+    value = found.get(key)
+    return [str(word) for word in value] if isinstance(value, list) else []
+
+
+def _size(number: object) -> str:
+    """Say a number of bytes in four characters: `812K`, `1.2G`."""
+    if not isinstance(number, int):
+        return "?"
+    size, unit = number / 1024, "K"
+    for larger in "MGT":
+        if size < 1000:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.1f}{unit}" if size < 10 and unit != "K" else f"{size:.0f}{unit}"
+
+
+# Pruning
+
+
+def _prune(arguments: Arguments, names: Sequence[str]) -> int:
+    dry_run, can_ask = arguments.flag("dry-run"), sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
+    if dry_run and arguments.flag("yes"):
+        raise COMMAND.wrong("--dry-run and --yes contradict each other: leave one of them out")
+    if not (dry_run or arguments.flag("yes") or can_ask):
+        raise COMMAND.wrong("there is no terminal to ask on: --yes removes without asking, --dry-run says what would go")
+    unlanded = True if arguments.flag("unlanded") else None
+    with Connection() as connection:
+        found = _objects(connection.call_list("tree.prune", names=list(names) or None, unlanded=unlanded, dry_run=True))
+        going = [one for one in found if one["outcome"] == "would-go"]
+        if not dry_run and going and (arguments.flag("yes") or _agrees(going)):
+            ids = [str(one["id"]) for one in going]
+            done = _objects(connection.call_list("tree.prune", names=ids, unlanded=unlanded))
+            found = [one for one in found if one not in going] + done
+        elif not dry_run and going:
+            output.note("nothing was removed")
+            return errors.FAILED
+    return _report(arguments, found, is_named=bool(names))
+
+
+def _agrees(going: Answer) -> bool:
+    """Show what would go, tree by tree, and ask whether it shall."""
+    for one in going:
+        print(_line(one))
+    print(f"Remove {'this tree' if len(going) == 1 else f'these {len(going)} trees'}? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _report(arguments: Arguments, found: Answer, *, is_named: bool) -> int:
+    """Say what went and what stays; a tree that was named and stays is a failure."""
+    staying = [one for one in found if one["outcome"] == "stays"]
+    if arguments.json:
+        output.put_json(found)
+    else:
+        for one in found:
+            if one["outcome"] != "stays":
+                print(_line(one))
+        for one in found:
+            if one.get("refs"):
+                print(f"the refs of {output.text_of(one['agent'])} stay; this removes them:")
+                print(f"  {output.text_of(one['refs'])}")
+        if not found:
+            output.note("there is no tree of an agent that has ended or is removed")
+    for one in staying:
+        output.note(f"{one['agent']} stays: {one['text']}")
+    return errors.FAILED if staying and is_named else errors.DONE
+
+
+def _line(one: dict[str, object]) -> str:
+    verb = "would go" if one["outcome"] == "would-go" else "removed"
+    if one["outcome"] == "would-go":
+        return f"{output.text_of(one['agent'])}  {verb}: {output.text_of(one['path'])}, {output.text_of(one['text'])}"
+    return f"{output.text_of(one['agent'])}  {verb}: {output.text_of(one['text'])}"
+
+
+def _objects(found: list[dict[str, object]]) -> Answer:
+    return [one for one in found if isinstance(one, dict)]

@@ -1,0 +1,116 @@
+"""Decides when turns of an account begin that has used up what it may. Pure.
+
+A *login* is an agent program and the hash of its login file or key. A turn that fails because of the account's usage limit
+shuts the gate of its login: no turn of it begins until the time that the program has stated, else for 5, 10, 20 … 60
+minutes. Then one turn, the *trial*, begins alone. If it succeeds the gate opens; if it meets the limit again the gate stays
+shut, for longer; if it ends otherwise it has shown nothing, and another one may try. Without that, each of a hundred agents
+would fail with the same limit, one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from substrat.core.agents.prompts import timestamp
+from substrat.core.agents.scheduling import Obstacle, ObstacleKind
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Turn
+
+FIRST_S = 300.0
+"""Seconds for which a gate is shut at first, when the program states no time."""
+LONGEST_S = 3600.0
+"""Seconds: each further time is twice as long, up to an hour, in which a person may have raised the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The gate of a login, which is shut; there is none for a login whose turns begin.
+
+    Args:
+        login: the login, for example `cursor-agent:9f86d081884c7d65`.
+        blamed: the id of the agent whose turn has shut it.
+        reason: the failure, in one sentence.
+        shut_at: when, in seconds since the epoch.
+        until: when a turn may try, in seconds since the epoch.
+        failures: how many turns in a row, each begun after the one before had shut the gate, have met the limit.
+        trial: the id of the turn that tries, if one does.
+    """
+
+    login: str
+    blamed: str
+    reason: str
+    shut_at: float
+    until: float
+    failures: int = 1
+    trial: str | None = None
+
+
+def pause(failures: int) -> float:
+    """Return for how many seconds a gate is shut after so many failures in a row: 300, 600, 1200, 2400, then 3600."""
+    return min(FIRST_S * 2.0 ** min(failures - 1, 8), LONGEST_S)
+
+
+def shut(gate: Gate | None, login: str, turn: Turn, reason: str, stated: float | None, now: float) -> Gate:
+    """Return the gate after a turn has met the usage limit.
+
+    Turns that ran already when the gate was shut show nothing new: a hundred of them count as one failure.
+
+    Args:
+        gate: the login's gate, None if it was open.
+        login: the login.
+        turn: the turn.
+        reason: its failure, in one sentence.
+        stated: when the limit ends by the program's words, in seconds since the epoch.
+        now: the time, in seconds since the epoch.
+    """
+    if gate is not None and gate.trial != turn.id and turn.started_at < gate.shut_at:
+        return replace(gate, until=max(gate.until, stated)) if stated is not None else gate
+    failures = gate.failures + 1 if gate is not None else 1
+    return Gate(login, turn.agent, reason, now, stated if stated is not None else now + pause(failures), failures)
+
+
+def after_other_end(gate: Gate, turn: Turn, *, succeeded: bool) -> Gate | None:
+    """Return the gate after a turn has ended otherwise than by the usage limit; None: it is open.
+
+    Args:
+        gate: the login's gate.
+        turn: the turn.
+        succeeded: whether it succeeded.
+    """
+    is_newer = gate.trial == turn.id or turn.started_at >= gate.shut_at
+    if succeeded and is_newer:
+        return None
+    return replace(gate, trial=None) if gate.trial == turn.id else gate
+
+
+def may_try(gate: Gate, now: float, *, is_trying: bool) -> bool:
+    """Say whether a turn may begin as the trial.
+
+    Args:
+        gate: the gate.
+        now: the time, in seconds since the epoch; one before the gate was shut shows that the clock was set back, and that
+            `until` means nothing any more.
+        is_trying: whether the gate's trial runs.
+    """
+    return not is_trying and not gate.shut_at <= now < gate.until
+
+
+def tried_by_a_person(gate: Gate, now: float) -> Gate:
+    """Return the gate after a person has asked that a turn tries now."""
+    return replace(gate, until=min(gate.until, now))
+
+
+def obstacle(gate: Gate, now: float, *, is_trying: bool) -> Obstacle | None:
+    """Return why a turn of the gate's login can't begin, None if one may begin as the trial; arguments as for `may_try`."""
+    if may_try(gate, now, is_trying=is_trying):
+        return None
+    if is_trying:
+        text = "the account has used up what it may, and another turn tries whether it may go on: this one waits for that"
+        return Obstacle(ObstacleKind.ACCOUNT, text)
+    text = (
+        f"the account has used up what it may: the turns of this login wait until {timestamp(gate.until)}, then one tries; "
+        "`substratctl queue --try` lets one try now"
+    )
+    return Obstacle(ObstacleKind.ACCOUNT, text, gate.until)

@@ -1,0 +1,78 @@
+"""The outcome of a landing: landed, nothing to land, in conflict, held for a look, or refused. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LANDED = "landed"
+NOTHING = "nothing"
+CONFLICT = "conflict"
+HELD = "held"
+REFUSED = "refused"
+FINE = frozenset({LANDED, NOTHING})
+"""The outcomes after which nothing is left to land."""
+
+_MOST_FILES = 64 * 1024
+"""Characters of the files' names in an outcome; a person looks at some hundred of them."""
+
+
+class Outcome(NamedTuple):
+    """The outcome of a landing.
+
+    Args:
+        kind: `landed`, `nothing` (all of it is in the branch), `conflict`, `held` (files must be looked at first) or
+            `refused`.
+        text: one sentence.
+        commit: the branch's commit afterwards, if the work landed.
+        files: the files in conflict, or those to be looked at.
+        notes: further sentences.
+    """
+
+    kind: str
+    text: str
+    commit: str | None = None
+    files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def write(self) -> str:
+        """Return it as JSON, with as many files as fit; names that are no text have `?` for their odd bytes."""
+        files, size = [], 0
+        for path in self.files:
+            size += len(path)
+            if size > _MOST_FILES:
+                break
+            files.append(_tame(path))
+        members = {**self._asdict(), "text": _tame(self.text), "files": files, "notes": list(map(_tame, self.notes))}
+        return json.dumps(members)
+
+
+def read(text: str) -> Outcome:
+    """Read an outcome that `Outcome.write` has written."""
+    members = json.loads(text)
+    return Outcome(**{**members, "files": tuple(members["files"]), "notes": tuple(members["notes"])})
+
+
+def uncommitted(files: int) -> str:
+    """Say that uncommitted files don't land, as the end of a sentence; empty when there are none."""
+    return f"; {files} uncommitted file{'s stay' if files != 1 else ' stays'} in its clone" if files else ""
+
+
+def conflict(name: str, target: str, files: tuple[str, ...]) -> Outcome:
+    """Return the outcome of work that conflicts with its branch."""
+    text = f"{name}'s work conflicts with {target} in {listed(files)}; nothing was changed"
+    return Outcome(CONFLICT, text, files=files)
+
+
+def listed(words: Iterable[str], most: int = 5) -> str:
+    """List the first of some words: `a, b and 3 more`."""
+    every = list(words)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(map(_tame, every[:most])) + more
+
+
+def _tame(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,121 @@
+"""Decides which trees of agents whose turns are over are removed, which stay, and why. Pure.
+
+A tree may hold more than was kept of it in the user's repository: ignored files, commits of other branches, all of its work
+where keeping failed. For example a tree with 3 ignored files stays when its agent is removed, until `trees prune`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from substrat.core.workspaces.clones import Clone
+
+
+class Contents(NamedTuple):
+    """The contents of a tree that go with it or that are in no branch of the user's, in words such as `2 commits`.
+
+    Args:
+        unlanded: work that is kept in the user's repository, in no branch of his.
+        lost: work that is nowhere else.
+        ignored: files that git ignores, which are nowhere else.
+    """
+
+    unlanded: tuple[str, ...]
+    lost: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    @property
+    def work(self) -> tuple[str, ...]:
+        """All that a person must say `--unlanded` for."""
+        return (*self.unlanded, *self.lost)
+
+    @property
+    def only_here(self) -> tuple[str, ...]:
+        """All that is nowhere else."""
+        return (*self.lost, *self.ignored)
+
+
+def contents(clone: Clone) -> Contents:
+    """Return the contents of a clone's tree, as of its last keep."""
+    kept, rest = clone.kept, clone.kept.only_here
+    unlanded = (
+        (kept.ahead if clone.is_unlanded else 0, "commit", "commits"),
+        (kept.files, "uncommitted file", "uncommitted files"),
+    )
+    lost = (
+        (rest.elsewhere, "commit on other branches", "commits on other branches"),
+        (rest.nested, "file of a repository inside it", "files of repositories inside it"),
+        (rest.submodules, "commit in a submodule", "commits in submodules"),
+        (rest.lfs, "object of git-lfs", "objects of git-lfs"),
+        (rest.unreadable, "file that can't be read", "files that can't be read"),
+    )
+    failed = () if clone.unkept is None else ("work that couldn't be kept",)
+    ignored = ((rest.ignored, "ignored file", "ignored files"),)
+    return Contents(_counted(unlanded), (*failed, *_counted(lost)), _counted(ignored))
+
+
+def _counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:
+    return tuple(f"{number} {one if number == 1 else many}" for number, one, many in found if number)
+
+
+def removal_text(clone: Clone, *, goes: bool) -> str:
+    """Say whether the tree of an agent that was removed is gone too, and why it stays."""
+    found = contents(clone)
+    if not goes:
+        why = f": {clone.unkept}" if clone.unkept is not None else ""
+        return (
+            f"its tree {clone.tree} stays, because {_joined(found.only_here)} {_are(found.only_here)} only there{why}; "
+            f"`substratctl trees prune {clone.name}` removes it"
+        )
+    work = f", with {_joined(found.unlanded)} in no branch" if found.unlanded else ""
+    kept = f"; its work is in {clone.ref('')[:-1]} of {clone.repository}{work}" if clone.kept.wip is not None else ""
+    return f"its tree is removed{kept}"
+
+
+def pruned_text(clone: Clone) -> str:
+    """Say that a tree was removed, and which work went with it."""
+    found = contents(clone)
+    lost = f", with {_joined(found.only_here)}" if found.only_here else ""
+    kept = f"; {clone.ref('')[:-1]} of {clone.repository} stays" if clone.kept.wip is not None else ""
+    return f"its tree {clone.tree} is removed{lost}{kept}"
+
+
+def prospect_text(clone: Clone) -> str:
+    """Say which work goes if a tree is removed, and which is kept."""
+    found = contents(clone)
+    lost = f"for good: {_joined(found.only_here)}" if found.only_here else "nothing that isn't in your repository"
+    why = f" ({clone.unkept})" if clone.unkept is not None else ""
+    kept = f"; in no branch, but in {clone.ref('')[:-1]}: {_joined(found.unlanded)}" if found.unlanded else ""
+    return f"{lost}{why}{kept}"
+
+
+def refusal_text(clone: Clone) -> str:
+    """Say why a tree stays that holds work."""
+    work = _joined(contents(clone).work)
+    return f"it holds {work}: `substratctl trees prune {clone.name} --unlanded` removes it all the same"
+
+
+def restored_notice(turn: int) -> str:
+    """Return the words that stand before the next prompt of an agent whose clone was put back to a turn."""
+    return (
+        f"From Substrat: a person has put your workspace back to how it was at the end of turn {turn}. Its branch is at "
+        f"that turn's last commit, and its files are those of that moment; files that git ignores are as they were. "
+        f"Later work of yours is no longer there, so look at the files before you rely on your memory of them."
+    )
+
+
+def refs_removal(clone: Clone) -> str:
+    """Return the command by which a person removes the refs of a clone from his repository."""
+    place = shlex.quote(clone.repository)
+    listed = f"git -C {place} for-each-ref --format='delete %(refname)' {clone.ref('')}"
+    return f"{listed} | git -C {place} update-ref --stdin"
+
+
+def _joined(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _are(words: tuple[str, ...]) -> str:
+    return "is" if len(words) == 1 and words[0].startswith(("1 ", "work")) else "are"

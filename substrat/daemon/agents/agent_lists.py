@@ -1,0 +1,86 @@
+"""Lists agents for an agent: who there is, what each does and waits for, and how its last work came out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from substrat.core.agents import results
+from substrat.core.agents.lifecycle import STATE_OF, Phase
+from substrat.core.agents.prompts import timestamp
+from substrat.core.agents.records import OPERATOR
+from substrat.core.agents.usage import family
+from substrat.errors import NotFound
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+
+
+class AgentLists:
+    """Lists agents.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def others(self, caller: Agent, scope: str) -> list[dict[str, object]]:
+        """List the agents besides one that haven't ended.
+
+        Args:
+            caller: the agent that asks.
+            scope: `children`, `family` (its root and all that descend from it), or `all`.
+        """
+        found = [one for one in self._scope(caller, scope) if one.id != caller.id and one.phase != Phase.ENDED]
+        last = self._registry.store.last_words([one.turn.id for one in found if one.turn is not None])
+        return [self._row(one, last) for one in found]
+
+    def one(self, caller: Agent, name: str) -> dict[str, object]:
+        """Return the facts about an agent, more of them about a descendant; raises `NotFound`."""
+        try:
+            agent = self._registry.find(name)
+        except NotFound:
+            raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
+        facts = self._row(agent, {})
+        if agent in family(caller, self._registry.agents)[1:]:
+            facts["last_outcome"] = results.outcome_of(self._registry.store.turn(agent.turn.id) if agent.turn else None)
+            facts["failure"] = agent.clone.error if agent.clone is not None else None
+            facts["work"] = _work(agent)
+        return facts
+
+    def _scope(self, caller: Agent, scope: str) -> list[Agent]:
+        agents = list(self._registry.agents)
+        if scope == "children":
+            return [one for one in agents if one.parent == caller.id]
+        return family(root_of(self._registry, caller), agents) if scope == "family" else agents
+
+    def _row(self, agent: Agent, last: dict[str, str]) -> dict[str, object]:
+        registry = self._registry
+        waits = [name for wait in registry.waits.open_of(agent.id) for name in wait.names]
+        said = last.get(agent.turn.id, "") if agent.turn is not None else ""
+        return {
+            "name": agent.name,
+            "state": STATE_OF[agent.phase],
+            "since": timestamp(agent.since),
+            "parent": registry.name_of(agent.parent) or OPERATOR,
+            "status": agent.status,
+            **({"waits_for": waits} if waits else {}),
+            **({"last": said} if said else {}),
+        }
+
+
+def _work(agent: Agent) -> dict[str, object] | None:
+    """Return the work of an agent in a clone as of its last keep."""
+    if agent.clone is None:
+        return None
+    kept = agent.clone.kept
+    return {"commit": kept.head, "branch": agent.clone.branch, "ahead": kept.ahead, "uncommitted_files": kept.files}
+
+
+def root_of(registry: Registry, agent: Agent) -> Agent:
+    """Return the agent at the top of an agent's family; one that a person spawned is its own."""
+    while (above := registry.get(agent.parent)) is not None:
+        agent = above
+    return agent

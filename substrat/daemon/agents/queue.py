@@ -1,0 +1,87 @@
+"""The queue of the agents that wait for their turns: who can't begin and why, and the order of those who can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from substrat.core.agents import scheduling
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.scheduling import Facts, Waiting
+from substrat.daemon.agents import mail
+from substrat.daemon.agents.agent_lists import root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from substrat.core.agents.records import Agent
+    from substrat.core.agents.scheduling import Place
+    from substrat.daemon.agents.registry import Registry
+
+
+class Queue:
+    """The queue of one daemon.
+
+    Which family's turn began last is remembered by a count of the turns begun, which a clock that is set back doesn't
+    touch; at the start it is told from the times that are stored.
+
+    Args:
+        registry: the agents, which are loaded already.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        turns = [agent.turn for agent in registry.agents if agent.turn is not None]
+        before = sorted(turns, key=lambda turn: turn.started_at)
+        self._begun = {turn.agent: number for number, turn in enumerate(before, 1)}
+        self._count = len(before)
+
+    def family_of(self, agent: Agent) -> str:
+        """Return the id of the root of an agent's family."""
+        return root_of(self._registry, agent).id
+
+    def waiting(self) -> list[Waiting]:
+        """Return every agent that waits for a turn, with what keeps it from beginning."""
+        registry = self._registry
+        first = registry.store.first_waiting()
+        gates = registry.gates.shut()
+        now = registry.now()
+        found = []
+        for agent in registry.agents:
+            if agent.phase == Phase.QUEUED and agent.id in first:
+                facts = Facts(
+                    registry.holds.reason(agent.id), registry.needs.names(agent), mail.asleep_until(registry, agent),
+                    registry.gates.obstacle(agent, gates),
+                )  # fmt: skip
+                obstacle = scheduling.obstacle(agent, facts, now)
+                found.append(Waiting(agent.id, self.family_of(agent), agent.priority, first[agent.id], obstacle))
+        return found
+
+    def ordered(self, waiting: Iterable[Waiting]) -> list[Waiting]:
+        """Return agents that wait in the order in which they begin."""
+        those = list(waiting)
+        return scheduling.order(those, self._served()) if len(those) > 1 else those
+
+    def places(self) -> list[Place]:
+        """Return every agent that waits with its place and the reason, the next to begin first."""
+        registry = self._registry
+        most = registry.config.turns.max_running
+        return scheduling.places(self.waiting(), self._served(), registry.running, most, registry.admission.obstacle)
+
+    def began(self, agent: Agent) -> None:
+        """Note that a turn of an agent begins."""
+        self._count += 1
+        self._begun[agent.id] = self._count
+
+    def forget(self, agent_id: str) -> None:
+        """Forget an agent that is removed."""
+        self._begun.pop(agent_id, None)
+
+    def _served(self) -> dict[str, int]:
+        """Return for each family when its last turn began, by the count of turns."""
+        served: dict[str, int] = {}
+        for agent_id, number in self._begun.items():
+            agent = self._registry.get(agent_id)
+            if agent is not None:
+                family = self.family_of(agent)
+                served[family] = max(number, served.get(family, 0))
+        return served

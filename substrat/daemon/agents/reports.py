@@ -1,0 +1,88 @@
+"""Tells those who gave an agent its work what came of it: the parent its child's result, a requester the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from substrat.core.agents import prompts, results
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import SUSPENDED, SYSTEM, ItemKind, Outcome, by_agent
+from substrat.daemon.state.events import DaemonEvent
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent, Item, Turn
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
+
+
+class Reports:
+    """Sends the reports on turns that have come to their end.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+
+    def tell(self, change: Change, agent: Agent, turn: Turn, ended: int) -> None:
+        """Tell those who gave an agent the work of a turn; one that was only suspended isn't over yet.
+
+        The requests that it was given before, in whichever turn, are answered by this one's result where it has sent no
+        reply. An agent that asked several times is told the result once, and what else that answers.
+
+        Args:
+            change: the change that the turn's end is a part of.
+            agent: the agent.
+            turn: the turn.
+            ended: the cursor of the event of the turn's end.
+        """
+        if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
+            return
+        told: dict[str, int] = {}
+        requests = self._store.open_requests(agent.id)
+        tasks = [item for item in self._items_behind(turn) if item.kind is not ItemKind.MESSAGE]
+        self._store.settle_requests(item.id for item in requests)
+        for item in sorted([*tasks, *requests], key=lambda item: item.id):
+            asker = self._registry.get(item.sender)
+            if asker is None or asker.phase in {Phase.ENDING, Phase.ENDED}:
+                continue
+            reply_to = item.id if item.kind is ItemKind.MESSAGE else None
+            if asker.id not in told:
+                told[asker.id] = item.id
+                text = self._words(agent, turn, reply_to)
+            elif reply_to is not None:
+                text = prompts.answered_with(agent.name, reply_to, told[asker.id])
+            else:
+                continue
+            if not self._registry.waits.adopts(change, asker, agent, turn.id, text, reply_to):
+                self._send(change, asker, agent, turn, text, reply_to, ended)
+
+    def _words(self, agent: Agent, turn: Turn, reply_to: int | None) -> str:
+        outcome, said = results.outcome_of(turn), results.text_of(turn)
+        if reply_to is None:
+            text = prompts.child_report(agent.name, turn.number, outcome, said)
+        else:
+            text = prompts.turn_as_answer(agent.name, reply_to, outcome, said)
+        return results.shortened(text, self._registry.config.limits.message_bytes)
+
+    def _send(
+        self, change: Change, asker: Agent, agent: Agent, turn: Turn, text: str, reply_to: int | None, ended: int
+    ) -> None:
+        data = {"by": by_agent(agent), **({"reply_to": reply_to} if reply_to is not None else {})}
+        told = DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}", data, ended)
+        report = change.add_item(
+            asker, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *change.record(told), reply_to=reply_to
+        )
+        self._store.note_report(report, turn.id)
+
+    def _items_behind(self, turn: Turn) -> list[Item]:
+        """Return the items that a turn delivered, and those of the turns before it whose work it has gone on with."""
+        items, number = self._store.items_of_turn(turn.id), turn.number
+        while number > 1:
+            (before,) = self._store.turns_after(turn.agent, number - 2, 1)
+            if not before.unsettled:
+                break
+            items, number = [*self._store.items_of_turn(before.id), *items], number - 1
+        return items

@@ -1,0 +1,164 @@
+"""Changes the settings of agents: model, network, priority and variables, from the next turn on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandbox.spec import Network
+from substrat.core.agents import environment
+from substrat.core.agents.environment import BadVariable
+from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.workspaces import overlap
+from substrat.daemon.agents import spawning
+from substrat.daemon.state.events import DaemonEvent
+from substrat.errors import InvalidParams, PolicyDenied, Refused
+
+if TYPE_CHECKING:
+    from substrat.core.agents.environment import Variables
+    from substrat.core.agents.records import Agent, Policy, Priority
+    from substrat.daemon.agents.allow_list import AllowLists
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
+
+
+class WantedSettings(NamedTuple):
+    """Settings that an agent is to have; None is one that stays.
+
+    Args:
+        model: its model.
+        network: its network.
+        allow: all that a `filtered` network lets through.
+        variables: variables that it gets, or whose values change.
+        without: names of variables that it loses.
+        priority: its priority.
+    """
+
+    model: str | None = None
+    network: Network | None = None
+    allow: tuple[str, ...] | None = None
+    variables: Variables = ()
+    without: tuple[str, ...] = ()
+    priority: Priority | None = None
+
+
+class Settings:
+    """Changes the settings of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        allow_lists: their allow-lists.
+    """
+
+    def __init__(self, registry: Registry, allow_lists: AllowLists) -> None:
+        self._registry = registry
+        self._allow_lists = allow_lists
+
+    def change(self, name: str, wanted: WantedSettings, by: str) -> Agent:
+        """Change an agent's settings, all or none; its descendants lose the rights that it loses.
+
+        Args:
+            name: its name or id.
+            wanted: the settings.
+            by: who asks (`records.BY_OPERATOR`).
+
+        Raises:
+            InvalidParams: a setting can't be had.
+            PolicyDenied: its parent has less, or another agent that has less can write its rules.
+            Refused: it has ended, or a turn runs whose network would change.
+        """
+        before = self._registry.find(name)
+        if before.phase == Phase.ENDED:
+            raise Refused(f"{before.name} has ended: spawn another agent with what it needs")
+        policy = self._policy(before.policy, wanted)
+        after = replace(
+            before, model=wanted.model if wanted.model is not None else before.model, policy=policy,
+            environment=_variables(before, wanted), priority=wanted.priority or before.priority,
+        )  # fmt: skip
+        spawning.check_model(after.model)
+        notes = self._check_rights(before, after)
+        with self._registry.change("settings changed") as change:
+            self._give(change, after, policy)
+            if (told := _told(before, after)) != "":
+                change.record(DaemonEvent(before.id, None, "agent:set", told, {"by": by}))
+            for note in notes:
+                change.record(DaemonEvent(before.id, None, "workspace:shared", note))
+        return self._registry.find(before.id)
+
+    def _policy(self, policy: Policy, wanted: WantedSettings) -> Policy:
+        network = wanted.network or policy.network
+        if network is not Network.FILTERED:
+            if wanted.allow is not None:
+                raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave allow out")
+            return replace(policy, network=network, allow=())
+        allow = wanted.allow
+        if allow is None:
+            allow = policy.allow if policy.network is network else self._registry.config.sandbox.allow
+        try:
+            return replace(policy, network=network, allow=AllowList.of(allow).texts)
+        except NoName as problem:
+            raise InvalidParams(str(problem)) from None
+
+    def _check_rights(self, before: Agent, after: Agent) -> tuple[str, ...]:
+        """Check that an agent may have its new rights, and return the notes on directories that it shares."""
+        if after.policy == before.policy and after.environment == before.environment:
+            return ()
+        parent = self._registry.get(before.parent)
+        if parent is not None and not parent.policy.allows(after.policy):
+            raise PolicyDenied(
+                f"{before.name} can't have more than its parent {parent.name}: `substratctl set {parent.name} …` first"
+            )
+        claim, others = self._registry.claim(after), self._registry.claims(before.id)
+        if (refused := overlap.refusal_of_new(claim, others)) is not None:
+            raise PolicyDenied(refused)
+        return self._allow_lists.check_shared(before, after.policy)
+
+    def _give(self, change: Change, agent: Agent, policy: Policy) -> None:
+        """Give an agent rights, and hold its descendants to them."""
+        before = self._registry.find(agent.id).policy
+        if policy.network is not before.network and agent.phase in LIVE_PHASES:
+            raise Refused(
+                f"{agent.name} runs a turn, whose network stays as it is: `substratctl suspend {agent.name}` first, and "
+                f"`resume` it then"
+            )
+        change.put(replace(agent, policy=policy))
+        if policy != before:
+            if policy.network is Network.FILTERED:
+                change.after(partial(self._allow_lists.apply, agent.id, policy.allow))
+            change.record(DaemonEvent(agent.id, None, "network:changed", _difference(before, policy)))
+        for child in [other for other in self._registry.agents if other.parent == agent.id]:
+            if (kept := child.policy.within(policy)) != child.policy:
+                self._give(change, child, kept)
+
+
+def _variables(agent: Agent, wanted: WantedSettings) -> Variables:
+    if missing := [name for name in wanted.without if name not in dict(agent.environment)]:
+        raise InvalidParams(f"{agent.name} has no variable {missing[0]} of its own")
+    left = tuple(pair for pair in agent.environment if pair[0] not in wanted.without)
+    try:
+        return environment.checked(dict(environment.joined(left, wanted.variables)))
+    except BadVariable as problem:
+        raise InvalidParams(str(problem)) from None
+
+
+def _difference(before: Policy, after: Policy) -> str:
+    if before.network is not after.network:
+        return f"{before.network.value} is {after.network.value} now"
+    more = [f"+{text}" for text in after.allow if text not in before.allow]
+    less = [f"-{text}" for text in before.allow if text not in after.allow]
+    return " ".join((*more, *less))
+
+
+def _told(before: Agent, after: Agent) -> str:
+    """Say what has changed; of variables only the names."""
+    parts = [f"model {before.model} is {after.model} now"] if before.model != after.model else []
+    if before.policy != after.policy:
+        parts.append(f"network {_difference(before.policy, after.policy)}")
+    if before.priority is not after.priority:
+        parts.append(f"priority {before.priority} is {after.priority} now")
+    old, new = dict(before.environment), dict(after.environment)
+    if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
+        parts.append(f"variables {', '.join(changed)}")
+    return "; ".join(parts)

@@ -1,0 +1,362 @@
+"""Keeps agents' waits: registers them, finds those that are over in each change, wakes their agents once.
+
+Whether a wait is over is asked at the end of each change, in its transaction: a child's last turn and its parent's wake are
+committed together, so no death of the daemon comes between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.agents import results, waits
+from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
+from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
+from substrat.core.agents.waits import Report, Wait, WaitMode
+from substrat.daemon.agents.disk_gate import PAUSE
+from substrat.daemon.state.events import DaemonEvent
+from substrat.errors import InvalidParams, LimitReached, NotFound, Refused, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
+
+log = structlog.get_logger("substrat.waits")
+
+MOST = 16
+"""Open waits of one agent: a model that registers more has lost count, and each change of a member looks at all of them."""
+MOST_MEMBERS = 1000
+"""Agents in one wait: more than a family may have, and a list that is still looked through in a millisecond."""
+LONGEST_S = 366 * 86400.0
+"""Seconds, a year, as for reminders."""
+_STOPPED = frozenset({Phase.ENDING, Phase.ENDED})
+
+
+class Waits:
+    """The waits of one daemon's agents, in memory as in the state.
+
+    Args:
+        registry: the agents.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._waits: dict[int, Wait] = {}
+        self._concerning: dict[str, set[int]] = {}
+        for wait in self._store.pending_waits():
+            self._keep(wait)
+
+    # Reading
+
+    def of(self, agent_id: str) -> list[Wait]:
+        """Return an agent's waits, oldest first: those that are open, and those whose wake no turn has delivered yet."""
+        return [wait for wait in self.about(agent_id) if wait.agent == agent_id]
+
+    def open_of(self, agent_id: str) -> list[Wait]:
+        """Return an agent's open waits, oldest first."""
+        return [wait for wait in self.of(agent_id) if wait.is_open]
+
+    def listed(self) -> list[Wait]:
+        """Return all open waits as last committed, oldest first."""
+        return [self._waits[number] for number in sorted(self._waits) if self._waits[number].is_open]
+
+    def finished(self, members: Iterable[str]) -> set[str]:
+        """Return those of some agents that have finished, by id."""
+        return {member for member in members if self._is_finished(member)}
+
+    def _is_finished(self, agent_id: str) -> bool:
+        return waits.is_finished(self._registry.get(agent_id), has_open_wait=bool(self.open_of(agent_id)))
+
+    def about(self, agent_id: str) -> list[Wait]:
+        """Return the waits in which an agent waits or is waited for, as the change under way has left them."""
+        changed = self._registry.changed_waits
+        numbers = self._concerning.get(agent_id, set())
+        found = {number: self._waits[number] for number in numbers if number not in changed}
+        found |= {
+            number: wait
+            for number, wait in changed.items()
+            if wait is not None and (wait.agent == agent_id or agent_id in wait.members)
+        }
+        return [found[number] for number in sorted(found)]
+
+    # Registering
+
+    def register(
+        self, agent: Agent, names: Sequence[str] | None, mode: WaitMode, timeout_s: float | None, note: str | None
+    ) -> tuple[Wait | None, str]:
+        """Let an agent wait for others.
+
+        Args:
+            agent: the agent that waits.
+            names: the others; None: its children.
+            mode: whether all must have finished, or one.
+            timeout_s: seconds after which it is woken in any case.
+            note: words that come back with the wake.
+
+        Returns:
+            The wait, and a sentence about it; None, and the results, if it is over already.
+
+        Raises:
+            NotFound: no such agent.
+            Refused: it would wait for itself, an ancestor, or in a circle.
+            LimitReached: it has too many waits.
+            InvalidParams: its deadline is too far off, or its note too long.
+        """
+        registry = self._registry
+        if timeout_s is not None and not 0 < timeout_s <= LONGEST_S:
+            raise InvalidParams(f"timeout_s can be more than 0 and up to {LONGEST_S:g} seconds, not {timeout_s:g}")
+        if note is not None and len(note.encode("utf-8", "replace")) > registry.config.limits.message_bytes:
+            raise InvalidParams(f"a note may have {registry.config.limits.message_bytes} bytes: write the rest to a file")
+        members = self._members(agent, names)
+        self._check_circle(agent, members)
+        now = registry.now()
+        deadline = now + timeout_s if timeout_s is not None else None
+        wait = Wait(
+            0, agent.id, tuple(one.id for one in members), tuple(one.name for one in members), mode, now, deadline, note
+        )
+        with registry.change("wait registered") as change:
+            reports = self._take_reports(change, agent, wait.members)
+            older = [one for one in self.open_of(agent.id) if set(one.members) == set(wait.members) and one.mode is mode]
+            for one in older:  # the model asks again: one wake is enough
+                reports += one.reports
+                change.put_wait(one.id, None)
+            finished = self.finished(wait.members)
+            wait = replace(wait, reports=tuple(sorted(reports)))
+            if waits.is_satisfied(mode, wait.members, finished):
+                return None, self._words(wait, finished, timed_out=False)
+            if len(self.open_of(agent.id)) >= MOST:
+                raise LimitReached(f"{agent.name} waits {MOST} times already: finish your turn, and you are woken")
+            wait = replace(wait, id=self._store.add_wait(wait))
+            change.put_wait(wait.id, wait)
+            turn, data = open_turn_id(agent), {"by": by_agent(agent), "wait": wait.id, "names": list(wait.names)}
+            start = self._store.start_of_turn(turn)
+            change.record(DaemonEvent(agent.id, turn, "wait:opened", _opened(wait), data, start))
+            if deadline is not None:
+                change.after(partial(registry.wake_at, deadline))
+        return wait, _opened(wait)
+
+    def _members(self, agent: Agent, names: Sequence[str] | None) -> list[Agent]:
+        registry = self._registry
+        if names is None:
+            children = [one for one in registry.agents if one.parent == agent.id]
+            told = set(self._store.reports_waiting(agent.id, [one.id for one in children]).values()) if children else set()
+            members = [one for one in map(registry.find, (child.id for child in children)) if one.phase != Phase.ENDED
+                       or one.id in told]  # fmt: skip
+            if not members:
+                raise Refused(f"{agent.name} has no children to wait for: name the agents, or spawn some first")
+        else:
+            members = [self._named(agent, name) for name in dict.fromkeys(names)]
+            if not members:
+                raise InvalidParams("names is empty: name the agents to wait for, or leave it out for all your children")
+        if len(members) > MOST_MEMBERS:
+            raise LimitReached(f"one wait can be for {MOST_MEMBERS} agents: name fewer")
+        return members
+
+    def _named(self, agent: Agent, name: str) -> Agent:
+        registry = self._registry
+        try:
+            found = registry.find(name)
+        except NotFound:
+            raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
+        if found.id == agent.id:
+            raise Refused(f"{name} can't wait for itself: name other agents")
+        if found.id in self._ancestors(agent):
+            raise Refused(
+                f"{name} can't be waited for, because {agent.name} descends from it and it may wait for {agent.name}: "
+                "finish your turn; a message from it starts the next"
+            )
+        if self._ancestors(found)[-1] != self._ancestors(agent)[-1]:
+            raise Refused(f"{name} isn't of {agent.name}'s family: name descendants, or siblings and theirs")
+        return found
+
+    def _ancestors(self, agent: Agent) -> list[str]:
+        """Return the ids of an agent's ancestors, its root last; a root's own id alone."""
+        found = []
+        while (above := self._registry.get(agent.parent)) is not None:
+            found.append(above.id)
+            agent = above
+        return found or [agent.id]
+
+    def _check_circle(self, agent: Agent, members: Iterable[Agent]) -> None:
+        def waits_for(agent_id: str) -> list[str]:
+            found = self._registry.get(agent_id)
+            needs = found.needs if found is not None else ()
+            return [*needs, *(member for wait in self.open_of(agent_id) for member in wait.members)]
+
+        closed = waits.circle(agent.id, [member.id for member in members], waits_for)
+        if closed is not None:
+            names = [self._registry.find(one).name for one in closed]
+            raise Refused(f"none of them would ever be woken: {waits.told_circle(names)}; finish your turn without waiting")
+
+    def _take_reports(self, change: Change, agent: Agent, members: Sequence[str]) -> list[int]:
+        """Take over the messages in an agent's inbox that tell the ends of members' turns, and return their numbers."""
+        items = [self._store.item(number) for number in self._store.reports_waiting(agent.id, members)]
+        found = [item for item in items if item is not None]
+        if found:
+            self._store.close_items(found, Closed.WAITED)
+            change.take_items(self._registry.find(agent.id), found)
+        return [item.id for item in found]
+
+    # Changes
+
+    def adopts(
+        self, change: Change, asker: Agent, child: Agent, turn_id: str, text: str, reply_to: int | None = None
+    ) -> bool:
+        """Let a message about the end of a turn belong to the open waits of its addressee for that agent.
+
+        Args:
+            change: the change that the turn's end is a part of.
+            asker: the addressee.
+            child: the agent whose turn has ended.
+            turn_id: the turn.
+            text: the message.
+            reply_to: the number of the message that it answers.
+
+        Returns:
+            Whether there is such a wait; the message isn't delivered by itself then.
+        """
+        found = [wait for wait in self.open_of(asker.id) if child.id in wait.members]
+        if found:
+            self._add_report(change, asker.id, turn_id, text, found, reply_to)
+        return bool(found)
+
+    def _add_report(
+        self,
+        change: Change,
+        agent_id: str,
+        turn_id: str | None,
+        text: str,
+        found: Iterable[Wait],
+        reply_to: int | None = None,
+    ) -> None:
+        now = self._registry.now()
+        number = self._store.add_item(Item(0, agent_id, ItemKind.MESSAGE, SYSTEM, SYSTEM, text, now, reply_to=reply_to))
+        self._store.close_numbers([number], Closed.WAITED)
+        if turn_id is not None:
+            self._store.note_report(number, turn_id)
+        for wait in found:
+            change.put_wait(wait.id, replace(wait, reports=(*wait.reports, number)))
+
+    def before_removal(self, change: Change, agent: Agent) -> None:
+        """Keep the result of an agent that is about to be removed for those who wait for it, and forget its own waits."""
+        for wait in self.of(agent.id):
+            change.put_wait(wait.id, None)
+        turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
+        for wait in self.about(agent.id):
+            told = {about for about, _ in self._store.reported(wait.reports)}
+            if wait.is_open and turn is not None and turn.outcome is not None and turn.id not in told:
+                report = self._report(agent.id, agent.name)
+                text = waits.words(report.head, None, [], [report.text], results.LONGEST)
+                self._add_report(change, wait.agent, turn.id, text, [wait])
+
+    def delivered(self, change: Change, agent_id: str, items: Iterable[Item]) -> None:
+        """Forget the waits whose wakes an agent has been told now."""
+        numbers = {item.id for item in items}
+        for wait in self.of(agent_id):
+            if wait.wake in numbers:
+                change.put_wait(wait.id, None)
+
+    def settle(self, change: Change) -> None:
+        """Wake those whose waits are over by a change, as a part of it."""
+        if not self._waits and not change.waits:
+            return
+        changed = [*change.agents, *change.removed]
+        for agent_id in changed:  # it grows: one that is woken may have finished by that
+            found = [wait for wait in self.about(agent_id) if wait.is_open]
+            changed += [wait.agent for wait in found if self._look(change, wait, timed_out=False)]
+
+    def _look(self, change: Change, wait: Wait, *, timed_out: bool) -> bool:
+        """End a wait if it is over, and say whether it was."""
+        agent = self._registry.get(wait.agent)
+        if agent is None or agent.phase in _STOPPED:
+            change.put_wait(wait.id, None)
+            return True
+        finished = self.finished(wait.members)
+        if not timed_out and not waits.is_satisfied(wait.mode, wait.members, finished):
+            return False
+        text = self._words(wait, finished, timed_out=timed_out)
+        told, data = text.partition("\n")[0], {"wait": wait.id, "timed_out": timed_out}
+        cause = None if timed_out else self._last_of(wait.members)
+        woke = change.record(DaemonEvent(agent.id, None, "wait:woke", told, data, cause))
+        number = change.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *woke)
+        change.put_wait(wait.id, replace(wait, wake=number))
+        return True
+
+    def _last_of(self, members: Sequence[str]) -> int | None:
+        """Return the cursor of the newest event, if it is one of some agents: then it has ended their wait."""
+        row = self._store.event(self._registry.journal.last_cursor)
+        return row.cursor if row is not None and row.agent in members else None
+
+    def _words(self, wait: Wait, finished: Collection[str], *, timed_out: bool) -> str:
+        named = zip(wait.members, wait.names, strict=True)
+        reports = [self._report(member, name)._replace(finished=member in finished) for member, name in named]
+        members = map(self._registry.get, wait.members)
+        turns = {agent.turn.id for agent in members if agent is not None and agent.turn is not None}
+        earlier = [text for about, text in self._store.reported(wait.reports) if about not in turns]
+        number = f"Wait {wait.id}: " if wait.id else ""
+        sentence = f"{number}{waits.over(wait.names, reports, timed_out=timed_out)}."
+        return waits.words(sentence, wait.note, reports, earlier, self._registry.config.limits.message_bytes)
+
+    def _report(self, agent_id: str, name: str) -> Report:
+        agent = self._registry.get(agent_id)
+        if agent is None:
+            return Report(name, f"{name}: it was removed", "", finished=True)
+        if agent.phase == Phase.FAILED and agent.unmet is not None:
+            return Report(agent.name, f"{agent.name} (failed): no turn", agent.unmet, finished=False)
+        turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
+        number = f"turn {turn.number}, " if turn is not None else ""
+        head = f"{agent.name} ({STATE_OF[agent.phase]}): {number}{results.outcome_of(turn)}"
+        return Report(agent.name, head, results.text_of(turn), finished=False)
+
+    def apply(self, change: Change) -> None:
+        """Take a committed change over into memory."""
+        for number, wait in change.waits.items():
+            if (old := self._waits.pop(number, None)) is not None:
+                for agent_id in {old.agent, *old.members}:
+                    self._concerning[agent_id].discard(number)
+                    if not self._concerning[agent_id]:
+                        del self._concerning[agent_id]
+            if wait is not None:
+                self._keep(wait)
+
+    def _keep(self, wait: Wait) -> None:
+        self._waits[wait.id] = wait
+        for agent_id in {wait.agent, *wait.members}:
+            self._concerning.setdefault(agent_id, set()).add(wait.id)
+
+    # Time
+
+    def end_due(self) -> None:
+        """End the waits whose time is over, or that are over without a change, and set the timer for the next one."""
+        now = self._registry.now()
+        try:
+            for wait in self.listed():
+                self._end_if_over(wait, now)
+        except StorageFailed as problem:
+            log.error("waits not told", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+            self._registry.wake_at(now + PAUSE)
+            return
+        coming = [wait.deadline for wait in self.listed() if wait.deadline is not None]
+        if coming:
+            self._registry.wake_at(min(coming))
+
+    def _end_if_over(self, wait: Wait, now: float) -> None:
+        timed_out = wait.deadline is not None and wait.deadline <= now
+        agent = self._registry.get(wait.agent)
+        is_over = timed_out or agent is None or agent.phase in _STOPPED
+        if is_over or waits.is_satisfied(wait.mode, wait.members, self.finished(wait.members)):
+            with self._registry.change("wait over") as change:
+                self._look(change, wait, timed_out=timed_out)
+
+
+def _opened(wait: Wait) -> str:
+    until = f", for {wait.deadline - wait.created_at:g} s at most" if wait.deadline is not None else ""
+    how = "all of " if wait.mode is WaitMode.ALL and len(wait.names) > 1 else "any of " if len(wait.names) > 1 else ""
+    return f"wait {wait.id} for {how}{', '.join(wait.names)}{until}"

@@ -1,0 +1,105 @@
+"""The mounts by which a sandbox shows an agent's private clone at the place of the user's checkout."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sandbox.spec import Bind
+from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces.clones import OBJECTS_IN_SANDBOX
+from substrat.daemon.kernel import nofollow
+from substrat.daemon.sandboxes import git_places
+from substrat.errors import WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandbox.spec import Mount
+    from substrat.core.workspaces.clones import Clone
+
+
+def prepare(clone: Clone, closed: tuple[str, ...]) -> tuple[str, ...]:
+    """Make the directories of a clone that are mounted over, and return the directories of objects that it borrows.
+
+    Args:
+        clone: the clone.
+        closed: directories that no agent may see.
+
+    Raises:
+        WorkspaceUnusable: the agent has put something else in a directory's place, or the clone or the repository is gone.
+    """
+    inside = os.path.relpath(clone.workspace, clone.repository).split("/")
+    names = [name for name in inside if name != "."]
+    try:
+        with nofollow.opened(clone.tree) as tree:
+            _make(tree, (*names, PROGRAM.places.workspace))
+    except FileNotFoundError:
+        raise WorkspaceUnusable(
+            f"the clone {clone.tree} is gone; the work that was kept is in {clone.ref('head')} of {clone.repository}"
+        ) from None
+    except OSError as problem:
+        name = os.fspath(problem.filename or "a directory")
+        raise WorkspaceUnusable(
+            f"in its clone something else than a directory is at {name} ({problem.strerror}): `substratctl restore "
+            f"{clone.name} --turn N` puts back how a turn left it"
+        ) from None
+    return find_objects(clone, closed)
+
+
+def find_objects(clone: Clone, closed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories of objects that a clone borrows; raises `WorkspaceUnusable` if the repository is gone."""
+    return git_places.objects(clone.git_dir, closed)
+
+
+def _make(tree: int, names: tuple[str, ...]) -> None:
+    """Make directories in one another, each opened without following a link."""
+    opened = os.dup(tree)
+    try:
+        for name in names:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=opened)
+            inner = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened)
+            os.close(opened)
+            opened = inner
+    finally:
+        os.close(opened)
+
+
+def mounts(clone: Clone, objects: tuple[str, ...], empty: str) -> Iterator[Mount]:
+    """Give the mounts of a clone.
+
+    The directories between its top level and the workspace are mounted over themselves: a mount can't be renamed.
+
+    Args:
+        clone: the clone.
+        objects: the directories of objects that it borrows.
+        empty: an empty file, which covers the lists of alternates: the clone's own list names all of them.
+    """
+    yield Bind(clone.tree, clone.repository, writable=True, held=True)
+    inside = os.path.relpath(clone.workspace, clone.repository)
+    path = ""
+    for name in inside.split("/") if inside != "." else ():
+        path += f"/{name}"
+        yield Bind(clone.tree + path, clone.repository + path, writable=True, held=True)
+    yield from object_mounts(objects, empty)
+
+
+def object_mounts(objects: tuple[str, ...], empty: str) -> Iterator[Mount]:
+    """Give the mounts that show the objects which a clone borrows (`mounts`)."""
+    for place, directory in shown_objects(objects):
+        yield Bind(directory, place, held=True)
+        listed = f"{directory}/info/alternates"
+        if os.path.isfile(listed) and os.path.getsize(listed):
+            yield Bind(empty, f"{place}/info/alternates")
+
+    # git-lfs looks for objects beside each alternate: without these it would fetch again what the user has.
+    lfs = f"{os.path.dirname(objects[0])}/lfs/objects" if objects else ""
+    if os.path.isdir(lfs) and os.path.realpath(lfs) == lfs:
+        yield Bind(lfs, f"{OBJECTS_IN_SANDBOX}/lfs/objects", held=True)
+
+
+def shown_objects(objects: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return where a sandbox shows each directory of objects, with its path on the host."""
+    return tuple((f"{OBJECTS_IN_SANDBOX}/{number}", path) for number, path in enumerate(objects))

@@ -1,0 +1,125 @@
+"""Performs tool calls with the parts of them that take time: where a child works, and looks at other agents' work."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from mcp_server import tools
+from substrat.core.agents import excerpts, results
+from substrat.core.agents.usage import family
+from substrat.errors import PolicyDenied, Refused, SubstratError
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent, Turn
+    from substrat.daemon.agents.mcp_tools import ToolCalls
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.spawning import ChildPlace
+    from substrat.daemon.worktrees.children import ChildPlaces
+    from substrat.daemon.worktrees.diffing import Diffing
+
+log = structlog.get_logger("substrat.tools")
+
+_TAIL = 200
+"""Events that the end of an agent's work shows at most; fewer when they are long."""
+
+
+class _TailEvent(msgspec.Struct):
+    time: str
+    kind: str
+    text: str | None
+
+
+class AgentTools:
+    """Performs the tool calls of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        calls: performs what takes no time.
+        places: chooses where children work.
+        diffing: compares the work in clones.
+    """
+
+    def __init__(self, registry: Registry, calls: ToolCalls, places: ChildPlaces, diffing: Diffing) -> None:
+        self._registry = registry
+        self._calls = calls
+        self._places = places
+        self._diffing = diffing
+
+    async def call(
+        self, agent: str, turn: str | None, name: str, arguments: dict[str, Any] | None, identity: str | None
+    ) -> tuple[str, bool]:
+        """Perform a call and return the answer's text, and whether it is an error (`ToolCalls.perform`)."""
+        ready: ChildPlace | str | None = None
+        try:
+            if not self._calls.has_answered(agent, turn, identity):
+                ready = await self._prepare(agent, tools.parse(name, arguments))
+        except (SubstratError, tools.BadArguments) as problem:
+            return str(problem), True
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("a tool broke", tool=name, agent=agent, error_id=error_id)
+            return f"{name} failed inside Substrat; the operator finds it in the log as {error_id}", True
+        return self._calls.perform(agent, turn, name, arguments, identity, ready)
+
+    async def _prepare(self, agent: str, call: tools.Tool) -> ChildPlace | str | None:
+        match call:
+            case tools.SpawnAgent():
+                return await self._places.choose(self._calls.caller(agent), call)
+            case tools.GetAgent(name, what) if what != "status":
+                return await self._look(self._calls.caller(agent), name, what)
+        return None
+
+    async def _look(self, caller: Agent, name: str, what: str) -> str:
+        """Return a descendant's result, the end of its work or its changes, below a line that names its kept commit."""
+        self._calls.lists.one(caller, name)  # which says what to do where there is no such agent
+        found = self._registry.find(name)
+        if found not in family(caller, self._registry.agents)[1:]:
+            raise PolicyDenied(f"{name} doesn't descend from you, so you see its status only: ask it with send_message")
+        match what:
+            case "result":
+                body = self._result(found)
+            case "tail":
+                body = await self._tail(found)
+            case _:
+                body = await self._diff(found)
+        return f"{_head(found)}\n\n{body}"
+
+    def _result(self, agent: Agent) -> str:
+        turn = self._last_turn(agent)
+        if turn is None:
+            return "It has finished no turn yet."
+        return f"Turn {turn.number}, {results.outcome_of(turn)}:\n{excerpts.beginning(results.text_of(turn))}"
+
+    def _last_turn(self, agent: Agent) -> Turn | None:
+        """Return an agent's last turn that has ended, with its result."""
+        if agent.turn is None:
+            return None
+        number = agent.turn.number - (1 if agent.turn.outcome is None else 0)
+        found = self._registry.store.turns_after(agent.id, number - 1, 1)
+        return found[0] if found and found[0].outcome is not None else None
+
+    async def _tail(self, agent: Agent) -> str:
+        journal = self._registry.journal
+        events = await journal.read(journal.start_of(-_TAIL, agent.id), agent.id, _TAIL)
+        told = [msgspec.json.decode(event.json, type=_TailEvent) for event in events]
+        lines = [f"{event.time} {event.kind} {event.text or ''}".rstrip() for event in told]
+        return excerpts.end("\n".join(lines))
+
+    async def _diff(self, agent: Agent) -> str:
+        if agent.clone is None:
+            raise Refused(f"{agent.name} has no clone of its own, so there is nothing to compare: look at its files")
+        found = await self._diffing.difference(agent.clone, with_text=True)
+        return excerpts.beginning(found.text or "It has changed nothing.", found.cut)
+
+
+def _head(agent: Agent) -> str:
+    """Name the commit of an agent's kept work."""
+    if agent.clone is None or agent.clone.kept.head is None:
+        return f"{agent.name} has no commit that is kept."
+    kept = agent.clone.kept
+    files = f"; {kept.files} uncommitted files are not in it" if kept.files else ""
+    return f"{agent.name}'s kept commit is {kept.head}, {kept.ahead} ahead of its base{files}."

@@ -1,0 +1,54 @@
+"""The methods that show the queue and the logins that are held, and let one turn of those try."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from substrat.daemon.servers import slices
+from substrat.daemon.servers.methods.request import Encoded, OperatorRequest
+from substrat.daemon.servers.objects import gate_object, place_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from substrat.core.agents.account_gate import Gate
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import ClientConnection
+
+
+class QueueList(OperatorRequest, frozen=True):
+    """Lists the agents that wait for their turns, those first that begin next, each with its reason."""
+
+    method: ClassVar[str] = "queue.list"
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        found = [(place, services.registry.get(place.agent)) for place in services.registry.queue.places()]
+        rows = ((place_object(place, agent) for place, agent in some if agent is not None) for some in slices.sliced(found))
+        return Encoded(await slices.encode_list(rows))
+
+
+class QueueGates(OperatorRequest, frozen=True):
+    """Lists the logins whose turns are held, because the account has used up what it may."""
+
+    method: ClassVar[str] = "queue.gates"
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        return _objects(services.registry, services.registry.gates.shut().values())
+
+
+class QueueTry(OperatorRequest, frozen=True):
+    """Lets one turn of each login that is held try now whether its account may go on; if it succeeds, the others follow."""
+
+    method: ClassVar[str] = "queue.try"
+
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        return _objects(services.registry, services.registry.gates.try_now(connection.by))
+
+
+def _objects(registry: Registry, gates: Iterable[Gate]) -> list[dict[str, object]]:
+    found = []
+    for gate in gates:
+        agent = registry.agent_of_turn(gate.trial) if gate.trial is not None and registry.gates.is_trying(gate) else None
+        found.append(gate_object(gate, agent.name if agent is not None else None))
+    return found

@@ -1,0 +1,63 @@
+"""The methods that change what an agent is called and the settings of its next turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from sandbox.spec import Network
+from substrat.core.agents import environment
+from substrat.core.agents.environment import BadVariable
+from substrat.core.agents.records import Priority
+from substrat.daemon.agents.settings import WantedSettings
+from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, about
+from substrat.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import ClientConnection
+
+
+class AgentRename(OperatorRequest, frozen=True):
+    """Gives an agent another name; the refs of its clone in the user's repository move along.
+
+    Fails with `NameTaken`, with `InvalidParams` for a name that can't be one, and with `Refused` while a turn or a command
+    runs in its sandbox, its clone is being made or its work is being landed, and where refs of that name hold other work.
+    """
+
+    method: ClassVar[str] = "agent.rename"
+    waits: ClassVar[bool] = True
+
+    agent: AgentName
+    name: Annotated[str, about("the new name")]
+
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        return services.objects.one(await services.renaming.rename(self.agent, self.name, connection.by))
+
+
+class AgentSet(OperatorRequest, frozen=True):
+    """Changes an agent's settings, all or none, from its next turn on.
+
+    A running turn is held to a changed allow-list at once. Rights that an agent loses its descendants lose too, and it
+    never gets more than its parent has (`PolicyDenied`). Fails with `Refused` for an ended agent, and for another network
+    while a turn of it, or of a descendant that loses by it, runs.
+    """
+
+    method: ClassVar[str] = "agent.set"
+
+    agent: AgentName
+    model: Annotated[str | None, about("the model")] = None
+    network: Annotated[Network | None, about("`none`, `filtered` or `host`")] = None
+    allow: Annotated[
+        tuple[str, ...] | None, about("all that `filtered` lets through, in place of the list that it has")
+    ] = None
+    priority: Annotated[Priority | None, about("`high`, `normal` or `low`: which agents that wait it goes before")] = None
+    env: Annotated[tuple[str, ...], about("variables of its own, `NAME=VALUE`, besides those it has")] = ()
+    without: Annotated[tuple[str, ...], about("the names of variables that it loses")] = ()
+
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        try:
+            variables = environment.read(self.env)
+        except BadVariable as problem:
+            raise InvalidParams(str(problem)) from None
+        wanted = WantedSettings(self.model, self.network, self.allow, variables, self.without, self.priority)
+        return services.objects.one(services.settings.change(self.agent, wanted, connection.by))

@@ -1,0 +1,81 @@
+"""The methods of private clones' trees on disk: which there are, and removing those of agents that are over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from substrat.core.workspaces import trees as decisions
+from substrat.daemon.servers.methods.request import OperatorRequest, about
+
+if TYPE_CHECKING:
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import ClientConnection
+    from substrat.daemon.worktrees.trees import Pruned, Tree
+
+
+class TreeList(OperatorRequest, frozen=True):
+    """Lists the trees of private clones that are on disk, those of removed agents too, the oldest agent first."""
+
+    method: ClassVar[str] = "tree.list"
+    waits: ClassVar[bool] = True
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        return [_tree_object(tree) for tree in await services.clones.trees.all()]
+
+
+class TreePrune(OperatorRequest, frozen=True):
+    """Removes the trees of agents that have ended or are removed, each after its work was kept once more.
+
+    The refs in the user's repository stay. Fails with `NotFound` when there is no tree of a name, and with `Refused` when
+    its agent hasn't ended.
+    """
+
+    method: ClassVar[str] = "tree.prune"
+    waits: ClassVar[bool] = True
+
+    names: Annotated[tuple[str, ...], about("agents' names or ids, also of removed ones; default: all that are over")] = ()
+    unlanded: Annotated[
+        bool, about("whether trees go that hold work which is in no branch of the user's, or nowhere else at all")
+    ] = False
+    dry_run: Annotated[bool, about("whether nothing is removed, and the answer says which would go")] = False
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        found = await services.clones.trees.prune(self.names, unlanded=self.unlanded, dry_run=self.dry_run)
+        return [_pruned_object(one) for one in found]
+
+
+def _tree_object(tree: Tree) -> dict[str, object]:
+    clone, kept = tree.clone, tree.clone.kept
+    rest = kept.only_here
+    return {
+        "agent": clone.name,
+        "id": clone.agent,
+        "path": clone.tree,
+        "repository": clone.repository,
+        "branch": clone.branch,
+        "base": clone.base,
+        "head": kept.head,
+        "ahead": kept.ahead,
+        "behind": kept.behind,
+        "files": kept.files,
+        "unlanded": bool(decisions.contents(clone).work),
+        "kept_only_here": {
+            "nested": rest.nested, "submodules": rest.submodules, "lfs": rest.lfs, "ignored": rest.ignored,
+        },
+        "bytes": tree.size,
+        "state": tree.state,
+        "work": list(decisions.contents(clone).unlanded),
+        "only_here": list(decisions.contents(clone).only_here),
+        "not_kept": clone.unkept,
+    }  # fmt: skip
+
+
+def _pruned_object(one: Pruned) -> dict[str, object]:
+    return {
+        "agent": one.clone.name,
+        "id": one.clone.agent,
+        "path": one.clone.tree,
+        "outcome": one.outcome,
+        "text": one.text,
+        "refs": decisions.refs_removal(one.clone) if one.has_refs else None,
+    }

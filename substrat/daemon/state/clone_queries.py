@@ -1,0 +1,85 @@
+"""Queries and changes of the table of private clones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
+from substrat.core.workspaces.landing import Landing
+from substrat.daemon.state.database import Database
+from substrat.daemon.state.rows import CLONES, LANDINGS, CloneRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SAVE = CLONES.upsert("id")
+_ADD_LANDING = LANDINGS.insert(without=("id",))
+
+
+class CloneQueries(Database):
+    """The private clones of one state directory."""
+
+    def save_clone(self, clone: Clone) -> None:
+        """Insert or replace a clone's row."""
+        kept = clone.kept
+        members = {name: getattr(kept, name) for name in kept.__slots__ if name != "only_here"}
+        only_here = {name: getattr(kept.only_here, name) for name in kept.only_here.__slots__}
+        self._db.execute(_SAVE, CLONES.write(CLONES.row_of(clone, id=clone.agent, **members, **only_here)))
+
+    def clones(self) -> list[Clone]:
+        """Load every clone, those of removed agents too, in the order of their agents' ids."""
+        return list(self._clones("TRUE"))
+
+    def clone(self, agent_id: str) -> Clone | None:
+        """Load one agent's clone."""
+        return next(self._clones("id = ?", agent_id), None)
+
+    def forget_clone(self, agent_id: str) -> None:
+        """Delete the row of a clone whose tree is gone, as its agent is."""
+        self._db.execute("DELETE FROM clones WHERE id = ?", (agent_id,))
+
+    # Landings
+
+    def add_landing(self, landing: Landing) -> int:
+        """Store a landing that was asked for and return its number; the number it comes with is ignored."""
+        done = self._db.execute(_ADD_LANDING, LANDINGS.write(LANDINGS.row_of(landing))[1:])
+        return int(done.lastrowid or 0)
+
+    def open_landings(self) -> list[Landing]:
+        """Load the landings that aren't decided yet, in their order."""
+        return self._landings("outcome IS NULL")
+
+    def landings_of(self, request: str) -> list[Landing]:
+        """Load the landings that a client has asked for by an id of its own."""
+        return self._landings("request = ?", request)
+
+    def note_intended(self, number: int, commit: str) -> None:
+        """Note the commit that a landing is about to move its branch to."""
+        self._db.execute("UPDATE landings SET intended = ? WHERE id = ?", (commit, number))
+
+    def decide_landing(self, number: int, outcome: str, item: int | None) -> None:
+        """Store a landing's outcome, and the operator's inbox item that tells it."""
+        self._db.execute("UPDATE landings SET outcome = ?, item = ? WHERE id = ?", (outcome, item, number))
+
+    def forget_landings(self, request: str) -> None:
+        """Delete the landings whose outcomes a client has heard."""
+        self._db.execute("DELETE FROM landings WHERE request = ?", (request,))
+
+    def forget_old_landings(self, before: float) -> None:
+        """Delete decided landings whose outcomes no client has asked for since a time."""
+        self._db.execute("DELETE FROM landings WHERE outcome NOT NULL AND time < ?", (before,))
+
+    def _landings(self, condition: str, *values: str) -> list[Landing]:
+        found = self._db.execute(f"{LANDINGS.select} WHERE {condition} ORDER BY id", values).fetchall()
+        return [Landing(*row) for row in LANDINGS.read_all(found)]
+
+    def _clones(self, condition: str, *values: str) -> Iterator[Clone]:
+        found = self._db.execute(f"{CLONES.select} WHERE {condition} ORDER BY id", values).fetchall()
+        return map(_clone, CLONES.read_all(found))
+
+
+def _clone(row: CloneRow) -> Clone:
+    kept = Kept(**{name: getattr(row, name) for name in Kept.__slots__ if name != "only_here"},
+                only_here=OnlyHere(**{name: getattr(row, name) for name in OnlyHere.__slots__}))  # fmt: skip
+    own = {name: getattr(row, name) for name in Clone.__slots__ if name not in {"agent", "kept"}}
+    return Clone(agent=row.id, kept=kept, **own)

@@ -1,0 +1,26 @@
+"""The queries and changes of the gates of logins whose turns are held."""
+
+from __future__ import annotations
+
+from substrat.core.agents.account_gate import Gate
+from substrat.daemon.state.database import Database
+from substrat.daemon.state.rows import GATES
+
+_SAVE = GATES.upsert("login")
+
+
+class GateQueries(Database):
+    """The gates of one state directory; a part of `Store`."""
+
+    def gates(self) -> dict[str, Gate]:
+        """Load every gate by its login, the one that was shut first first."""
+        found = self._db.execute(f"{GATES.select} ORDER BY shut_at, login").fetchall()
+        return {row.login: Gate(*row) for row in GATES.read_all(found)}
+
+    def save_gate(self, gate: Gate) -> None:
+        """Insert or replace a gate's row."""
+        self._db.execute(_SAVE, GATES.write(GATES.row_of(gate)))
+
+    def forget_gate(self, login: str) -> None:
+        """Delete a gate."""
+        self._db.execute("DELETE FROM gates WHERE login = ?", (login,))

@@ -1,0 +1,1 @@
+"""The layer that makes, keeps, shows and lands agents' private clones."""

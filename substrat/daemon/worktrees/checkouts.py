@@ -1,0 +1,125 @@
+"""Gives a person a working copy of an agent's kept commits, as a linked worktree of his own repository.
+
+It comes from the objects in the user's repository, which git has checked; git on the host never reads a clone. Files that
+the host would obey, and that differ from the user's own branch, are shown first, as before a landing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from substrat.core.workspaces import landing as decisions
+from substrat.errors import InvalidParams, Refused
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
+    from substrat.core.workspaces.landing import Suspect
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.worktrees.landing_git import LandingGit
+    from substrat.daemon.worktrees.repository import Repositories
+
+MADE, HELD = "made", "held"
+
+
+class Checkout(NamedTuple):
+    """The outcome of a wish for a working copy.
+
+    Args:
+        outcome: `made`, or `held` when files must be looked at first.
+        path: the directory.
+        commit: the commit.
+        files: the files that must be looked at.
+        text: one sentence.
+    """
+
+    outcome: str
+    path: str
+    commit: str
+    files: tuple[str, ...]
+    text: str
+
+
+class Checkouts:
+    """Makes working copies.
+
+    Args:
+        registry: the agents.
+        repositories: the users' repositories.
+        git: compares commits, and runs the user's git.
+        own_places: returns the daemon's own directories.
+    """
+
+    def __init__(
+        self, registry: Registry, repositories: Repositories, git: LandingGit, own_places: Callable[[], tuple[str, ...]]
+    ) -> None:
+        self._registry = registry
+        self._repositories = repositories
+        self._git = git
+        self._own_places = own_places
+
+    async def make(self, clone: Clone, directory: str, accepted: Iterable[str]) -> Checkout:
+        """Make a working copy of an agent's last kept commit.
+
+        Args:
+            clone: the agent's clone.
+            directory: where; an absolute path at which nothing is but, perhaps, an empty directory.
+            accepted: files that a person has looked at.
+
+        Raises:
+            Refused: nothing is kept, or the directory can't be used.
+            Conflict: git refuses; the sentence is its own.
+        """
+        if clone.kept.head is None:
+            raise Refused(f"{clone.name} has no kept commit yet: that happens at the end of a turn")
+        path = await trio.to_thread.run_sync(self._checked, directory)
+        head = clone.kept.head
+        own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
+        own = own or await self._repositories.commit(clone.git_dir, "HEAD")
+        files = await self._git.changed(clone, own, head)
+        found = decisions.suspects(files, await self._git.links(clone, files), await self._git.programs(clone))
+        if held := decisions.unaccepted(found, tuple(accepted)):
+            return Checkout(HELD, path, head, tuple(one.path for one in held), _held_text(clone.name, path, held))
+        await self._git.add_worktree(clone, path, head)
+        return Checkout(
+            MADE, path, head, (),
+            f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "
+            f"worktree remove {shlex.quote(path)}` removes it",
+        )  # fmt: skip
+
+    def _checked(self, directory: str) -> str:
+        """Return a directory's physical path; raises if no working copy can be made there, or an agent could write it."""
+        if not os.path.isabs(directory) or "\0" in directory:
+            raise InvalidParams(f"{directory!r} is no absolute path")
+        parent = os.path.dirname(os.path.abspath(directory))
+        if not os.path.isdir(parent):
+            raise Refused(f"{parent} is no directory: make it first, or choose another")
+        path = os.path.join(os.path.realpath(parent), os.path.basename(os.path.abspath(directory)))
+        if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path) or os.listdir(path)):
+            raise Refused(f"{path} is there already, and isn't an empty directory: choose another")
+        if place := next((place for place in self._own_places() if is_within(path, place)), None):
+            raise Refused(f"{path} lies in {place}, which is the daemon's own: choose another directory")
+        if writer := next((agent for agent in self._registry.agents if _writes(agent, path)), None):
+            raise Refused(f"{path} is where {writer.name} may write: choose a directory outside of agents' workspaces")
+        return path
+
+
+def _writes(agent: Agent, path: str) -> bool:
+    """Say whether an agent may write in a directory."""
+    shared = (bind.path for bind in agent.policy.binds if bind.writable)
+    return any(is_within(path, place) for place in (agent.host_directory, *shared))
+
+
+def _held_text(name: str, path: str, held: tuple[Suspect, ...]) -> str:
+    listed, options = decisions.listed(held)
+    return (
+        f"{name}'s work has files that you must look at before they are in {path}: {listed}; `substratctl diff {name}` "
+        f"shows them, `substratctl checkout {name} {shlex.quote(path)} {options}` makes the copy"
+    )

@@ -1,0 +1,39 @@
+"""The parts of the daemon that make, keep and show private clones, as the methods of its sockets use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from substrat.daemon.worktrees.checkouts import Checkouts
+    from substrat.daemon.worktrees.diffing import Diffing
+    from substrat.daemon.worktrees.keeping import Keeping
+    from substrat.daemon.worktrees.landing import Landings
+    from substrat.daemon.worktrees.repository import Repositories
+    from substrat.daemon.worktrees.restoring import Restoring
+    from substrat.daemon.worktrees.trees import Trees
+    from substrat.daemon.worktrees.wishes import CloneWishes
+
+
+class Clones(NamedTuple):
+    """The parts that work on clones.
+
+    Args:
+        repositories: the users' repositories.
+        wishes: checks the clones that are asked for.
+        keeping: keeps the work in clones.
+        diffing: compares it.
+        landings: lands it.
+        trees: looks after the trees of agents whose turns are over.
+        restoring: puts clones back to a turn.
+        checkouts: gives a person working copies.
+    """
+
+    repositories: Repositories
+    wishes: CloneWishes
+    keeping: Keeping
+    diffing: Diffing
+    landings: Landings
+    trees: Trees
+    restoring: Restoring
+    checkouts: Checkouts

@@ -1,0 +1,174 @@
+"""Runs git, and the programs that make and keep clones, in sandboxes of their own.
+
+A repository's configuration can make git execute programs, and an agent writes its clone's configuration. In this sandbox
+git has no network, no hooks and no helpers, and it sees and writes only the directories that are named.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sandbox import host
+from sandbox.spec import Bind, Tmpfs
+from substrat.daemon.sandboxes import oneshot, program
+from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from sandbox.host import Bubblewrap
+    from sandbox.spec import Mount
+    from substrat.daemon.sandboxes.oneshot import OneshotResult
+
+_MEMORY = 2 << 30
+"""Bytes of data of each process: git holds an index, some packs' parts and, up to `core.bigFileThreshold`, a file."""
+_FILE_BYTES = 4 << 30
+"""Bytes of the largest file that git may write, a pack: larger than any repository that is cloned in a few seconds."""
+
+SAFE = {
+    "safe.directory": "*",
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.alternateRefsCommand": "",
+    "core.sshCommand": "false",
+    "core.pager": "cat",
+    "credential.helper": "",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "core.bigFileThreshold": "16m",
+    "core.looseCompression": "1",
+    "pack.compression": "1",
+    "core.splitIndex": "false",
+    "index.sparse": "false",
+    "index.skipHash": "false",
+    "core.commitGraph": "false",
+    "pack.threads": "1",
+    "pack.windowMemory": "64m",
+    "submodule.recurse": "false",
+    "core.untrackedCache": "false",
+}
+"""Settings that keep git from starting programs of a repository's choice, and within its limits (git-config(1)).
+
+A large file is compressed as fast as can be, and once: packs take it over as it is. An agent's `commit-graph` could leave
+commits out."""
+
+
+_ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
+"""git reads no configuration of the user's, and takes no lock for a look."""
+
+
+class GitFailed(SandboxFailed):
+    """Git said no; the message is its own last line."""
+
+
+class GitSandbox:
+    """Runs programs on named mounts.
+
+    Args:
+        find_bubblewrap: returns bubblewrap.
+        unreadable: returns the paths of the operating system that are hidden.
+    """
+
+    def __init__(
+        self, find_bubblewrap: Callable[[], Awaitable[Bubblewrap]], unreadable: Callable[[], Awaitable[tuple[str, ...]]]
+    ) -> None:
+        self._find_bubblewrap = find_bubblewrap
+        self._unreadable = unreadable
+
+    async def run(
+        self,
+        command: tuple[str, ...],
+        mounts: tuple[Mount, ...],
+        workdir: str = "/",
+        *,
+        seconds: float = 60.0,
+        file_bytes: int = _FILE_BYTES,
+        variables: Mapping[str, str] | None = None,
+    ) -> OneshotResult:
+        """Run a program and return its exit status and output.
+
+        Args:
+            command: the program and its arguments.
+            mounts: all that it sees besides the operating system.
+            workdir: where it starts.
+            seconds: how long it may take.
+            file_bytes: the largest file that it may write.
+            variables: further variables of its environment.
+
+        Raises:
+            SandboxFailed: it couldn't be started, took too long or printed too much.
+            WorkspaceUnusable: a mount's source has become a link.
+        """
+        bubblewrap = await self._find_bubblewrap()
+        unreadable = await self._unreadable()
+        limits = host.helper_limits(int(seconds) + 1, memory=_MEMORY, file_bytes=file_bytes)
+        return await oneshot.run(
+            bubblewrap, command, mounts, workdir, unreadable, seconds, limits=limits,
+            variables={**_ALONE, **settings(SAFE), **(variables or {})},
+        )  # fmt: skip
+
+    async def git(
+        self,
+        arguments: tuple[str, ...],
+        mounts: tuple[Mount, ...],
+        git_dir: str,
+        *,
+        seconds: float = 60.0,
+        file_bytes: int = _FILE_BYTES,
+        variables: Mapping[str, str] | None = None,
+        fine: tuple[int, ...] = (0,),
+    ) -> bytes:
+        """Run git on a git directory and return its output.
+
+        Args:
+            arguments: git's arguments.
+            mounts: all that it sees besides the operating system.
+            git_dir: the git directory, as seen from inside.
+            seconds: how long it may take.
+            file_bytes: the largest file that it may write.
+            variables: further variables of its environment.
+            fine: the exit statuses that are no failure.
+
+        Raises:
+            GitFailed: it ended with another exit status.
+            SandboxFailed: it couldn't be started, took too long or printed too much.
+        """
+        done = await self.run(
+            ("git", *arguments), mounts, seconds=seconds, file_bytes=file_bytes,
+            variables={"GIT_DIR": git_dir, **(variables or {})},
+        )  # fmt: skip
+        if done.status not in fine:
+            raise GitFailed(said(done))
+        return done.output
+
+
+def said(done: OneshotResult) -> str:
+    """Return a program's last complaint as one line of printable characters."""
+    lines = [line for line in done.errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    words = lines[-1] if lines else f"it ended with {done.status}"
+    return "".join(character if character.isprintable() else "?" for character in words)[:500]
+
+
+def settings(wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which git takes settings before those of all files (git-config(1), GIT_CONFIG_COUNT)."""
+    found = {"GIT_CONFIG_COUNT": str(len(wanted))}
+    for number, (key, value) in enumerate(wanted.items()):
+        found[f"GIT_CONFIG_KEY_{number}"] = key
+        found[f"GIT_CONFIG_VALUE_{number}"] = value
+    return found
+
+
+def python_mounts(place: str, source: str) -> tuple[str, tuple[Mount, ...]]:
+    """Return the interpreter for a program of ours in a sandbox, and the mounts that it needs.
+
+    Args:
+        place: where the program is shown.
+        source: its file on the host.
+    """
+    python, needs = program.find_python()
+    return python, (
+        Tmpfs("/run", 1 << 20),
+        *(Bind(path, path) for path in needs),
+        Bind(os.path.realpath(source), place),
+    )

@@ -1,0 +1,288 @@
+"""Keeps the work in clones: at each turn's end the commits and the uncommitted files go into the user's repository.
+
+`treekeeper` packs them in a sandbox, and git checks the pack and takes it in, in another one. Of a clone the daemon reads
+that pack and `treekeeper`'s report, nothing else. For example, after turn 3 of `fix` `refs/substrat/fix/head` is its last
+commit, and `refs/substrat/fix/turns/3` has its uncommitted files on top.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import structlog
+import trio
+from msgspec import Meta
+
+import substrat.treekeeper
+from sandbox.spec import Bind
+from substrat.core.workspaces.clones import Kept, OnlyHere, Stage
+from substrat.daemon.sandboxes import clone_mounts
+from substrat.daemon.sandboxes.oneshot import TookTooLong
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import until_stored
+from substrat.daemon.worktrees import lfs_objects
+from substrat.daemon.worktrees.git_sandbox import GitFailed, python_mounts, said
+from substrat.errors import SandboxFailed, SubstratError
+from substrat.treekeeper import OUT, PACK, QUICK, STATUS, TOO_LARGE, TREE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.worktrees.git_sandbox import GitSandbox
+    from substrat.daemon.worktrees.repository import CloneState, Repositories
+
+log = structlog.get_logger("substrat.keeping")
+
+_SECONDS = 120.0
+"""`git add` reads some gigabytes in that time; the end of the turn waits for it."""
+_NOTES = frozenset({"index", "seed", "status", "report", "kept"})
+_PROGRAM = "/run/substrat/treekeeper.py"
+_WITHOUT_TREE = frozenset({Stage.WANTED, Stage.PRUNING, Stage.PRUNED})
+
+Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
+Count = Annotated[int, Meta(ge=0, le=1 << 31)]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The answer of `treekeeper`; a hostile clone may have had git falsify it, so only counts are believed."""
+
+    head: Commit | None
+    wip: Commit | None
+    files: Count
+    ignored: Count
+    nested: Count
+    submodules: Count
+    lfs: Count
+    unreadable: Count
+    packed: bool
+    elsewhere: Count = 0
+
+
+class Keeping:
+    """Keeps the work of one daemon's clones.
+
+    Args:
+        registry: the agents.
+        sandbox: runs git.
+        repositories: the users' repositories.
+        directory: where the daemon's own trees are; the empty file for mounts is there.
+        closed: directories that no agent may see.
+    """
+
+    def __init__(
+        self, registry: Registry, sandbox: GitSandbox, repositories: Repositories, directory: str, closed: tuple[str, ...]
+    ) -> None:
+        self._registry = registry
+        self._sandbox = sandbox
+        self._repositories = repositories
+        self._directory = directory
+        self._closed = closed
+        self._locks: dict[str, trio.Lock] = {}
+
+    async def keep(self, agent_id: str, turn: tuple[str, int] | None = None) -> Kept | None:
+        """Keep an agent's work, and record it; a failure is an event, and the next keep tries again.
+
+        Args:
+            agent_id: the agent.
+            turn: the turn that ends, its id and number; None: between turns, or in the middle of one, whose changes the
+                next keep still counts among that turn's.
+
+        Returns:
+            The work that was kept, None if that failed or the agent has no clone.
+        """
+        async with self.held(agent_id):
+            agent = self._registry.get(agent_id)
+            if agent is None or agent.clone is None or agent.clone.stage in _WITHOUT_TREE:
+                return None
+            after = await self._keep_and_record(agent.clone, turn)
+            return after.kept if after.unkept is None else None
+
+    async def keep_last(self, agent_id: str) -> Clone | None:
+        """Keep the work of an agent, removed or not, in whose clone nothing runs, and count what else is only there.
+
+        A failure is recorded in the clone (`Clone.unkept`). The refs of a removed agent may be another's by now that has
+        its name; its work was kept when it was removed, and isn't once more.
+
+        Returns:
+            The clone as it is recorded then; None: there is none.
+        """
+        async with self.held(agent_id):
+            clone = self._registry.clone_of(agent_id)
+            if clone is None or clone.stage in _WITHOUT_TREE or not os.path.lexists(clone.tree):
+                return clone
+            if self._registry.get(agent_id) is None and self._has_heir(clone):
+                return clone
+            return await self._keep_and_record(clone, None, is_last=True)
+
+    def _has_heir(self, clone: Clone) -> bool:
+        """Say whether the refs of a removed agent's clone are also another clone's."""
+        return any(
+            other.agent != clone.agent and (other.name, other.git_dir) == (clone.name, clone.git_dir)
+            for other in self._registry.store.clones()
+        )
+
+    @asynccontextmanager
+    async def held(self, agent_id: str) -> AsyncIterator[None]:
+        """Keep an agent's work from being kept meanwhile, as soon as a keep that is under way has ended."""
+        lock = self._locks.setdefault(agent_id, trio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():  # else another task has it by now
+                self._locks.pop(agent_id, None)
+
+    async def _keep_and_record(self, clone: Clone, turn: tuple[str, int] | None, *, is_last: bool = False) -> Clone:
+        """Keep a clone's work, or note why that failed; returns the clone as it is recorded then."""
+        try:
+            kept = await self._keep(clone, turn[1] if turn is not None else None, is_last=is_last)
+        except SubstratError as problem:
+            until = "" if is_last else " until the next turn's end"
+            text = f"its work couldn't be kept: {problem.message}; it stays in its clone{until}"
+            return await until_stored(partial(self._note_failure, clone, turn, problem.message, text))
+        return await until_stored(partial(self._record, clone, turn, kept))
+
+    async def _keep(self, clone: Clone, turn: int | None, *, is_last: bool = False) -> Kept:
+        """Keep a clone's work and return it; raises `SubstratError`."""
+        out = f"{clone.tree}.out"
+        await trio.to_thread.run_sync(_make_ready, out)
+        number, loose = (turn, False) if turn is not None else (clone.kept.turn, True)
+        try:
+            report = await self._bundle(clone, out, is_last=is_last)
+            lfs = await self._copy_lfs(clone) if report.lfs else 0
+            only_here = OnlyHere(report.nested, report.submodules, lfs, report.ignored, report.unreadable, report.elsewhere)
+            now = self._registry.now()
+            if not report.packed:
+                if turn is not None and clone.kept.loose and clone.kept.wip is not None:
+                    await self._repositories.update_refs(clone.git_dir, {clone.turn_ref(turn): (clone.kept.wip, None)})
+                loose = loose and clone.kept.loose
+                return replace(clone.kept, turn=number, time=now, files=report.files, only_here=only_here, loose=loose)
+            state = await self._import(clone, turn, report, f"{out}/{PACK}")
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(f"{out}/{PACK}")
+        return Kept(
+            number, now, state.head, state.wip, state.ahead, state.behind, report.files, landed=state.is_landed,
+            only_here=only_here, loose=loose,
+        )  # fmt: skip
+
+    async def _copy_lfs(self, clone: Clone) -> int:
+        """Copy the clone's LFS objects to the user's, and return how many are only in the clone."""
+        most = self._registry.config.worktree.bundle_bytes
+        copy = partial(lfs_objects.copy_all, clone.git_dir, f"{clone.tree}/.git", most)
+        return await trio.to_thread.run_sync(copy, abandon_on_cancel=True)
+
+    async def _bundle(self, clone: Clone, out: str, *, is_last: bool) -> Report:
+        # A last keep comes also before a clone is put back in which the agent has replaced directories.
+        find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
+        objects = await trio.to_thread.run_sync(find_objects, clone, self._closed)
+        python, shown = python_mounts(_PROGRAM, substrat.treekeeper.__file__)
+        empty = os.path.join(self._directory, "empty")
+        mounts = (
+            *shown,
+            Bind(clone.tree, TREE, writable=True, held=True),
+            Bind(out, OUT, writable=True, held=True),
+            *clone_mounts.object_mounts(objects, empty),
+        )
+        kept = clone.kept
+        # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
+        known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
+        wanted = {"last_head": kept.head, "last_wip": kept.wip, "known": known, "is_last": is_last}
+        request = msgspec.json.encode(wanted).decode()
+        program = (python, "-I", "-S", _PROGRAM)
+        quick = ("/bin/sh", "-c", QUICK, "sh", f"{kept.head} {kept.wip}", " ".join(STATUS), *program)
+        line = program if is_last else quick
+        most = self._registry.config.worktree.bundle_bytes
+        self._registry.points.before("bundle made")
+        try:
+            done = await self._sandbox.run((*line, request), mounts, seconds=_SECONDS, file_bytes=most)
+        except TookTooLong:
+            raise SandboxFailed(
+                f"git didn't come to an end within {_SECONDS:g} s: a filter of its `.gitattributes` that hangs, or a very "
+                f"large tree; `substratctl exec {clone.name} git status` shows how git fares there"
+            ) from None
+        self._registry.points.after("bundle made")
+        if done.status == TOO_LARGE:
+            raise SandboxFailed(
+                f"it is more than `worktree.bundle_bytes` lets through, {most >> 20} MiB: raise that, or have large files "
+                f"ignored or removed"
+            )
+        if done.status:
+            raise SandboxFailed(f"{said(done)}; `substratctl exec {clone.name} git status` shows how git fares there")
+        try:
+            return msgspec.json.decode(done.output, type=Report)
+        except msgspec.MsgspecError:
+            raise SandboxFailed("git in its clone gave no sensible answer") from None
+
+    async def _import(self, clone: Clone, turn: int | None, report: Report, pack: str) -> CloneState:
+        """Take a pack into the user's repository, and set the agent's refs there; a turn's only at its end."""
+        old = turn - self._registry.config.worktree.turns if turn is not None else 0
+        refs: dict[str, tuple[str | None, str | None]] = {
+            clone.ref("wip"): (report.wip, None),
+            **({clone.turn_ref(turn): (report.wip, None)} if turn is not None else {}),
+            **({clone.ref("head"): (report.head, None)} if report.head is not None else {}),
+            **({clone.turn_ref(old): (None, None)} if old > 0 else {}),
+        }
+        most = self._registry.config.worktree.bundle_bytes
+        self._registry.points.before("bundle imported")
+        try:
+            state = await self._repositories.import_pack(clone, pack, refs, most)
+        except GitFailed as problem:
+            raise SandboxFailed(
+                f"git refuses to take it into {clone.repository}: {problem.message}; `substratctl exec {clone.name} git "
+                f"fsck` tells more"
+            ) from None
+        self._registry.points.after("bundle imported")
+        return state
+
+    # Commits
+
+    def _record(self, clone: Clone, turn: tuple[str, int] | None, kept: Kept) -> Clone:
+        now = self._registry.clone_of(clone.agent)
+        if now is None:
+            return clone
+        after = replace(now, kept=kept, unkept=None)
+        with self._registry.change("clone kept") as change:
+            change.put_any_clone(after)
+            if (kept.head, kept.wip) != (now.kept.head, now.kept.wip):
+                unreadable = kept.only_here.unreadable
+                text = describe(after) + (f"; {unreadable} can't be read and aren't kept" if unreadable else "")
+                change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "worktree:kept", text))
+        return after
+
+    def _note_failure(self, clone: Clone, turn: tuple[str, int] | None, reason: str, text: str) -> Clone:
+        now = self._registry.clone_of(clone.agent)
+        if now is None:
+            return replace(clone, unkept=reason)
+        with self._registry.change("note taken") as change:
+            change.put_any_clone(replace(now, unkept=reason))
+            change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "worktree:not-kept", text))
+        return replace(now, unkept=reason)
+
+
+def describe(clone: Clone) -> str:
+    """Say what was kept: `2 commits ahead at 1234567890ab, 3 uncommitted files`."""
+    kept = clone.kept
+    at = f" at {kept.head[:12]}" if kept.head is not None else ""
+    commits = "1 commit" if kept.ahead == 1 else f"{kept.ahead} commits"
+    files = "1 uncommitted file" if kept.files == 1 else f"{kept.files} uncommitted files"
+    return f"{commits} ahead{at}, {files}; in {clone.ref('wip')}"
+
+
+def _make_ready(directory: str) -> None:
+    """Make the directory for a pack; of an earlier keep only its notes stay."""
+    with suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    for entry in list(os.scandir(directory)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name not in _NOTES:
+            os.unlink(entry.path)

@@ -1,0 +1,260 @@
+"""Lands agents' kept work in branches of the user's: one landing after the other for each branch.
+
+Each landing is previewed on the target branch of its moment, the files that it changes are looked at, a check runs on the
+merged files if one was asked for, and then the branch moves by compare and set: with `git merge --ff-only` in the checkout
+that has it checked out, else with `git update-ref`. A conflict changes nothing. Landings that were asked for survive the
+daemon, and so do their outcomes until the client has heard them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.workspaces import landing as decisions
+from substrat.core.workspaces import landing_outcome
+from substrat.core.workspaces.landing_outcome import CONFLICT, FINE, HELD, LANDED, NOTHING, REFUSED, Outcome, uncommitted
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import until_stored
+from substrat.daemon.worktrees.landing_git import Conflicting
+from substrat.daemon.worktrees.repository import RefMoved
+from substrat.errors import Conflict, NotFound, Refused, SubstratError
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
+    from substrat.core.workspaces.landing import Landing, Suspect
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.worktrees.landing_git import LandingGit
+    from substrat.daemon.worktrees.repository import Repositories
+
+log = structlog.get_logger("substrat.landing")
+
+_TRIES = 3
+"""How often a landing is previewed anew because the branch moved meanwhile: somebody else is landing there too."""
+_REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ of your repository"
+_KEPT_SECONDS = 86_400.0
+"""How long an outcome is kept that no client has heard; the operator's inbox has what needs a person."""
+
+
+class Landings:
+    """Lands work, in order.
+
+    Args:
+        registry: the agents.
+        repositories: the users' repositories.
+        git: git's part of it.
+        wanted: is set when a landing was asked for.
+    """
+
+    def __init__(self, registry: Registry, repositories: Repositories, git: LandingGit, wanted: Wakeup) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._repositories = repositories
+        self._git = git
+        self._wanted = wanted
+        self._busy: set[tuple[str, str]] = set()
+        self._heard_by: Counter[str] = Counter()
+        self._decided = trio.Event()
+
+    async def land(self, request: str, wishes: list[Landing]) -> dict[str, Outcome]:
+        """Ask for landings and wait for their outcomes; they are decided also if the caller goes.
+
+        Args:
+            request: the client's own id of this request; asking again with it waits for the same landings.
+            wishes: the landings; their numbers and requests are ignored.
+
+        Returns:
+            The outcome of each agent's landing, by the agent's id.
+        """
+        known = {landing.agent for landing in self._store.landings_of(request)}
+        if missing := [wish for wish in wishes if wish.agent not in known]:
+            with self._registry.change("landing asked"):
+                self._store.forget_old_landings(self._registry.now() - _KEPT_SECONDS)
+                for wish in missing:
+                    self._store.add_landing(replace(wish, request=request))
+        self._wanted.set()
+        self._heard_by[request] += 1
+        try:
+            asked = self._store.landings_of(request)
+            while any(landing.outcome is None for landing in asked):
+                await self._decided.wait()
+                asked = self._store.landings_of(request)
+        finally:
+            self._heard_by[request] -= 1
+            if not self._heard_by[request]:
+                del self._heard_by[request]
+        # The landings of an agent go with it when it is removed.
+        found = {wish.agent: Outcome(REFUSED, _REMOVED) for wish in wishes}
+        found |= {one.agent: landing_outcome.read(one.outcome) for one in asked if one.outcome is not None}
+        with self._registry.change("landing heard"):
+            self._store.forget_landings(request)
+        return found
+
+    async def run(self) -> None:
+        """Decide landings until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._wanted.clear()
+                for branch in {self._branch_of(landing): None for landing in self._store.open_landings()}:
+                    if branch not in self._busy:
+                        self._busy.add(branch)
+                        nursery.start_soon(self._decide_all, branch)
+                await self._wanted.wait()
+
+    def _branch_of(self, landing: Landing) -> tuple[str, str]:
+        agent = self._registry.get(landing.agent)
+        return (agent.clone.git_dir if agent is not None and agent.clone is not None else "", landing.target)
+
+    async def _decide_all(self, branch: tuple[str, str]) -> None:
+        """Decide the landings in one branch, one after the other."""
+        try:
+            while landing := next((one for one in self._store.open_landings() if self._branch_of(one) == branch), None):
+                await self._decide(landing)
+        finally:
+            self._busy.discard(branch)
+            self._wanted.set()
+
+    async def _decide(self, landing: Landing) -> None:
+        agent = self._registry.get(landing.agent)
+        if agent is None or agent.clone is None:
+            outcome = Outcome(REFUSED, _REMOVED)
+        else:
+            try:
+                outcome = await self._land(agent, agent.clone, landing)
+            except SubstratError as problem:
+                outcome = Outcome(REFUSED, problem.message)
+            except Exception as problem:
+                log.exception("a landing broke", agent=agent.name)
+                outcome = Outcome(REFUSED, f"an internal error ({type(problem).__name__}), see substratd's log")
+        await until_stored(partial(self._record, landing, outcome))
+        if outcome.kind in FINE and agent is not None and agent.clone is not None:
+            await self._look_again(agent.clone.git_dir, landing.target)
+        await until_stored(partial(self._finish, landing, outcome))
+
+    async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
+        head = clone.kept.head
+        rest = uncommitted(clone.kept.files)
+        if head is None or clone.kept.ahead == 0:
+            return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}")
+        for _ in range(_TRIES):
+            tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
+            if tip is None and clone.base is not None:
+                raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
+            if tip is not None and landing.intended is not None and await self._git.contains(clone, tip, landing.intended):
+                return self._landed(agent, landing, landing.intended, rest)
+            if tip is not None and await self._git.has(clone, tip, head):
+                return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
+            try:
+                commit = await self._git.preview(clone, landing, tip, head, agent.name)
+                files = await self._git.changed(clone, tip, commit)
+                suspects = decisions.suspects(files, await self._git.links(clone, files), await self._git.programs(clone))
+                if held := decisions.unaccepted(suspects, landing.accepted):
+                    return _held(agent, landing, held)
+                if landing.check_command is not None:
+                    await self._git.check(clone, commit, landing.check_command)
+                if self._registry.get(agent.id) is None:
+                    raise Refused(_REMOVED)
+                await until_stored(partial(self._intend, landing, commit))
+                self._registry.points.before("branch moved")
+                await self._git.move(clone, landing, commit, tip)
+                self._registry.points.after("branch moved")
+            except Conflicting as conflict:
+                return landing_outcome.conflict(agent.name, landing.target, conflict.files)
+            except RefMoved:
+                continue
+            notes = await self._git.notes(clone) if commit != head else ()
+            return self._landed(agent, landing, commit, rest)._replace(notes=notes)
+        raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
+
+    def _landed(self, agent: Agent, landing: Landing, commit: str, rest: str) -> Outcome:
+        return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit)
+
+    # Commits
+
+    def _intend(self, landing: Landing, commit: str) -> None:
+        with self._registry.change("landing intended"):
+            self._store.note_intended(landing.id, commit)
+
+    def _record(self, landing: Landing, outcome: Outcome) -> None:
+        """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""
+        agent = self._registry.get(landing.agent)
+        if agent is None or agent.clone is None or outcome.kind != LANDED:
+            return
+        clone = agent.clone
+        landed = replace(clone, bounced=None, landed_head=clone.kept.head, landed_commit=outcome.commit)
+        if landed != clone:
+            with self._registry.change("landing noted") as change:
+                change.record(DaemonEvent(agent.id, None, "worktree:landed", outcome.text, {"commit": outcome.commit}))
+                change.put_clone(agent, landed)
+
+    def _finish(self, landing: Landing, outcome: Outcome) -> None:
+        agent = self._registry.get(landing.agent)
+        is_heard = self._heard_by[landing.request] > 0
+        with self._registry.change("landing decided") as change:
+            item = None
+            if agent is not None and outcome.kind not in FINE:
+                item = self._tell(change, agent, landing, outcome, is_heard=is_heard)
+            self._store.decide_landing(landing.id, outcome.write(), item)
+        self._decided.set()
+        self._decided = trio.Event()
+
+    def _tell(self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool) -> int | None:
+        """Tell the agent about its first conflict, and the operator about all else that no person at a terminal hears."""
+        clone, cause = agent.clone, None
+        if outcome.kind == CONFLICT:
+            data = {"files": list(outcome.files[:100])}
+            (cause,) = change.record(DaemonEvent(agent.id, None, "worktree:conflict", outcome.text, data))
+            if clone is not None and clone.bounced is None and agent.phase != Phase.ENDED:
+                agent = change.put_clone(agent, replace(clone, bounced=clone.kept.head))
+                prompt = decisions.conflict_prompt(landing.target, outcome.files)
+                change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
+                return None
+        if is_heard and not landing.unattended:
+            return None
+        return change.add_operator_item(ItemKind.MESSAGE, outcome.text, agent, cause)
+
+    async def _look_again(self, git_dir: str, target: str) -> None:
+        """Find out anew how all clones stand to a branch that has moved."""
+        for agent in list(self._registry.agents):
+            clone = agent.clone
+            if clone is None or clone.git_dir != git_dir or clone.target != target or clone.kept.wip is None:
+                continue
+            try:
+                state = await self._repositories.state(clone)
+            except SubstratError as problem:
+                log.warning("a clone's state isn't known", agent=agent.name, reason=problem.message)
+                continue
+            await until_stored(partial(self._note_state, agent.id, state.behind, is_landed=state.is_landed))
+
+    def _note_state(self, agent_id: str, behind: int, *, is_landed: bool) -> None:
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.clone is None:
+            return
+        kept = replace(agent.clone.kept, behind=behind, landed=is_landed)
+        if kept != agent.clone.kept:
+            with self._registry.change("clone kept") as change:
+                change.put_clone(agent, replace(agent.clone, kept=kept))
+
+
+def _held(agent: Agent, landing: Landing, held: tuple[Suspect, ...]) -> Outcome:
+    listed, options = decisions.listed(held)
+    text = (
+        f"{agent.name}'s work has files that you must look at before they land in {landing.target}: {listed}; "
+        f"`substratctl diff {agent.name}` shows them, `substratctl merge {agent.name} {options}` lands them"
+    )
+    return Outcome(HELD, text, files=tuple(one.path for one in held))
+
+
+def failure_of(outcome: Outcome) -> Conflict | None:
+    """Return the error that an outcome is where one landing was asked for; None: nothing is left to land."""
+    return None if outcome.kind in FINE else Conflict(outcome.text)

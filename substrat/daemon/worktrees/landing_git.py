@@ -1,0 +1,329 @@
+"""Git's part of landing: previews a merge, finds the checkout that has a branch checked out, and moves the branch.
+
+Git runs in a sandbox, but for two things. The user's name is asked of his git, and a branch that is checked out moves with
+`git merge --ff-only` in that checkout, as the user would do it, with hooks and fsmonitor off.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from sandbox.spec import Bind, Tmpfs
+from substrat.core.workspaces import diffs
+from substrat.core.workspaces.diffs import LINK
+from substrat.core.workspaces.landing import LandingMode
+from substrat.daemon.kernel import descriptors
+from substrat.daemon.sandboxes import git_programs
+from substrat.daemon.worktrees import git_sandbox
+from substrat.daemon.worktrees.git_sandbox import said
+from substrat.daemon.worktrees.repository import NOTHING, RefMoved
+from substrat.errors import Conflict, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from subprocess import CompletedProcess
+
+    from substrat.core.workspaces.clones import Clone
+    from substrat.core.workspaces.diffs import ChangedFile
+    from substrat.core.workspaces.landing import Landing
+    from substrat.daemon.worktrees.git_sandbox import GitSandbox
+    from substrat.daemon.worktrees.repository import Repositories
+
+_QUIET = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+_CHECKOUT_SECONDS = 120.0
+"""`git merge --ff-only` writes some gigabytes of files in that time."""
+_MOST_LINK = 4096
+"""Bytes of a symbolic link's target (limits.h, PATH_MAX)."""
+_SAID = 300
+"""Characters of a failed check's last line in a sentence."""
+
+
+_FAST_FORWARD = (
+    "merge", "--ff-only", "--quiet", "--commit", "--no-squash", "--no-autostash", "--no-verify-signatures", "--no-edit",
+)  # fmt: skip
+"""A move to the commit that was previewed, also where the user's settings (`merge.*`) say otherwise (git-merge(1))."""
+
+
+class Conflicting(Exception):
+    """Two commits conflict; `files` are those in which they do."""
+
+    def __init__(self, files: tuple[str, ...]) -> None:
+        super().__init__(", ".join(files))
+        self.files = files
+
+
+class LandingGit:
+    """Runs git for landings.
+
+    Args:
+        sandbox: runs git.
+        repositories: the users' repositories.
+        environ: the daemon's own environment.
+        directory: where checks get their files.
+        check_seconds: returns how long a check may take.
+    """
+
+    def __init__(
+        self,
+        sandbox: GitSandbox,
+        repositories: Repositories,
+        environ: dict[str, str],
+        directory: str,
+        check_seconds: Callable[[], float],
+    ) -> None:
+        self._sandbox = sandbox
+        self._repositories = repositories
+        wanted = {"PATH", "HOME", "XDG_CONFIG_HOME", "LANG"}
+        self._environ = {name: value for name, value in environ.items() if name in wanted}
+        self._directory = directory
+        self._check_seconds = check_seconds
+
+    # Looking
+
+    async def contains(self, clone: Clone, tip: str, commit: str) -> bool:
+        """Say whether a commit is another one or among its ancestors; one that isn't there is not."""
+        common = await self._read(clone, ("merge-base", commit, tip), fine=(0, 1, 128))
+        return common.decode().strip() == commit
+
+    async def has(self, clone: Clone, tip: str, head: str) -> bool:
+        """Say whether a branch has an agent's work, as its commits or as the one commit that it landed as."""
+        if await self.contains(clone, tip, head):
+            return True
+        return head == clone.landed_head and await self._has_landed(clone, tip)
+
+    async def _has_landed(self, clone: Clone, tip: str) -> bool:
+        return clone.landed_commit is not None and await self.contains(clone, tip, clone.landed_commit)
+
+    async def changed(self, clone: Clone, tip: str | None, commit: str) -> tuple[ChangedFile, ...]:
+        """Return the files that the move of a branch changes in it, without renames: each new name counts as added."""
+        before = tip or (await self._read(clone, ("hash-object", "-t", "tree", "/dev/null"))).decode().strip()
+        options = ("--raw", "--numstat", "-z", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-renames")
+        return diffs.parse(await self._read(clone, ("diff", *options, before, commit, "--")))
+
+    async def programs(self, clone: Clone) -> tuple[str, ...]:
+        """Return the files and directories that the user's git configuration makes git run or read, from the top level."""
+        configs = git_programs.user_configs(self._environ.get("HOME", "/"), self._environ.get("XDG_CONFIG_HOME"))
+        top = clone.repository
+        find = partial(git_programs.programs_of, clone.git_dir, top, configs, (top,))
+        found = await trio.to_thread.run_sync(find)
+        paths = (os.path.relpath(path, top) for path in (*found.present, *found.absent))
+        return tuple(path for path in paths if not path.startswith(("..", ".git/")))
+
+    async def links(self, clone: Clone, files: Iterable[ChangedFile]) -> dict[str, str]:
+        """Return where changed symbolic links point."""
+        found = {}
+        for file in files:
+            if file.mode == LINK:
+                target = await self._read(clone, ("cat-file", "blob", file.blob))
+                found[file.path] = os.fsdecode(target[:_MOST_LINK])
+        return found
+
+    async def notes(self, clone: Clone) -> tuple[str, ...]:
+        """Return sentences that a person must know after a landing."""
+        if (await self._host(clone.repository, "config", "--get", "--type=bool", "commit.gpgsign")).strip() == "true":
+            return ("commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned",)
+        return ()
+
+    # Landing
+
+    async def preview(self, clone: Clone, landing: Landing, tip: str | None, head: str, name: str) -> str:
+        """Return the commit that the branch would move to.
+
+        Args:
+            clone: the clone.
+            landing: the landing.
+            tip: the branch's commit; None: there is no such branch yet.
+            head: the commit that is landed.
+            name: the agent's name.
+
+        Raises:
+            Conflicting: the two conflict.
+            Refused: it can't be done this way, or git doesn't know the user.
+        """
+        if tip is None:
+            return head
+        start = await self._start(clone, tip, head)
+        if start is None and landing.mode is not LandingMode.SQUASH and await self.contains(clone, head, tip):
+            return head
+        if landing.mode is LandingMode.FF_ONLY:
+            raise Refused(f"{landing.target} has commits that {name}'s work lacks: merge without --ff-only")
+        # With a commit that has both as its parents, git takes `start` for the place where the two histories parted.
+        ours = tip if start is None else await self._commit(clone, f"{tip}^{{tree}}", (tip, start), "where they parted")
+        tree = await self._merged(clone, ours, head)
+        is_one = landing.mode is LandingMode.SQUASH or start is not None
+        message = landing.message or f"{'Squash' if is_one else 'Merge'} {clone.branch}"
+        return await self._commit(clone, tree, (tip,) if is_one else (tip, head), message)
+
+    async def _start(self, clone: Clone, tip: str, head: str) -> str | None:
+        """Return the commit from which on an agent's work lands as one commit; None: all that the branch lacks lands.
+
+        It is the head that has landed as one commit before, or the commit of the user's own uncommitted changes: what came
+        before it must not land once more, or at all.
+        """
+        landed = clone.landed_head
+        if landed is not None and await self._has_landed(clone, tip) and not await self.contains(clone, tip, landed):
+            return landed if await self.contains(clone, head, landed) else None
+        if clone.with_wip and clone.base is not None and await self.contains(clone, head, clone.base):
+            await self._check_clean(clone)
+            return clone.base
+        return None
+
+    async def _check_clean(self, clone: Clone) -> None:
+        """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
+        changed = await self._host(clone.repository, "-c", "core.fsmonitor=false", "status", "--porcelain")
+        if lines := changed.splitlines():
+            files = "1 file is" if len(lines) == 1 else f"{len(lines)} files are"
+            raise Refused(
+                f"{files} uncommitted in {clone.repository}, and such changes went along into {clone.name}'s clone: "
+                f"commit or stash them first"
+            )
+
+    async def _commit(self, clone: Clone, tree: str, parents: tuple[str, ...], message: str) -> str:
+        """Make a commit in the user's name, and return it."""
+        given = [word for parent in parents for word in ("-p", parent)]
+        line = ("commit-tree", "--no-gpg-sign", *given, "-m", message, tree)
+        return (await self._write(clone, line, await self._identity(clone))).decode().strip()
+
+    async def _merged(self, clone: Clone, tip: str, head: str) -> str:
+        """Merge two commits without a checkout, and return the tree (git-merge-tree(1), git 2.38)."""
+        options = ("--write-tree", "-z", "--name-only", "--no-messages")
+        output = await self._write(clone, ("merge-tree", *options, tip, head), fine=(0, 1))
+        tree, *files = [field for field in os.fsdecode(output).split("\0") if field]
+        if files:
+            raise Conflicting(tuple(dict.fromkeys(files)))
+        return tree
+
+    async def _identity(self, clone: Clone) -> dict[str, str]:
+        """Return the user's name for a commit; raises `Refused` if git doesn't know it."""
+        found = {}
+        for part in ("name", "email"):
+            value = (await self._host(clone.repository, "config", "--get", f"user.{part}")).strip()
+            if not value:
+                raise Refused(f"git doesn't know who you are: `git config --global user.{part} …` tells it")
+            for role in ("AUTHOR", "COMMITTER"):
+                found[f"GIT_{role}_{part.upper()}"] = value
+        return found
+
+    async def check(self, clone: Clone, commit: str, command: str) -> None:
+        """Run a command on a commit's files, in a sandbox without network and login; raises `Refused` if it fails."""
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        place = await trio.to_thread.run_sync(lambda: tempfile.mkdtemp(prefix="check-", dir=self._directory))
+        try:
+            files = Bind(place, clone.repository, writable=True, held=True)
+            reading = self._repositories.reading(clone.git_dir)
+            # The git directory lies below the checkout's own path, where the files are to be: so it is shown elsewhere.
+            shown = (Bind(clone.git_dir, "/run/substrat/repository", held=True), *reading[1:])
+            script = 'git --work-tree="$1" read-tree "$2" && git --work-tree="$1" checkout-index -a -f'
+            made = await self._sandbox.run(
+                ("/bin/sh", "-c", script, "sh", clone.repository, commit), (Tmpfs("/run", 1 << 20), *shown, files),
+                variables={"GIT_DIR": "/run/substrat/repository", "GIT_INDEX_FILE": "/tmp/index"},  # noqa: S108 - its own
+            )  # fmt: skip
+            if made.status:
+                raise Refused(f"the merged files can't be written for the check: {said(made)}")
+            done = await self._sandbox.run(
+                ("/bin/sh", "-c", command), (files,), clone.repository, seconds=self._check_seconds()
+            )
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
+                await trio.to_thread.run_sync(lambda: shutil.rmtree(place, ignore_errors=True))
+        if done.status:
+            lines = (done.output + done.errors).decode("utf-8", "replace").strip().splitlines() or [""]
+            last = "".join(letter if letter.isprintable() else "?" for letter in lines[-1])[:_SAID]
+            raise Refused(
+                f"the check `{command}` fails on the merged files with {done.status}: {last}; nothing was changed"
+            )
+
+    async def move(self, clone: Clone, landing: Landing, commit: str, tip: str | None) -> None:
+        """Move a branch from one commit to another.
+
+        Raises:
+            RefMoved: it has another value by now.
+            Conflict: git refuses in the checkout that has it; the message is git's own.
+        """
+        ref = f"refs/heads/{landing.target}"
+        checkout = await self._checkout_of(clone, ref)
+        if checkout is None:
+            await self._repositories.update_refs(clone.git_dir, {ref: (commit, tip or NOTHING)})
+            return
+        if (await self._host(checkout, "rev-parse", "HEAD")).strip() != (tip or ""):
+            raise RefMoved(f"{checkout} has another commit checked out by now")
+        done = await self._run_on_host(checkout, (*_FAST_FORWARD, commit), _plain(landing.target))
+        if done.returncode:
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            words = " ".join(line.strip() for line in lines[:6])
+            again = ""
+            if landing.intended is not None:
+                again = (
+                    f"; substratd was stopped while it landed this before, so some files there may be the landing's "
+                    f"already: `git -C {shlex.quote(checkout)} status` shows them"
+                )
+            raise Conflict(f"git refuses to move {landing.target} in {checkout}: {words}{again}")
+
+    async def add_worktree(self, clone: Clone, path: str, commit: str) -> None:
+        """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses."""
+        line = ("worktree", "add", "--quiet", "--detach", "--", path, commit)
+        done = await self._run_on_host(clone.repository, line, _plain(""))
+        if done.returncode:
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
+
+    async def _checkout_of(self, clone: Clone, ref: str) -> str | None:
+        """Return the checkout that has a branch checked out, None when there is none."""
+        listed = await self._read(clone, ("worktree", "list", "--porcelain", "-z"))
+        path = None
+        for field in os.fsdecode(listed).split("\0"):
+            key, _, value = field.partition(" ")
+            path = value if key == "worktree" else path
+            if key == "branch" and value == ref:
+                # The main worktree of the git directory is the one that `.git` lies in.
+                return clone.repository if path == clone.git_dir else path
+        return None
+
+    # Running git
+
+    async def _read(self, clone: Clone, arguments: tuple[str, ...], fine: tuple[int, ...] = (0,)) -> bytes:
+        mounts = self._repositories.reading(clone.git_dir)
+        return await self._sandbox.git(arguments, mounts, clone.git_dir, fine=fine)
+
+    async def _write(
+        self,
+        clone: Clone,
+        arguments: tuple[str, ...],
+        variables: dict[str, str] | None = None,
+        fine: tuple[int, ...] = (0,),
+    ) -> bytes:
+        mounts = self._repositories.writing(clone.git_dir)
+        return await self._sandbox.git(arguments, mounts, clone.git_dir, variables=variables, fine=fine)
+
+    async def _host(self, directory: str, *arguments: str) -> str:
+        """Ask the user's own git something that makes it execute nothing."""
+        done = await self._run_on_host(directory, arguments)
+        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+    async def _run_on_host(
+        self, directory: str, arguments: tuple[str, ...], settings: Mapping[str, str] | None = None
+    ) -> CompletedProcess[bytes]:
+        descriptors.keep_private()
+        try:
+            with trio.fail_after(_CHECKOUT_SECONDS):
+                return await trio.run_process(
+                    ("git", "-C", directory, *arguments), capture_stdout=True, capture_stderr=True, check=False,
+                    env={**self._environ, **_QUIET, **git_sandbox.settings(settings or {})},
+                )  # fmt: skip
+        except trio.TooSlowError:
+            raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
+        except OSError as problem:
+            raise Conflict(f"git can't be started: {problem.strerror}: install git") from None
+
+
+def _plain(target: str) -> dict[str, str]:
+    """Return the settings with which git only moves a branch and its files: no hooks, monitors, merge options."""
+    own = {f"branch.{target}.mergeOptions": ""} if target else {}
+    return {"core.hooksPath": "/dev/null", "core.fsmonitor": "false", "submodule.recurse": "false", **own}

@@ -1,0 +1,324 @@
+"""Makes the private clones of agents that want one, each before the agent's first turn, and sets them up.
+
+A clone is made beside its place and then renamed, so one that is there is whole. What a killed daemon has begun is thrown
+away by the next one and made again.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+import trio
+
+import substrat.treemaker
+from sandbox.spec import Bind, Mount
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import SYSTEM, ItemKind, by_agent
+from substrat.core.agents.usage import family
+from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces.clones import Clone, Stage
+from substrat.daemon.sandboxes import clone_mounts
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import until_stored
+from substrat.daemon.worktrees.git_sandbox import python_mounts, said
+from substrat.errors import SandboxFailed, SubstratError
+from substrat.treemaker import CHECKOUT, REPOSITORY, TREE
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.sandboxes.git_places import GitPlaces
+    from substrat.daemon.state.trash import Trash
+    from substrat.daemon.worktrees.git_sandbox import GitSandbox
+    from substrat.daemon.worktrees.keeping import Keeping
+    from substrat.daemon.worktrees.repository import Repositories
+    from substrat.daemon.worktrees.setting_up import SettingUp
+
+log = structlog.get_logger("substrat.making")
+
+_AT_ONCE = 2
+"""Clones made at once: each writes a whole work tree, which keeps one disk busy."""
+_SECONDS = 600.0
+"""A work tree of some gigabytes is written in minutes; the agent is `queued` meanwhile."""
+_PROGRAM = "/run/substrat/treemaker.py"
+_README = """\
+These are the private clones of Substrat's agents, a directory each. Agents write everything here, the git configuration
+too: don't run git, an editor or a build in them. `substratctl diff NAME` shows the work, `substratctl checkout NAME DIR`
+gives you a copy that is safe to work in, and `substratctl trees` says whose each one is.
+"""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """The answer of `treemaker`."""
+
+    base: str | None
+    has_setup: bool
+
+
+class Making:
+    """Makes the clones of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        sandbox: runs git.
+        repositories: the users' repositories.
+        trash: deletes directories.
+        wanted: is set when an agent wants a clone.
+        directory: where the daemon's own trees are, unless the configuration says otherwise.
+        keeping: keeps the work of a child's parent first.
+        setting_up: sets them up.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        sandbox: GitSandbox,
+        repositories: Repositories,
+        trash: Trash,
+        wanted: Wakeup,
+        directory: str,
+        keeping: Keeping,
+        setting_up: SettingUp,
+    ) -> None:
+        self._registry = registry
+        self._sandbox = sandbox
+        self._repositories = repositories
+        self._trash = trash
+        self._wanted = wanted
+        self._directory = directory
+        self._keeping = keeping
+        self._setting_up = setting_up
+        self._plain: set[str] = set()
+        self._busy: dict[str, trio.CancelScope] = {}
+        self._done: dict[str, trio.Event] = {}
+
+    async def run(self) -> None:
+        """Make clones until cancelled."""
+        limiter = trio.CapacityLimiter(_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._wanted.clear()
+                for agent in self._registry.agents:
+                    if self._is_to_begin(agent):
+                        self._busy[agent.id], self._done[agent.id] = trio.CancelScope(), trio.Event()
+                        nursery.start_soon(self._prepare, agent.id, limiter)
+                for agent_id, scope in self._busy.items():
+                    if (found := self._registry.get(agent_id)) is None or found.phase == Phase.ENDED:
+                        scope.cancel()
+                await self._wanted.wait()
+
+    def _is_to_begin(self, agent: Agent) -> bool:
+        return _is_wanting(agent) and agent.id not in self._busy and self._registry.holds.reason(agent.id) is None
+
+    async def stop(self, agent_id: str) -> None:
+        """Stop making or setting up an agent's clone, and wait until nothing of that runs any more."""
+        if agent_id in self._busy:
+            self._busy[agent_id].cancel()
+            await self._done[agent_id].wait()
+
+    async def _prepare(self, agent_id: str, limiter: trio.CapacityLimiter) -> None:
+        """Bring one agent's clone to its end, ready or failed; an oddity fails this agent alone."""
+        try:
+            with self._busy[agent_id]:
+                while (agent := self._registry.get(agent_id)) is not None and _is_wanting(agent):
+                    await self._next_stage(agent, limiter)
+        finally:
+            del self._busy[agent_id]
+            self._done.pop(agent_id).set()
+            self._plain.discard(agent_id)
+            self._wanted.set()
+
+    async def _next_stage(self, agent: Agent, limiter: trio.CapacityLimiter) -> None:
+        assert agent.clone is not None
+        try:
+            if agent.clone.stage is Stage.WANTED:
+                async with limiter:
+                    made = await self._make(agent, agent.clone)
+                await until_stored(lambda: self._made(agent.id, made))
+            else:
+                done = await self._set_up(agent, agent.clone)
+                await until_stored(lambda: self._ready(agent.id, done))
+        except SubstratError as problem:
+            message = problem.message
+        except Exception as problem:
+            log.exception("a clone can't be made", agent=agent.name)
+            message = f"an internal error ({type(problem).__name__}), see substratd's log"
+        else:
+            return
+        await until_stored(lambda: self._failed(agent.id, message))
+
+    # Making
+
+    async def _make(self, agent: Agent, clone: Clone) -> Clone:
+        """Make a clone in its place; raises `SubstratError`."""
+        base = clone.base
+        if clone.source is not None and (parent := self._registry.get(clone.source)) is not None and base is None:
+            base = await self._head_of(parent)
+        places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+        being_made = f"{clone.tree}.new"
+        await trio.to_thread.run_sync(self._clear, clone.tree, being_made)
+        self._trash.sweep_soon()
+        request = {**_request(clone, places), "base": base, "wip": clone.with_wip}
+        self._registry.points.before("tree made")
+        made = msgspec.json.decode(await self._treemaker(being_made, places, request, with_wip=clone.with_wip), type=Made)
+        await trio.to_thread.run_sync(os.rename, being_made, clone.tree)
+        self._registry.points.after("tree made")
+        if not made.has_setup:
+            self._plain.add(agent.id)
+        if base is not None:
+            self._registry.points.before("base noted")
+            await self._repositories.update_refs(clone.git_dir, {clone.ref("base"): (base, None)})
+            self._registry.points.after("base noted")
+        return replace(clone, base=made.base, with_wip=made.base != base, stage=Stage.MADE, error=None)
+
+    async def _head_of(self, parent: Agent) -> str | None:
+        """Keep the work of a child's parent, and return its head."""
+        kept = await self._keeping.keep(parent.id)
+        if kept is None:
+            raise SandboxFailed(f"the work of its parent {parent.name} can't be kept, so there is nothing to start at")
+        return kept.head
+
+    def _clear(self, tree: str, being_made: str) -> None:
+        """Throw away a begun clone, and make the empty directory of the new one."""
+        for directory in (self._directory, os.path.dirname(tree)):
+            prepare_directory(directory)
+        for path in (tree, being_made):
+            self._trash.put(path)
+        os.mkdir(being_made, 0o700)
+
+    def _empty(self) -> str:
+        """Return the path of an empty file that lies beside the trees."""
+        path = os.path.join(self._directory, "empty")
+        with open(path, "a", encoding="utf-8"):
+            return path
+
+    async def _treemaker(
+        self, tree: str, places: GitPlaces, request: dict[str, object], *, with_wip: bool = False
+    ) -> bytes:
+        """Run `treemaker` on a tree and return its answer."""
+        mounts: tuple[Mount, ...] = (
+            Bind(tree, TREE, writable=True, held=True),
+            Bind(places.common, REPOSITORY, held=True),
+            *clone_mounts.object_mounts(places.objects, self._empty()),
+            *((Bind(places.top, CHECKOUT, held=True),) if with_wip else ()),
+        )
+        python, shown = python_mounts(_PROGRAM, substrat.treemaker.__file__)
+        line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
+        done = await self._sandbox.run(line, (*shown, *mounts), seconds=_SECONDS)
+        if done.status:
+            raise SandboxFailed(f"the clone of {places.top} can't be made: {said(done)}")
+        return done.output
+
+    # Setting up
+
+    async def _set_up(self, agent: Agent, clone: Clone) -> str | None:
+        """Set a clone up, and return what was done, None for nothing; raises `SubstratError`."""
+        if agent.id in self._plain:
+            return None
+        self._registry.points.before("clone set up")
+        done = await self._setting_up.set_up(agent, clone, self._empty())
+        self._registry.points.after("clone set up")
+        return done
+
+    # A turn's start
+
+    async def refresh(self, agent: Agent) -> None:
+        """Bring the user's branches and the descendants' kept heads of now into a clone; raises `SubstratError`."""
+        if agent.clone is None:
+            return
+        places = await trio.to_thread.run_sync(self._repositories.places, agent.clone.workspace)
+        await trio.to_thread.run_sync(prepare_directory, self._directory)
+        descendants = family(agent, self._registry.agents)[1:]
+        heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
+        known = {name: head for name, head in heads.items() if head is not None}
+        await self._treemaker(agent.clone.tree, places, {"refresh": True, "agents": known})
+
+    async def renew(self, clone: Clone) -> None:
+        """Make the git directory of a clone anew, at its last kept head, where it is gone; raises `SubstratError`."""
+        if await trio.to_thread.run_sync(_has_git_directory, clone.tree):
+            return
+        places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+        await self._treemaker(clone.tree, places, {**_request(clone, places), "base": clone.kept.head, "renew": True})
+
+    # Commits
+
+    def _made(self, agent_id: str, made: Clone) -> None:
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.phase == Phase.ENDED:
+            return
+        with self._registry.change("clone made") as change:
+            change.put_clone(agent, made)
+            at = f" at {made.base[:12]}" if made.base else ""
+            text = f"its clone of {made.repository} is made: branch {made.branch}{at}"
+            change.record(DaemonEvent(agent.id, None, "worktree:created", text))
+
+    def _ready(self, agent_id: str, done: str | None) -> None:
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.clone is None:
+            return
+        with self._registry.change("clone set up") as change:
+            change.put_clone(agent, replace(agent.clone, stage=Stage.READY, error=None))
+            if done is not None:
+                change.record(DaemonEvent(agent.id, None, "worktree:setup", done))
+            change.admits = True
+
+    def _failed(self, agent_id: str, message: str) -> None:
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.clone is None:
+            return
+        kind = "worktree:setup-failed"
+        with self._registry.change("clone failed") as change:
+            agent = change.put_clone(agent, replace(agent.clone, stage=Stage.FAILED, error=message))
+            (failed,) = change.record(DaemonEvent(agent.id, None, kind, message))
+            change.step(agent, Event.UNPREPARED)
+            self._tell_parent(change, agent, message, failed)
+
+    def _tell_parent(self, change: Change, agent: Agent, message: str, failed: int) -> None:
+        """Tell the parent that has given a child its task that it has nowhere to work, unless a wait tells it."""
+        waiting = self._registry.store.waiting_items(agent.id)
+        asked = {item.sender for item in waiting if item.kind is not ItemKind.MESSAGE}
+        parent = self._registry.get(agent.parent)
+        if parent is None or parent.id not in asked or parent.phase in {Phase.ENDING, Phase.ENDED}:
+            return
+        if any(agent.id in wait.members for wait in self._registry.waits.open_of(parent.id)):
+            return
+        text = f"Your child agent {agent.name} has nowhere to work: {message}"
+        told = DaemonEvent(parent.id, None, "message:received", f"from Substrat: {text}", {"by": by_agent(agent)}, failed)
+        change.add_item(parent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *change.record(told))
+
+
+def _request(clone: Clone, places: GitPlaces) -> dict[str, object]:
+    """Return the members of a request to `treemaker` that say how a clone is made."""
+    return {
+        "branch": clone.branch, "objects": [place for place, _ in clone_mounts.shown_objects(places.objects)],
+        "cursor": os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository),
+        "own": os.path.relpath(places.own, places.common), "top_cursor": PROGRAM.places.workspace,
+    }  # fmt: skip
+
+
+def _has_git_directory(tree: str) -> bool:
+    """Say whether a clone has what git takes for its directory (gitrepository-layout(5)); nothing in it is read."""
+    git = f"{tree}/.git"
+    if os.path.islink(git) or not os.path.isdir(git):
+        return False
+    return os.path.lexists(f"{git}/HEAD") and os.path.isdir(f"{git}/objects") and os.path.isdir(f"{git}/refs")
+
+
+def _is_wanting(agent: Agent) -> bool:
+    """Say whether something is to be done for an agent's clone."""
+    return agent.clone is not None and agent.clone.stage in {Stage.WANTED, Stage.MADE} and agent.phase != Phase.ENDED
+
+
+def prepare_directory(directory: str) -> None:
+    """Make the directory of all trees, with a README for a person who finds it."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    readme = os.path.join(directory, "README")
+    if not os.path.exists(readme):
+        with open(readme, "w", encoding="utf-8") as file:
+            file.write(_README)

@@ -1,0 +1,191 @@
+"""Renames agents, and moves the refs of their clones in the user's repository along.
+
+The new refs are made before the commit that renames, and the old ones are deleted after it, each with compare-and-set. A
+daemon that is killed in between leaves refs too many, never too few: `Clone.former_name` remembers the ones to be deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.workspaces.clones import PREFIX, Clone, Stage, ref_problem
+from substrat.daemon.agents import spawning
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import until_stored
+from substrat.daemon.worktrees.repository import NOTHING
+from substrat.errors import InvalidParams, Refused, SubstratError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.worktrees.git_sandbox import GitSandbox
+    from substrat.daemon.worktrees.keeping import Keeping
+    from substrat.daemon.worktrees.repository import Repositories
+
+log = structlog.get_logger("substrat.renaming")
+
+
+class Renaming:
+    """Renames the agents of one daemon.
+
+    Args:
+        registry: the agents.
+        repositories: the users' repositories.
+        sandbox: runs git.
+        keeping: keeps the work in clones, and not while refs are moved.
+        check_unused: raises `Refused` if a command of a person's runs in an agent's sandbox.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        repositories: Repositories,
+        sandbox: GitSandbox,
+        keeping: Keeping,
+        check_unused: Callable[[Agent], None],
+    ) -> None:
+        self._registry = registry
+        self._repositories = repositories
+        self._sandbox = sandbox
+        self._keeping = keeping
+        self._check_unused = check_unused
+
+    async def rename(self, name: str, new: str, by: str) -> Agent:
+        """Give an agent another name.
+
+        Args:
+            name: its name or id.
+            new: the new name.
+            by: who asks (`records.BY_OPERATOR`).
+
+        Raises:
+            NameTaken: another agent has the name.
+            InvalidParams: the name can't be one.
+            Refused: it can't be done now, or refs of an earlier agent have the name.
+        """
+        agent = self._registry.find(name)
+        if agent.name == new:
+            return agent
+        self._check(agent, new)
+        if agent.clone is None:
+            self._commit(agent, new, by)
+            return self._registry.find(agent.id)
+        async with self._keeping.held(agent.id):
+            self._check(agent, new)
+            made = await self._copy_refs(agent.clone, new)
+            refused = None
+            try:
+                self._check(agent, new)
+                self._commit(agent, new, by)
+            except SubstratError as problem:
+                refused = problem
+            if refused is not None:
+                await self._delete(agent.clone.git_dir, made)
+                raise refused
+            await self._finish_one(self._clone_of(agent.id))
+        return self._registry.find(agent.id)
+
+    def _check(self, agent: Agent, new: str) -> None:
+        now = self._registry.find(agent.id)
+        if now.phase in LIVE_PHASES:
+            raise Refused(f"{now.name} runs a turn, in which it has its name: `substratctl suspend {now.name}` first")
+        self._check_unused(now)
+        spawning.check_name(self._registry, new, self._registry.get(now.parent), renamed=now)
+        clone = now.clone
+        if clone is None:
+            return
+        if (problem := ref_problem(new)) is not None:
+            raise InvalidParams(f"no clone's refs can be named after {new!r}: {problem}; choose another name")
+        if clone.stage in {Stage.WANTED, Stage.MADE} and now.phase != Phase.ENDED:
+            raise Refused(f"the clone of {now.name} is just being made: try again in a moment")
+        if clone.former_name is not None:
+            raise Refused(f"the refs of {clone.former_name} are just being deleted: try again in a moment")
+        if any(landing.agent == now.id for landing in self._registry.store.open_landings()):
+            raise Refused(f"work of {now.name} is just being landed: try again in a moment")
+
+    def _commit(self, agent: Agent, new: str, by: str) -> None:
+        now = self._registry.find(agent.id)
+        with self._registry.change("agent renamed") as change:
+            renamed = change.put(replace(now, name=new))
+            if now.clone is not None:
+                change.put_clone(renamed, replace(now.clone, name=new, former_name=now.name))
+            for wait in self._registry.waits.about(agent.id):
+                named = [new if one == agent.id else known for one, known in zip(wait.members, wait.names, strict=True)]
+                change.put_wait(wait.id, replace(wait, names=tuple(named)))
+            data = {"by": by, "from": now.name, "to": new}
+            change.record(DaemonEvent(agent.id, None, "agent:renamed", f"{now.name} is called {new} now", data))
+
+    # Refs
+
+    async def _copy_refs(self, clone: Clone, new: str) -> dict[str, str]:
+        """Make a clone's refs under a new name, and return those that were made, with their values."""
+        old = await self._refs(clone.git_dir, clone.name)
+        there = await self._refs(clone.git_dir, new)
+        wanted = {replace(clone, name=new).ref(ref.removeprefix(clone.ref(""))): commit for ref, commit in old.items()}
+        # Those of an attempt that was cut short are the same ones.
+        if not there.items() <= wanted.items():
+            raise Refused(
+                f"{PREFIX}{new} in {clone.repository} holds the work of an earlier agent: choose another name, or delete "
+                f"those refs with git"
+            )
+        missing = {ref: commit for ref, commit in wanted.items() if ref not in there}
+        self._registry.points.before("refs copied")
+        await self._repositories.update_refs(clone.git_dir, {ref: (commit, NOTHING) for ref, commit in missing.items()})
+        self._registry.points.after("refs copied")
+        return wanted
+
+    async def _refs(self, git_dir: str, name: str) -> dict[str, str]:
+        form = ("for-each-ref", "--format=%(refname) %(objectname)", f"{PREFIX}{name}/")
+        listed = await self._sandbox.git(form, self._repositories.reading(git_dir), git_dir)
+        pairs = (line.rpartition(" ") for line in os.fsdecode(listed).splitlines())
+        return {ref: commit for ref, _, commit in pairs}
+
+    async def _delete(self, git_dir: str, refs: dict[str, str]) -> None:
+        await self._repositories.update_refs(git_dir, {ref: (None, commit) for ref, commit in refs.items()})
+
+    # The old ones
+
+    async def finish(self) -> None:
+        """Delete the refs that a daemon which was killed in the middle of a renaming has left."""
+        for clone in self._registry.store.clones():
+            if clone.former_name is not None:
+                await self._finish_one(clone)
+
+    async def _finish_one(self, clone: Clone) -> None:
+        """Delete the refs of a clone's former name; what fails is tried again when the next daemon starts."""
+        former = clone.former_name
+        if former is None:
+            return
+        try:
+            if not self._registry.has_name(former):
+                old = await self._refs(clone.git_dir, former)
+                self._registry.points.before("old refs deleted")
+                await self._delete(clone.git_dir, old)
+                self._registry.points.after("old refs deleted")
+        except SubstratError as problem:
+            log.warning("refs of a former name stay", name=former, reason=problem.message)
+            return
+        await until_stored(partial(self._forget, clone.agent))
+
+    def _forget(self, agent_id: str) -> None:
+        clone = replace(self._clone_of(agent_id), former_name=None)
+        agent = self._registry.get(agent_id)
+        with self._registry.change("renaming finished") as change:
+            if agent is not None:
+                change.put_clone(agent, clone)
+            else:
+                self._registry.store.save_clone(clone)
+
+    def _clone_of(self, agent_id: str) -> Clone:
+        clone = self._registry.store.clone(agent_id)
+        if clone is None:
+            raise RuntimeError(f"the clone of {agent_id} is gone")
+        return clone

@@ -1,0 +1,258 @@
+"""The user's repository: facts about it, and the refs below `refs/substrat/`, which alone the daemon writes there.
+
+Git runs in a sandbox for each of these, so nothing that the repository's configuration names is executed on the host.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandbox.spec import Bind, Tmpfs
+from substrat.core.workspaces.clones import PREFIX
+from substrat.daemon.sandboxes import git_places
+from substrat.daemon.worktrees.git_sandbox import GitFailed, said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.spec import Mount
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.sandboxes.git_places import GitPlaces
+    from substrat.daemon.worktrees.git_sandbox import GitSandbox
+
+NOTHING = "nothing"
+"""The old value of a ref that must not exist yet."""
+_PACK = "/run/substrat/pack"
+_SMALL = 1 << 20
+"""Bytes of a pack whose objects become single files: a pack a turn would make every git command of the user's slower."""
+_IMPORT_SECONDS = 300.0
+"""A pack of `worktree.bundle_bytes` is indexed and checked in some minutes; the end of a turn waits for it."""
+
+# Prints a fact a line; $1 is a commit-ish, $2 a branch, $3 the prefix of an agent's refs. `-` stands for nothing.
+_FACTS = """\
+commit() { git rev-parse --quiet --verify --end-of-options "$1^{commit}" || echo -; }
+git symbolic-ref --quiet HEAD || echo -
+commit HEAD
+git config --get-regexp '^(extensions[.]partialclone|remote[.].*[.]promisor)$' | head -n 1 | grep . || echo -
+commit "$1"
+commit "refs/heads/$2"
+commit "$3/head"
+commit "$3/wip"
+git for-each-ref --count=1 --contains="$3/head" refs/heads refs/remotes 2>/dev/null | grep . || echo -
+git diff-tree --quiet "$3/head" "$3/wip" 2>/dev/null && echo same || echo -
+"""
+
+
+class RepositoryFacts(NamedTuple):
+    """Facts about a repository that decide whether and how it is cloned.
+
+    Args:
+        places: where it has its parts.
+        branch: the branch that is checked out; None: HEAD is detached.
+        head: HEAD's commit; None: it has none yet.
+        is_partial: whether objects of it are only at a remote.
+        base: the commit that was asked for; None: there is none of that name.
+        tip: the tip of the branch that was asked for; None: there is no such branch.
+        has_unlanded: whether these hold commits or files that are nowhere else.
+    """
+
+    places: GitPlaces
+    branch: str | None
+    head: str | None
+    is_partial: bool
+    base: str | None
+    tip: str | None
+    has_unlanded: bool
+
+
+# Prints a fact a line; $1 is the ref of the wip, $2 the base, $3 the target, $4 a head that landed as the one commit $5.
+# `-` stands for nothing.
+_STATE = """\
+commit() { git rev-parse --quiet --verify --end-of-options "$1^{commit}" || echo -; }
+wip=$(commit "$1"); head=$(commit "$1^1"); base=$(commit "$2"); target=$(commit "$3")
+echo "$wip"; echo "$head"
+[ "$head" = - ] && { printf '%s\\n' - - landed; exit; }
+if [ "$base" = - ]; then git rev-list --count "$head"; else git rev-list --count "$base..$head"; fi
+if [ "$target" = - ]; then echo -; else git rev-list --count "$head..$target"; fi
+in_target() { [ "$target" != - ] && git merge-base --is-ancestor "$1" "$target" 2>/dev/null; }
+if [ "$head" = "$base" ] || in_target "$head" || { [ "$head" = "$4" ] && in_target "$5"; }
+then echo landed; else echo -; fi
+"""
+# Takes a pack in, changes refs, and prints what `_STATE` does. $4 are the changes, $5 the most bytes, the rest new commits.
+_IMPORT = f"""\
+w=$1 b=$2 t=$3 refs=$4 most=$5; shift 5
+if [ "$(wc -c <{_PACK})" -lt {_SMALL} ]
+then git unpack-objects -q --strict --max-input-size="$most" <{_PACK} >&2 || exit
+else git index-pack --stdin --fix-thin --strict --max-input-size="$most" <{_PACK} >&2 || exit
+fi
+git rev-list --objects --quiet "$@" --not --all >&2 || exit
+printf '%b' "$refs" | git update-ref -z --stdin --no-deref || exit
+set -- "$w" "$b" "$t"
+{_STATE}"""
+
+
+class CloneState(NamedTuple):
+    """How a clone's kept work stands to its base and to its target branch (`clones.Kept`)."""
+
+    wip: str | None
+    head: str | None
+    ahead: int
+    behind: int
+    is_landed: bool
+
+
+class RefMoved(GitFailed):
+    """A ref has another value than the one it was to be changed from."""
+
+
+class Repositories:
+    """Reads and writes users' repositories.
+
+    Args:
+        sandbox: runs git.
+        closed: directories that no agent may see.
+    """
+
+    def __init__(self, sandbox: GitSandbox, closed: tuple[str, ...]) -> None:
+        self._sandbox = sandbox
+        self._closed = closed
+
+    def places(self, workspace: str) -> GitPlaces:
+        """Return where the repository of a workspace has its parts; raises `WorkspaceUnusable`."""
+        return git_places.find(workspace, self._closed)
+
+    async def inspect(self, workspace: str, *, base: str = "HEAD", branch: str = "", agent: str = "") -> RepositoryFacts:
+        """Return the facts about a workspace's repository.
+
+        Args:
+            workspace: the workspace's physical path.
+            base: a commit, as git understands it.
+            branch: a branch that may exist.
+            agent: the name of an agent whose refs may exist.
+
+        Raises:
+            WorkspaceUnusable: there is no repository that can be cloned.
+            SandboxFailed: git couldn't be asked.
+        """
+        places = self.places(workspace)
+        refs = f"{PREFIX}{agent}" if agent else f"{PREFIX} "
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _FACTS, "sh", base, branch, refs),
+            self.reading(places.common),
+            variables={"GIT_DIR": places.own},
+        )
+        lines = [None if line == "-" else line for line in os.fsdecode(done.output).splitlines()]
+        if len(lines) != 9:
+            raise GitFailed(f"git can't read {places.common}: `git status` in {places.top} says why")
+        head_ref, head, partial, commit, tip, kept, wip, landed, same = lines
+        return RepositoryFacts(
+            places, (head_ref or "").removeprefix("refs/heads/") or None, head, partial is not None, commit,
+            tip if branch else None,
+            has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None),
+        )  # fmt: skip
+
+    def reading(self, common: str) -> tuple[Mount, ...]:
+        """Return the mounts with which git can read a repository at its own path, its alternates' objects too."""
+        shown = [path for path in git_places.objects(common, self._closed) if not path.startswith(f"{common}/")]
+        return (Bind(common, common, held=True), *(Bind(path, path, held=True) for path in shown))
+
+    def writing(self, common: str) -> tuple[Mount, ...]:
+        """Return the mounts with which git can read and write a repository at its own path."""
+        first, *rest = self.reading(common)
+        assert isinstance(first, Bind)
+        return (Bind(first.source, first.target, writable=True, held=True), *rest)
+
+    async def update_refs(self, common: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
+        """Change refs, all or none.
+
+        Args:
+            common: the git directory.
+            wanted: each ref's new and old value. New None: it is deleted; old None: it may have any value, `NOTHING`: it
+                must not exist.
+
+        Raises:
+            RefMoved: one has another value.
+            GitFailed: they can't be written.
+        """
+        if not wanted:
+            return
+        script = 'printf "%b" "$1" | git update-ref -z --stdin --no-deref'
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", script, "sh", _encoded(wanted)), self.writing(common), variables={"GIT_DIR": common}
+        )
+        if done.status:
+            line = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["git update-ref failed"]
+            kind = RefMoved if "expected" in line[0] or "already exists" in line[0] else GitFailed
+            raise kind(f"refs in {common} can't be changed: {line[0]}")
+
+    async def commit(self, common: str, name: str) -> str | None:
+        """Return the commit that a name stands for, None if there is none."""
+        said = await self._sandbox.git(
+            ("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"), self.reading(common), common,
+            fine=(0, 1, 128),
+        )  # fmt: skip
+        return said.decode().strip() or None
+
+    async def import_pack(
+        self, clone: Clone, pack: str, refs: Mapping[str, tuple[str | None, str | None]], most_bytes: int
+    ) -> CloneState:
+        """Take a pack into the repository, check every object of it and that nothing is missing, and change refs.
+
+        This isn't left to `git fetch`, which before git 2.46 doesn't check the objects of a bundle.
+
+        Args:
+            clone: the clone that the pack is of.
+            pack: the pack's path; its contents are an agent's.
+            refs: the refs to be changed, all or none (`update_refs`).
+            most_bytes: bytes of the largest file that git may write.
+
+        Returns:
+            How the clone's kept work stands then.
+
+        Raises:
+            GitFailed: git refuses it.
+            SandboxFailed: it took too long.
+        """
+        target = f"refs/heads/{clone.target}" if clone.target is not None else "-"
+        commits = {new for new, _ in refs.values() if new is not None}
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _IMPORT, "sh", clone.ref("wip"), clone.base or "-", target, _encoded(refs), str(most_bytes),
+             *sorted(commits)),
+            (*self.writing(clone.git_dir), Tmpfs("/run", 1 << 20), Bind(pack, _PACK, held=True)),
+            seconds=_IMPORT_SECONDS, file_bytes=most_bytes, variables={"GIT_DIR": clone.git_dir},
+        )  # fmt: skip
+        lines = done.output.decode("ascii", "replace").splitlines()
+        if done.status or len(lines) != 5:
+            raise GitFailed(said(done))
+        return _state_of(lines)
+
+    async def state(self, clone: Clone) -> CloneState:
+        """Return how a clone's kept work stands to its base and to its target branch; raises `GitFailed`."""
+        target = f"refs/heads/{clone.target}" if clone.target is not None else "-"
+        names = (clone.ref("wip"), clone.base or "-", target, clone.landed_head or "-", clone.landed_commit or "-")
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _STATE, "sh", *names), self.reading(clone.git_dir), variables={"GIT_DIR": clone.git_dir}
+        )
+        lines = done.output.decode("ascii", "replace").splitlines()
+        if done.status or len(lines) != 5:
+            raise GitFailed(f"git can't read {clone.git_dir}: {said(done)}")
+        return _state_of(lines)
+
+
+def _state_of(lines: list[str]) -> CloneState:
+    wip, head, ahead, behind, landed = (None if line == "-" else line for line in lines)
+    return CloneState(wip, head, int(ahead or 0), int(behind or 0), is_landed=landed == "landed")
+
+
+def _encoded(wanted: Mapping[str, tuple[str | None, str | None]]) -> str:
+    """Return the changes of refs for `printf %b`, which makes instructions for `git update-ref -z --stdin` of them."""
+    commands = "".join(_command(ref, new, old) for ref, (new, old) in wanted.items())
+    return commands.replace("\\", "\\\\").replace("\0", "\\0000")
+
+
+def _command(ref: str, new: str | None, old: str | None) -> str:
+    """Return one instruction for `git update-ref -z --stdin`."""
+    if new is None:
+        return f"delete {ref}\0{old or ''}\0"
+    return f"create {ref}\0{new}\0" if old == NOTHING else f"update {ref}\0{new}\0{old or ''}\0"

@@ -1,0 +1,246 @@
+"""Puts agents' clones back to how a turn left them, in a sandbox: git on the host never reads a clone.
+
+What is there is kept first, as `refs/substrat/NAME/before-restore/N`. Then the intent is committed, and from then on no
+turn of the agent begins until its files are those of the turn: when the daemon is killed meanwhile, the next one finishes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import structlog
+import trio
+
+import substrat.treerestorer
+from sandbox.spec import Bind
+from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces import trees as decisions
+from substrat.core.workspaces.clones import Stage
+from substrat.daemon.sandboxes import clone_mounts
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import until_stored
+from substrat.daemon.worktrees.git_sandbox import python_mounts, said
+from substrat.daemon.worktrees.repository import NOTHING
+from substrat.errors import Refused, SandboxFailed, SubstratError
+from substrat.treerestorer import OUT, TREE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.worktrees.diffing import Diffing
+    from substrat.daemon.worktrees.git_sandbox import GitSandbox
+    from substrat.daemon.worktrees.keeping import Keeping
+    from substrat.daemon.worktrees.making import Making
+    from substrat.daemon.worktrees.repository import Repositories
+
+log = structlog.get_logger("substrat.restoring")
+
+_SECONDS = 300.0
+"""git writes a work tree of some gigabytes in that time."""
+_PROGRAM = "/run/substrat/treerestorer.py"
+
+
+class Restored(NamedTuple):
+    """A clone that was put back: the turn's commits, and the ref of what was there before, None if nothing was."""
+
+    head: str | None
+    wip: str
+    before: str | None
+
+
+class Restoring:
+    """Puts the clones of one daemon's agents back.
+
+    Args:
+        registry: the agents.
+        sandbox: runs git.
+        repositories: the users' repositories.
+        keeping: keeps what is there first.
+        making: makes a git directory anew.
+        diffing: finds the commits of a turn.
+        wanted: is set when a clone is to be put back.
+        directory: where the daemon's own trees are.
+        closed: directories that no agent may see.
+        check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        sandbox: GitSandbox,
+        repositories: Repositories,
+        keeping: Keeping,
+        making: Making,
+        diffing: Diffing,
+        wanted: Wakeup,
+        directory: str,
+        closed: tuple[str, ...],
+        check_unused: Callable[[Agent], None],
+    ) -> None:
+        self._registry = registry
+        self._sandbox = sandbox
+        self._repositories = repositories
+        self._keeping = keeping
+        self._making = making
+        self._diffing = diffing
+        self._wanted = wanted
+        self._directory = directory
+        self._closed = closed
+        self._check_unused = check_unused
+        self._failures: dict[str, SubstratError] = {}
+
+    async def restore(self, agent: Agent, turn: int) -> Restored:
+        """Put an agent's clone back to the end of a turn.
+
+        Args:
+            agent: the agent, which has a clone.
+            turn: the turn's number.
+
+        Raises:
+            Refused: a turn or a command of a person runs, the agent has ended, or its clone isn't ready.
+            NotFound: no work of that turn is kept.
+            SandboxFailed: what is there can't be kept, or the files can't be changed; the sentence says what is left.
+        """
+        _check(agent)
+        assert agent.clone is not None
+        with self._registry.holds.holding(agent.id, f"{agent.name} is being put back to turn {turn}"):
+            self._check_unused(agent)
+            wip = await self._diffing.commit_of_turn(agent.clone, turn)
+            await self._making.renew(agent.clone)
+            clone = await self._keeping.keep_last(agent.id)
+            if clone is None or clone.unkept is not None:
+                why = clone.unkept if clone is not None else "the agent is gone"
+                raise SandboxFailed(f"the work that is in {agent.name}'s clone now can't be kept, so it stays: {why}")
+            before = await self._set_aside(clone)
+            self._failures.pop(agent.id, None)
+            await until_stored(partial(self._intend, agent.id, turn))
+        self._wanted.set()
+        while (found := self._registry.find(agent.id).clone) is not None and found.restoring is not None:
+            await self._registry.next_change(agent.id)
+        if (failure := self._failures.pop(agent.id, None)) is not None:
+            raise failure
+        return Restored(await self._head_of(clone, wip), wip, before)
+
+    async def _set_aside(self, clone: Clone) -> str | None:
+        """Give the work that is there a ref of its own, and return its name; None: there is none."""
+        if clone.kept.wip is None:
+            return None
+        number = await self._diffing.last_number(clone, "before-restore") + 1
+        ref = clone.ref(f"before-restore/{number}")
+        self._registry.points.before("earlier work noted")
+        await self._repositories.update_refs(clone.git_dir, {ref: (clone.kept.wip, NOTHING)})
+        self._registry.points.after("earlier work noted")
+        return ref
+
+    # The part that survives the daemon
+
+    async def run(self) -> None:
+        """Put clones back that are to be, until cancelled."""
+        while True:
+            self._wanted.clear()
+            for agent in list(self._registry.agents):
+                if agent.clone is not None and agent.clone.restoring is not None:
+                    await self._finish(agent, agent.clone)
+            await self._wanted.wait()
+
+    async def _finish(self, agent: Agent, clone: Clone) -> None:
+        """Put one clone back; an oddity fails this restore alone."""
+        assert clone.restoring is not None
+        try:
+            wip = await self._diffing.commit_of_turn(clone, clone.restoring)
+            await self._making.renew(clone)
+            # A daemon that was killed may have left half of the turn's files.
+            now = await self._kept(agent)
+            await self._put_back(now, await self._head_of(clone, wip), wip)
+            await self._keeping.keep_last(agent.id)
+        except SubstratError as problem:
+            failure = problem
+        except Exception as problem:
+            log.exception("a clone can't be put back", agent=agent.name)
+            failure = SandboxFailed(f"an internal error ({type(problem).__name__}), see substratd's log")
+        else:
+            await until_stored(partial(self._done, agent.id, clone.restoring, wip))
+            return
+        self._failures[agent.id] = failure
+        await until_stored(partial(self._failed, agent.id, clone.restoring, failure.message))
+
+    async def _kept(self, agent: Agent) -> Clone:
+        """Keep what is in an agent's clone; raises `SandboxFailed` if that fails."""
+        now = await self._keeping.keep_last(agent.id)
+        if now is None or now.unkept is not None:
+            raise SandboxFailed(now.unkept if now is not None and now.unkept is not None else "the agent is gone")
+        return now
+
+    async def _head_of(self, clone: Clone, wip: str) -> str | None:
+        return await self._repositories.commit(clone.git_dir, f"{wip}^1")
+
+    async def _put_back(self, clone: Clone, head: str | None, wip: str) -> None:
+        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._closed)
+        python, shown = python_mounts(_PROGRAM, substrat.treerestorer.__file__)
+        mounts = (
+            *shown,
+            Bind(clone.tree, TREE, writable=True, held=True),
+            Bind(f"{clone.tree}.out", OUT, held=True),
+            *clone_mounts.object_mounts(objects, os.path.join(self._directory, "empty")),
+        )
+        cursor = os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository)
+        request = {"before": clone.kept.wip, "head": head, "wip": wip, "branch": clone.branch, "cursor": cursor}
+        line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
+        self._registry.points.before("tree restored")
+        done = await self._sandbox.run(line, mounts, seconds=_SECONDS)
+        self._registry.points.after("tree restored")
+        if done.status:
+            raise SandboxFailed(f"{clone.name}'s clone can't be put back: {said(done)}")
+
+    # Commits
+
+    def _intend(self, agent_id: str, turn: int) -> None:
+        agent = self._registry.find(agent_id)
+        assert agent.clone is not None
+        _check(agent)
+        with self._registry.change("restore intended") as change:
+            change.put_clone(agent, replace(agent.clone, restoring=turn))
+
+    def _done(self, agent_id: str, turn: int, wip: str) -> None:
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.clone is None:
+            return
+        with self._registry.change("clone restored") as change:
+            notice = decisions.restored_notice(turn)
+            change.put_clone(agent, replace(agent.clone, restoring=None, notice=notice, notice_turn=None))
+            text, data = f"its clone is as it was at the end of turn {turn}", {"turn": turn, "commit": wip}
+            change.record(DaemonEvent(agent.id, None, "worktree:restored", text, data))
+            change.admits = True
+
+    def _failed(self, agent_id: str, turn: int, message: str) -> None:
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.clone is None:
+            return
+        with self._registry.change("restore failed") as change:
+            change.put_clone(agent, replace(agent.clone, restoring=None))
+            text = f"its clone couldn't be put back to turn {turn}: {message}"
+            change.record(DaemonEvent(agent.id, None, "worktree:not-restored", text))
+            change.admits = True
+
+
+def _check(agent: Agent) -> None:
+    """Raise `Refused` if an agent's clone can't be put back now."""
+    name, clone = agent.name, agent.clone
+    if agent.phase in LIVE_PHASES:
+        how = "is frozen in" if agent.phase == Phase.FROZEN else "is running"
+        raise Refused(f"{name} {how} a turn: `substratctl suspend {name}` first")
+    if agent.phase == Phase.ENDED:
+        raise Refused(f"{name} has ended: `substratctl checkout {name} DIR` shows its work")
+    if clone is not None and clone.restoring is not None:
+        raise Refused(f"{name} is being put back to turn {clone.restoring}: try again in a moment")
+    if clone is not None and clone.stage is not Stage.READY:
+        raise Refused(f"the clone of {name} isn't ready: `substratctl show {name}` tells when it is")

@@ -1,0 +1,225 @@
+"""Sets up new clones: copies the ignored files that they get besides, and runs the repository's set-up commands.
+
+Both are named by files of a commit, `.worktreeinclude` and `.cursor/worktrees.json`. For example `.worktreeinclude` says
+`.env`, and `worktrees.json` says `{"setup-worktree": ["npm ci"]}`: the user's `.env` is copied into the clone, and `npm ci`
+runs there, in the agent's own sandbox, before the agent's first turn.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+import substrat.treesetter
+from sandbox.spec import Bind
+from substrat.core.programs.table import PROGRAM
+from substrat.daemon.sandboxes import binds, clone_mounts
+from substrat.daemon.worktrees.git_sandbox import python_mounts, said
+from substrat.daemon.worktrees.setup_log import SetupLog
+from substrat.errors import SandboxFailed, SubstratError
+from substrat.paths import is_within
+from substrat.treesetter import CHECKOUT, FILES, OUT, REPOSITORY, SCRIPT, SCRIPT_IN_SANDBOX, TREE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sandbox.spec import Mount
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.sandboxes.workspace import User
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.worktrees.git_sandbox import GitSandbox
+    from substrat.daemon.worktrees.repository import Repositories
+
+    RunCommand = Callable[[Agent, tuple[str, ...], int, tuple[Mount, ...], dict[str, str]], Awaitable[int]]
+
+_PROGRAM = "/run/substrat/treesetter.py"
+_READ_SECONDS = 60.0
+"""git walks a checkout of some hundred thousand ignored files in seconds."""
+_ROOT = "/run/substrat/root-worktree"
+_PIECE = 1 << 16
+
+# Runs the commands one after the other, up to the first that fails, each by bash where there is one.
+_EACH = """\
+shell=$(command -v bash || echo /bin/sh)
+for command; do printf '$ %s\\n' "$command"; "$shell" -c "$command" || exit; done
+"""
+
+
+class SetUp(msgspec.Struct, frozen=True):
+    """The answer of `treesetter`."""
+
+    commands: list[str]
+    included: int
+    left_out: list[str]
+
+
+class SettingUp:
+    """Sets up the clones of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        sandbox: runs git.
+        repositories: the users' repositories.
+        layout: the daemon's directories.
+        user: whose files they are.
+        own_places: returns the daemon's own directories.
+        run: runs a command in an agent's sandbox with an output, further mounts and variables; returns its exit status.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        sandbox: GitSandbox,
+        repositories: Repositories,
+        layout: Layout,
+        user: User,
+        own_places: Callable[[], tuple[str, ...]],
+        run: RunCommand,
+    ) -> None:
+        self._registry = registry
+        self._sandbox = sandbox
+        self._repositories = repositories
+        self._layout = layout
+        self._user = user
+        self._own_places = own_places
+        self._run = run
+
+    async def set_up(self, agent: Agent, clone: Clone, empty: str) -> str | None:
+        """Set up an agent's clone that was just made; one whose set-up was cut short is set up once more.
+
+        Args:
+            agent: the agent.
+            clone: its clone.
+            empty: an empty file.
+
+        Returns:
+            What was done, as a sentence; None: there was nothing to do.
+
+        Raises:
+            SubstratError: it failed; the message says why, and what its last words were.
+        """
+        if clone.base is None:
+            return None
+        place = self._layout.agent(agent.id)
+        await trio.to_thread.run_sync(_make_anew, place.setup, place.setup_log)
+        found = await self._read(clone, place.setup, empty)
+        if not found.commands and not found.included and not found.left_out:
+            return None
+        if found.commands:
+            await self._run_commands(agent, found.commands, place.setup, place.setup_log)
+        return _describe(found)
+
+    async def _read(self, clone: Clone, out: str, empty: str) -> SetUp:
+        """Have the files copied, and return the commands."""
+        places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+        below = os.path.relpath(clone.workspace, clone.repository)
+        refused = binds.closed_paths(self._user, self._own_places())
+        request = {
+            "base": _committed(clone),
+            "include": self._include_commit(clone),
+            "places": list(dict.fromkeys(os.path.normpath(f"{at}/{PROGRAM.places.workspace}") for at in (below, "."))),
+            "own": os.path.relpath(places.own, places.common),
+            "refused": [os.path.relpath(path, places.top) for path in refused if is_within(path, places.top)],
+        }
+        python, shown = python_mounts(_PROGRAM, substrat.treesetter.__file__)
+        mounts: tuple[Mount, ...] = (
+            *shown,
+            Bind(clone.tree, TREE, writable=True, held=True),
+            Bind(out, OUT, writable=True),
+            Bind(places.common, REPOSITORY, held=True),
+            Bind(places.top, CHECKOUT, held=True),
+            *clone_mounts.object_mounts(places.objects, empty),
+        )
+        line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
+        done = await self._sandbox.run(line, mounts, seconds=_READ_SECONDS)
+        if done.status:
+            raise SandboxFailed(f"its clone can't be set up: {said(done)}")
+        return msgspec.json.decode(done.output, type=SetUp)
+
+    def _include_commit(self, clone: Clone) -> str | None:
+        """Return the commit whose `.worktreeinclude` counts; None: no commit is known that is surely the user's.
+
+        A child's clone starts at a commit of its parent's, which could name any ignored file, so the oldest ancestor's
+        base counts for it.
+        """
+        for _ in range(self._registry.config.limits.depth + 1):
+            if clone.source is None:
+                return _committed(clone)
+            parent = self._registry.get(clone.source)
+            if parent is None or parent.clone is None:
+                return None
+            clone = parent.clone
+        return None
+
+    async def _run_commands(self, agent: Agent, commands: list[str], directory: str, log_path: str) -> None:
+        script = f"{directory}/{SCRIPT}"
+        mounts: tuple[Mount, ...] = (
+            Bind(f"{directory}/{FILES}", _ROOT),
+            *((Bind(script, SCRIPT_IN_SANDBOX),) if os.path.exists(script) else ()),
+        )
+        line = ("/bin/sh", "-c", _EACH, "sh", *commands)
+        seconds = self._registry.config.worktree.setup_seconds
+        with SetupLog(log_path) as log:
+            with trio.move_on_after(seconds) as limit:
+                status = await self._logged(agent, line, mounts, log)
+            if limit.cancelled_caught:
+                raise SandboxFailed(
+                    f"the set-up of its clone took longer than `worktree.setup_seconds`, {seconds:g} s: "
+                    f"`substratctl logs {agent.name} --setup` shows how far it came"
+                )
+            if status:
+                ended = f"a signal, {status - 128}" if status > 128 else f"status {status}"
+                words = f" ({log.last_line})" if log.last_line else ""
+                raise SandboxFailed(
+                    f"the set-up of its clone ended with {ended}{words}: `substratctl logs {agent.name} --setup` shows all"
+                )
+
+    async def _logged(self, agent: Agent, line: tuple[str, ...], mounts: tuple[Mount, ...], log: SetupLog) -> int:
+        """Run a command, with its output written to the log; returns its exit status."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        status, failure = 0, None
+        async with trio.lowlevel.FdStream(reading) as output, trio.open_nursery() as nursery:
+            nursery.start_soon(_copy, output, log)
+            try:
+                status = await self._run(agent, line, writing, mounts, {"ROOT_WORKTREE_PATH": _ROOT})
+            except SubstratError as problem:  # returned, so that the nursery doesn't wrap it
+                failure = problem
+        if failure is not None:
+            raise failure
+        return status
+
+
+async def _copy(output: trio.lowlevel.FdStream, log: SetupLog) -> None:
+    """Copy a command's output to its end, which comes when its sandbox is gone."""
+    while data := await output.receive_some(_PIECE):
+        log.write(data)
+
+
+def _make_anew(directory: str, log: str) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory, mode=0o700)
+    if os.path.lexists(log):
+        os.unlink(log)
+
+
+def _committed(clone: Clone) -> str:
+    """Return the commit of the user's that a clone starts at: uncommitted changes of his are a commit on top of it."""
+    return f"{clone.base}^" if clone.with_wip else f"{clone.base}"
+
+
+def _describe(found: SetUp) -> str:
+    parts = []
+    if found.included:
+        parts.append("1 ignored file of yours copied" if found.included == 1 else f"{found.included} ignored files copied")
+    if found.commands:
+        parts.append("1 command run" if len(found.commands) == 1 else f"{len(found.commands)} commands run")
+    if found.left_out:
+        parts.append(f"left out, because they are links or no plain files: {', '.join(found.left_out)}")
+    return f"its clone is set up: {'; '.join(parts)}"

@@ -1,0 +1,307 @@
+"""Looks after the trees of agents whose turns are over: keeps them a last time, lists them, and removes them.
+
+A removal is committed before anything is deleted, so a daemon that was killed in the middle has its successor finish it. A
+tree first disappears into a directory `.trash` beside it, on the same disk, and is deleted there.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from substrat.core.agents.lifecycle import STATE_OF, Phase
+from substrat.core.workspaces import trees as decisions
+from substrat.core.workspaces.clones import Stage
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import until_stored
+from substrat.daemon.state.trash import Trash
+from substrat.errors import NotFound, Refused, SandboxFailed, SubstratError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.worktrees.keeping import Keeping
+    from substrat.daemon.worktrees.making import Making
+    from substrat.daemon.worktrees.repository import Repositories
+
+log = structlog.get_logger("substrat.trees")
+
+REMOVED = "removed"
+"""The state of a tree whose agent is removed; others have their agents' states."""
+GONE, WOULD_GO, STAYS = "pruned", "would-go", "stays"
+_MOST_FILES = 1_000_000
+"""Files of a tree whose sizes are added up, in some seconds of a thread's time; a larger tree's size isn't told."""
+
+
+class Tree(NamedTuple):
+    """A tree that is on disk.
+
+    Args:
+        clone: the clone.
+        state: its agent's state, or `REMOVED`.
+        size: bytes on disk; None: it has too many files.
+    """
+
+    clone: Clone
+    state: str
+    size: int | None
+
+
+class Pruned(NamedTuple):
+    """What has become of one tree, or would.
+
+    Args:
+        clone: the clone.
+        outcome: `pruned`, `would-go` or `stays`.
+        text: one sentence.
+        has_refs: whether refs of its agent are left that no other agent has.
+    """
+
+    clone: Clone
+    outcome: str
+    text: str
+    has_refs: bool = False
+
+
+class Removed(NamedTuple):
+    """What has become of the tree of a removed agent: `removed`, `stays` or None if it had none, and why as a sentence."""
+
+    tree: str | None = None
+    text: str | None = None
+
+
+class Trees:
+    """Looks after the trees of one daemon.
+
+    Args:
+        registry: the agents.
+        repositories: the users' repositories.
+        keeping: keeps the work in clones.
+        making: makes and sets them up.
+        check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        repositories: Repositories,
+        keeping: Keeping,
+        making: Making,
+        check_unused: Callable[[Agent], None],
+    ) -> None:
+        self._registry = registry
+        self._repositories = repositories
+        self._keeping = keeping
+        self._making = making
+        self._check_unused = check_unused
+
+    # Agents that end or are removed
+
+    async def ended(self, agent_id: str) -> None:
+        """Keep the work of an agent that has ended a last time; its tree stays for `prune`."""
+        await self._making.stop(agent_id)
+        await self._keeping.keep_last(agent_id)
+
+    async def remove(self, agent: Agent, forget: Callable[[Clone | None], None]) -> Removed:
+        """Remove an agent, after its work was kept a last time; its tree goes if nothing is only there.
+
+        Args:
+            agent: the agent, in whose sandbox nothing runs.
+            forget: removes the agent, and commits with that its clone as given; None: there is nothing of it any more.
+
+        Raises:
+            Refused: the agent is held, or has begun a turn.
+        """
+        if agent.clone is None:
+            forget(None)
+            return Removed()
+        try:
+            with self._registry.holds.holding(agent.id, f"{agent.name} is being removed"):
+                self._check_unused(agent)
+                if agent.clone.restoring is not None:
+                    raise Refused(f"{agent.name} is being put back to a turn: try again in a moment")
+                await self._making.stop(agent.id)
+                clone = await self._keeping.keep_last(agent.id) or agent.clone
+                is_there = os.path.lexists(clone.tree) and clone.stage is not Stage.PRUNED
+                goes = not decisions.contents(clone).only_here or not is_there
+                stage = Stage.PRUNING if goes and is_there else clone.stage
+                left = replace(clone, stage=stage, removed_at=self._registry.now())
+                forget(left)
+                if goes:
+                    await self._finish(left)
+        finally:
+            self._registry.effects.prepare_clones()
+            self._registry.admit()
+        return Removed(REMOVED if goes else STAYS, decisions.removal_text(clone, goes=goes)) if is_there else Removed()
+
+    # Looking
+
+    async def all(self) -> list[Tree]:
+        """Return every tree that is on disk, the oldest agents' first."""
+        order = {agent.id: number for number, agent in enumerate(self._registry.agents)}
+        clones = sorted(self._registry.store.clones(), key=lambda clone: order.get(clone.agent, -1))
+        found = []
+        for clone in clones:
+            if clone.stage not in {Stage.PRUNING, Stage.PRUNED} and os.path.lexists(clone.tree):
+                size = await trio.to_thread.run_sync(_size, clone.tree, abandon_on_cancel=True)
+                found.append(Tree(clone, self._state(clone), size))
+        return found
+
+    def _state(self, clone: Clone) -> str:
+        agent = self._registry.get(clone.agent)
+        return STATE_OF[agent.phase] if agent is not None else REMOVED
+
+    # Pruning
+
+    async def prune(self, names: Sequence[str], *, unlanded: bool, dry_run: bool) -> list[Pruned]:
+        """Remove the trees of agents that are over, or say which would go.
+
+        Args:
+            names: names or ids of agents; none: all that have ended or are removed.
+            unlanded: whether those go too that hold work which is in no branch, or nowhere else.
+            dry_run: whether nothing is removed.
+
+        Raises:
+            NotFound: there is no tree of that name.
+            Refused: an agent of that name hasn't ended.
+        """
+        return [await self._prune(clone, unlanded=unlanded, dry_run=dry_run) for clone in self._chosen(names)]
+
+    def _chosen(self, names: Sequence[str]) -> list[Clone]:
+        there = [clone for clone in self._registry.store.clones() if clone.stage is not Stage.PRUNED]
+        there = [clone for clone in there if os.path.lexists(clone.tree)]
+        if not names:
+            return [clone for clone in there if self._is_over(clone)]
+        chosen: dict[str, Clone] = {}
+        for name in names:
+            found = [clone for clone in there if name in {clone.agent, clone.name}]
+            if not found:
+                raise NotFound(f"there is no tree of {name!r}: `substratctl trees` lists those there are")
+            over = [clone for clone in found if self._is_over(clone)]
+            if not over:
+                worker = found[0].name
+                raise Refused(f"{worker} hasn't ended and works in its tree: `substratctl end {worker}` first")
+            chosen |= {clone.agent: clone for clone in over}
+        return list(chosen.values())
+
+    def _is_over(self, clone: Clone) -> bool:
+        agent = self._registry.get(clone.agent)
+        return agent is None or agent.phase == Phase.ENDED
+
+    async def _prune(self, clone: Clone, *, unlanded: bool, dry_run: bool) -> Pruned:
+        try:
+            with self._registry.holds.holding(clone.agent, f"the tree of {clone.name} is being looked at"):
+                if (agent := self._registry.get(clone.agent)) is not None:
+                    self._check_unused(agent)
+                if clone.restoring is not None:
+                    return Pruned(clone, STAYS, "it is being put back to a turn: try again in a moment")
+                clone = await self._look_again(clone)
+                if decisions.contents(clone).work and not unlanded:
+                    return Pruned(clone, STAYS, decisions.refusal_text(clone))
+                if dry_run:
+                    return Pruned(clone, WOULD_GO, decisions.prospect_text(clone))
+                await self._finish(await until_stored(partial(self._condemn, clone)))
+        except SubstratError as problem:
+            return Pruned(clone, STAYS, problem.message)
+        return Pruned(clone, GONE, decisions.pruned_text(clone), has_refs=self._has_refs(clone))
+
+    async def _look_again(self, clone: Clone) -> Clone:
+        """Keep a tree once more, and find out whether its commits have landed by now."""
+        clone = await self._keeping.keep_last(clone.agent) or clone
+        if clone.kept.wip is None:
+            return clone
+        with suppress(SubstratError):  # the repository may be gone; then it counts as it was
+            state = await self._repositories.state(clone)
+            clone = replace(clone, kept=replace(clone.kept, behind=state.behind, landed=state.is_landed))
+        return clone
+
+    def _has_refs(self, clone: Clone) -> bool:
+        others = (other for other in self._registry.store.clones() if other.agent != clone.agent)
+        return clone.kept.wip is not None and all(
+            (other.name, other.git_dir) != (clone.name, clone.git_dir) for other in others
+        )
+
+    # Removing
+
+    async def finish_removals(self) -> None:
+        """Finish what a daemon that was killed has begun to remove, and forget trees that are gone."""
+        directories = set()
+        for clone in self._registry.store.clones():
+            directories.add(os.path.dirname(clone.tree))
+            is_removed = self._registry.get(clone.agent) is None
+            if clone.stage is Stage.PRUNING or (is_removed and not os.path.lexists(clone.tree)):
+                try:
+                    await self._finish(clone)
+                except SubstratError as problem:
+                    log.warning("a tree isn't removed", tree=clone.tree, reason=problem.message)
+        for directory in directories:
+            await trio.to_thread.run_sync(_trash_of(directory).empty, abandon_on_cancel=True)
+
+    async def _finish(self, clone: Clone) -> None:
+        """Remove a tree whose removal is committed; raises `SandboxFailed` if it can't be moved."""
+        self._registry.points.before("tree removed")
+        await trio.to_thread.run_sync(_discard, clone.tree)
+        self._registry.points.after("tree removed")
+        await until_stored(partial(self._forget, clone))
+        trash = _trash_of(os.path.dirname(clone.tree))
+        await trio.to_thread.run_sync(trash.empty, abandon_on_cancel=True)
+
+    # Commits
+
+    def _condemn(self, clone: Clone) -> Clone:
+        now = self._registry.clone_of(clone.agent) or clone
+        condemned = replace(now, kept=clone.kept, stage=Stage.PRUNING)
+        with self._registry.change("prune intended") as change:
+            change.put_any_clone(condemned)
+        return condemned
+
+    def _forget(self, clone: Clone) -> None:
+        agent = self._registry.get(clone.agent)
+        with self._registry.change("tree pruned") as change:
+            if agent is not None and agent.clone is not None:
+                change.put_clone(agent, replace(agent.clone, stage=Stage.PRUNED))
+            else:
+                self._registry.store.forget_clone(clone.agent)
+            if clone.stage is Stage.PRUNING:
+                data = {"name": clone.name, "path": clone.tree}
+                text = decisions.pruned_text(clone)
+                change.record(DaemonEvent(clone.agent, None, "worktree:pruned", text, data))
+
+
+def _trash_of(directory: str) -> Trash:
+    """Return the trash of a directory of trees: on its own disk, so that a tree can be renamed into it."""
+    return Trash(os.path.join(directory, ".trash"), lambda: None)
+
+
+def _discard(tree: str) -> None:
+    """Let a tree disappear, and what keeping has left beside it."""
+    trash = _trash_of(os.path.dirname(tree))
+    for path in (f"{tree}.new", f"{tree}.out", tree):
+        trash.put(path)
+    if os.path.lexists(tree):
+        raise SandboxFailed(f"{tree} can't be moved away, substratd's log says why: the daemon's next start tries again")
+
+
+def _size(directory: str) -> int | None:
+    """Return the bytes on disk of all in a directory, no link followed; None: there are too many files."""
+    size, files, waiting = 0, 0, [directory]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                files += 1
+                if files > _MOST_FILES:
+                    return None
+                with suppress(OSError):
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return size

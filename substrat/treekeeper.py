@@ -1,0 +1,472 @@
+"""Writes the work in an agent's clone into a pack; run by the daemon in a sandbox without a network.
+
+It sees the clone and the directory `OUT`, nothing else of an agent's or the user's but the objects that the clone borrows.
+It runs with any Python that the system has, so it imports next to nothing; `substrat.daemon.worktrees.keeping` runs it,
+where `QUICK` doesn't find that nothing has moved.
+
+In `OUT` it leaves the pack, and for the next keep `index`, an index of its own in which every file of the clone is as it
+was; `seed`, the clone's own index; `status`, git's words about the clone; `kept`, the two commits; `report`, its answer.
+The agent's filters run in this sandbox and may write there too, so nothing of it is believed outside of such a sandbox.
+
+Usage: a JSON object with the members `last_head` and `last_wip`, commits or null, `known`, names of commits that the user's
+repository has, and `is_last`, whether the agent's turns are over. Exit status 0: stdout has a JSON object (`Report` there
+says its members), and `OUT/pack` is there if anything is new; 3: it can't be kept, and stderr says why in one line; 4:
+there is more new work than a file may have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+TREE = "/run/substrat/tree"
+OUT = "/run/substrat/out"
+HEAD_REF, WIP_REF = "refs/substrat/head", "refs/substrat/wip"
+PACK = "pack"
+FAILED, TOO_LARGE = 3, 4
+
+QUICK = f"""\
+t={TREE}/.git o={OUT}
+if {{ [ -d "$t" ] && [ ! -L "$t" ] && [ -f "$t/index" ] && [ ! -L "$t/index" ] &&
+    read -r kept <"$o/kept" && [ "$kept" = "$1" ] && cmp -s "$t/index" "$o/seed" &&
+    cd {TREE} && export GIT_DIR=$t GIT_WORK_TREE={TREE} &&
+    GIT_INDEX_FILE=$o/index GIT_OPTIONAL_LOCKS=1 GIT_NO_REPLACE_OBJECTS=1 git status $2 >/tmp/status &&
+    cmp -s /tmp/status "$o/status"
+}} 2>/dev/null
+then cat "$o/report"; else shift 2; exec "$@"; fi
+"""
+"""A shell's program that gives the last answer when nothing has moved; else it runs another program. Its arguments: the
+last kept head and wip, the options of `git status`, and that program."""
+STATUS = (
+    "--porcelain=v2", "--branch", "-z", "--no-renames", "--ignored=matching", "--untracked-files=all",
+    "--ignore-submodules=none",
+)  # fmt: skip
+
+_OLD, _NEW = f"{OUT}/index", f"{OUT}/index.new"
+_GIT_DIR = "/tmp/git"  # noqa: S108 - the sandbox's own
+_LARGEST_INDEX = 1 << 30
+"""Bytes; git writes some 100 for each file."""
+_WORTH_BYTES, _WORTH_FILES = 4 << 20, 500
+"""git reads so much anew in some 20 ms; for more it pays to take over what the index of the last keep knows."""
+_MOST_LOOKED_AT = 20_000
+"""Entries of ignored and nested directories that are counted, in some 30 ms; further ones aren't."""
+_MOST_SUBMODULES = 100
+"""Each costs two starts of git."""
+
+
+class Changes:
+    """The state of the clone as `git status` tells it; paths are bytes.
+
+    `changed` and `removed` differ from the index, `count` counts all that differ from HEAD.
+    """
+
+    def __init__(self) -> None:
+        self.head: str | None = None
+        self.changed: list[bytes] = []
+        self.removed: list[bytes] = []
+        self.count = 0
+        self.ignored: list[bytes] = []
+        self.nested: list[bytes] = []
+
+
+class Failed(Exception):
+    """It can't be kept; the message says why."""
+
+
+class TooLarge(Failed):
+    """A file would be larger than the limit."""
+
+
+def main(line: Sequence[str]) -> int:
+    """Keep the clone; returns the exit status."""
+    request = json.loads(line[0])
+    try:
+        report = keep(request["last_head"], request["last_wip"], request["known"], is_last=request["is_last"])
+    except (Failed, OSError) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return TOO_LARGE if isinstance(problem, TooLarge) else FAILED
+    json.dump(report, sys.stdout)
+    return 0
+
+
+def keep(last_head: str | None, last_wip: str | None, known: Sequence[str], *, is_last: bool = False) -> dict[str, object]:
+    """Commit the clone's state as two refs, and pack them unless they are the last ones.
+
+    Args:
+        last_head: the last kept head.
+        last_wip: the last kept wip.
+        known: names of further commits that the user's repository has.
+        is_last: whether commits of other branches are to be counted too: the tree may be removed afterwards.
+    """
+    if not os.path.isdir(f"{TREE}/.git") or os.path.islink(f"{TREE}/.git"):
+        raise Failed("its .git is no directory any more")
+    for name in ("kept", "status"):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{OUT}/{name}")
+    _copy_index()
+    changes, told = _changes()
+    files, unreadable = _readable(changes)
+    tree = _tree_of(files, changes)
+    head = changes.head
+    wip = None if head is None and not _git("ls-tree", tree) else _commit_tree(tree, head)
+    ignored, nested = _count(changes)
+    commits, dirty = _submodules()
+    report: dict[str, object] = {
+        "head": head, "wip": wip, "files": changes.count, "ignored": ignored, "nested": nested + dirty,
+        "submodules": commits, "lfs": _lfs(f"{TREE}/.git/lfs/objects"), "unreadable": len(unreadable) + told,
+        "elsewhere": _elsewhere(head) if is_last else 0, "packed": wip is not None and (head, wip) != (last_head, last_wip),
+    }  # fmt: skip
+    if wip is not None and report["packed"]:
+        _pack(head, wip, [name for name in (last_head, last_wip, *known) if name])
+    _note(report)
+    return report
+
+
+# git's view of the clone
+
+
+def _copy_index() -> None:
+    """Work with an index of our own: the agent may be using its index at this moment."""
+    path = f"{TREE}/.git/index"
+    for name in (_NEW, f"{_NEW}.lock", f"{_OLD}.lock", f"{OUT}/seed"):
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_INDEX:
+        raise Failed("its index is no file that git can read")
+    shutil.copyfile(path, _NEW)
+    shutil.copyfile(path, f"{OUT}/seed")
+
+
+def _changes() -> tuple[Changes, int]:
+    """Ask git for the clone's state; returns it, and how many directories git couldn't read."""
+    done = _run("git", "status", *STATUS)
+    if done.returncode:
+        raise _failure("status", done)
+    return _parsed(done.stdout), done.stderr.count(b"could not open directory")
+
+
+def _parsed(text: bytes) -> Changes:
+    """Read `git status --porcelain=v2 -z` (git-status(1)), for example `1 .M N... 100644 100644 100644 1f… 1f… a.txt`."""
+    found = Changes()
+    for entry in text.split(b"\0"):
+        kind, _, rest = entry.partition(b" ")
+        if kind == b"!":
+            found.ignored.append(rest)
+        elif kind == b"?":
+            found.count += 1
+            (found.nested if rest.endswith(b"/") else found.changed).append(rest)
+        elif kind in {b"1", b"u"}:
+            found.count += 1
+            state, *_, path = rest.split(b" ", 9 if kind == b"u" else 7)
+            if kind == b"u" or state[1:] != b".":
+                (found.removed if kind == b"1" and state[1:] == b"D" else found.changed).append(path)
+        elif kind == b"#" and rest.startswith(b"branch.oid ") and rest != b"branch.oid (initial)":
+            found.head = rest.split()[1].decode("ascii", "replace")
+    return found
+
+
+def _readable(changes: Changes) -> tuple[list[bytes], list[bytes]]:
+    """Sort the changed paths: files that git can read, and those it can't; others are in no commit, so they are removed."""
+    files, unreadable = [], []
+    for path in changes.changed:
+        try:
+            mode = os.lstat(_at(path)).st_mode
+        except OSError:
+            changes.removed.append(path)
+            continue
+        is_link = stat.S_ISDIR(mode) and os.path.lexists(_at(path) + b"/.git")
+        if is_link or stat.S_ISLNK(mode) or (stat.S_ISREG(mode) and os.access(_at(path), os.R_OK)):
+            files.append(path)
+        elif stat.S_ISREG(mode):
+            unreadable.append(path)
+        else:
+            changes.removed.append(path)
+    return files, unreadable
+
+
+def _at(path: bytes) -> bytes:
+    return os.fsencode(TREE) + b"/" + path
+
+
+# The tree of all files
+
+
+def _tree_of(files: list[bytes], changes: Changes) -> str:
+    """Return the tree of the clone's files; with the last keep's index where that saves work and fits."""
+    seed = f"{OUT}/seed"
+    if files and _is_much(files) and os.path.exists(_OLD):
+        try:
+            _splice(set(files))
+            return _write_tree(files, changes)
+        except (Failed, OSError, ValueError, struct.error) as problem:
+            if isinstance(problem, TooLarge):
+                raise
+            # It doesn't fit together, or the agent has deleted objects: all is read anew.
+            with suppress(FileNotFoundError):
+                os.unlink(_NEW)
+            if os.path.exists(seed):
+                shutil.copyfile(seed, _NEW)
+    return _write_tree(files, changes)
+
+
+def _write_tree(files: list[bytes], changes: Changes) -> str:
+    if changes.removed:
+        _git("update-index", "--force-remove", "-z", "--stdin", given=b"\0".join(changes.removed) + b"\0")
+    if files:
+        options = ("--add", "--remove", "--replace", "-z", "--stdin")
+        done = _run("git", "update-index", *options, given=b"\0".join(files) + b"\0")
+        if done.returncode:
+            failure = _failure("update-index", done)
+            if isinstance(failure, TooLarge):
+                raise failure
+            # Files that change or go at this moment; this way the others come in all the same.
+            _git("add", "--all", "--ignore-errors", fine=(0, 1))
+    return _git("write-tree").strip()
+
+
+def _is_much(files: list[bytes]) -> bool:
+    if len(files) > _WORTH_FILES:
+        return True
+    size = 0
+    for path in files:
+        with suppress(OSError):
+            size += os.lstat(_at(path)).st_size
+    return size > _WORTH_BYTES
+
+
+def _splice(changed: set[bytes]) -> None:
+    """Take over the entries of changed paths from the last keep's index: those that are still right aren't read again."""
+    version, entries = _entries(_NEW)
+    if version not in {2, 3}:
+        _git("update-index", "--index-version", "2", "--force-write-index")
+        version, entries = _entries(_NEW)
+    known_version, known = _entries(_OLD)
+    taken = {name: entry for (name, stage), entry in known.items() if name in changed and not stage}
+    merged = {key: entry for key, entry in entries.items() if key[0] not in taken}
+    merged.update({(name, 0): entry for name, entry in taken.items()})
+    body = b"".join(merged[key] for key in sorted(merged))
+    data = struct.pack(">4sII", b"DIRC", max(version, known_version), len(merged)) + body
+    with open(_NEW, "wb") as file:
+        file.write(data + hashlib.new(_object_format(), data).digest())
+
+
+def _entries(path: str) -> tuple[int, dict[tuple[bytes, int], bytes]]:
+    """Read an index (gitformat-index(5)): its version, and each entry's bytes by name and stage; raises `ValueError`."""
+    with open(path, "rb") as file:
+        data = file.read()
+    magic, version, number = struct.unpack_from(">4sII", data)
+    if magic != b"DIRC" or version not in {2, 3}:
+        return version, {}
+    fixed, at = 42 + hashlib.new(_object_format()).digest_size, 12
+    found: dict[tuple[bytes, int], bytes] = {}
+    for _ in range(number):
+        flags = int.from_bytes(data[at + fixed - 2 : at + fixed], "big")
+        start = at + fixed + (2 if flags & 0x4000 else 0)
+        end = data.index(b"\0", start)
+        # One to eight NULs fill an entry up to a multiple of eight bytes.
+        after = at + (end - at + 8) // 8 * 8
+        found[data[start:end], flags >> 12 & 3] = data[at:after]
+        at = after
+    if b"link" in data[at:] or b"sdir" in data[at:]:
+        return 0, {}
+    return version, found
+
+
+def _object_format() -> str:
+    """Return the name of the clone's hash, `sha1` or `sha256`."""
+    return _git("rev-parse", "--show-object-format").strip()
+
+
+# Commits and the pack
+
+
+def _commit_tree(tree: str, head: str | None) -> str:
+    """Commit a tree so that the same files on the same head always give the same commit."""
+    date = _git("show", "--no-patch", "--format=%ct +0000", head).strip() if head is not None else "0 +0000"
+    who = {"NAME": "Substrat", "EMAIL": "substrat@localhost", "DATE": date}
+    environ = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in who.items()}
+    parents = ("-p", head) if head is not None else ()
+    return _git("commit-tree", "--no-gpg-sign", *parents, "-m", "Uncommitted files", tree, more=environ).strip()
+
+
+def _pack(head: str | None, wip: str, names: list[str]) -> None:
+    """Write the objects of two commits into a pack, without those that the user's repository has already.
+
+    Args:
+        head: the clone's HEAD.
+        wip: the commit of its files.
+        names: names of commits that the user's repository has.
+    """
+    own = _own_repository()
+    asked = "".join(f"{name}^{{commit}}\n" for name in names).encode()
+    said = _git("cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked, more=own)
+    known = {line.split()[0] for line in said.splitlines() if line.endswith(" commit")}
+    refs = {WIP_REF: wip, **({HEAD_REF: head} if head is not None else {})}
+    # In the clone they keep the objects from `git gc`; where the agent has locked them, the next keep reads all anew.
+    _run("git", "update-ref", "--no-deref", "--stdin", given="".join(f"update {r} {c}\n" for r, c in refs.items()).encode())
+    revisions = [*refs.values(), *(f"^{commit}" for commit in sorted(known - {wip}))]
+    # `--shallow` leaves out the trees of all known commits, not only of the nearest ones (builtin/pack-objects.c).
+    options = ("--revs", "--stdout", "--thin", "--shallow", "--delta-base-offset", "--quiet")
+    with open(f"{OUT}/{PACK}", "wb") as pack:
+        done = _run("git", "pack-objects", *options, more=own, given="\n".join((*revisions, "")).encode(), output=pack)
+    if done.returncode:
+        raise _failure("pack-objects", done)
+
+
+def _own_repository() -> dict[str, str]:
+    """Make a git directory that has the clone's objects, and neither its refs nor its configuration."""
+    os.makedirs(f"{_GIT_DIR}/refs")
+    for name, text in (
+        ("HEAD", "ref: refs/heads/none\n"),
+        ("config", f"[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = {_object_format()}\n"),
+    ):
+        with open(f"{_GIT_DIR}/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+    with suppress(OSError):
+        shutil.copyfile(f"{TREE}/.git/shallow", f"{_GIT_DIR}/shallow", follow_symlinks=False)
+    return {"GIT_DIR": _GIT_DIR, "GIT_OBJECT_DIRECTORY": f"{TREE}/.git/objects"}
+
+
+def _note(report: dict[str, object]) -> None:
+    """Leave for the next keep what it can compare with; where anything has changed meanwhile there is nothing to leave."""
+    if not os.path.exists(_NEW):
+        return
+    os.replace(_NEW, _OLD)
+    done = _run("git", "status", *STATUS, more={"GIT_INDEX_FILE": _OLD, "GIT_OPTIONAL_LOCKS": "1"})
+    again = _parsed(done.stdout)
+    if done.returncode or again.changed or again.removed or report["unreadable"]:
+        return
+    for name, data in (
+        ("status", done.stdout),
+        ("report", json.dumps({**report, "packed": False}).encode()),
+        ("kept", f"{report['head']} {report['wip']}\n".encode()),
+    ):
+        with open(f"{OUT}/{name}", "wb") as file:
+            file.write(data)
+
+
+# What no pack takes along
+
+
+def _count(changes: Changes) -> tuple[int, int]:
+    """Count the ignored files, and the files of repositories inside the clone, which are in no commit of it."""
+    left = [_MOST_LOOKED_AT]
+    ignored = nested = 0
+    for path in (*changes.ignored, *changes.nested):
+        if not path.endswith(b"/"):
+            ignored += 1
+            continue
+        plain, inside = _walk(_at(path), left)
+        is_nested = path in changes.nested
+        ignored += 0 if is_nested else plain
+        nested += max(inside, 1) if is_nested else inside
+    return ignored, nested
+
+
+def _walk(directory: bytes, left: list[int]) -> tuple[int, int]:
+    """Count files below a directory, no link followed: those in no repository, and those in one."""
+    plain = nested = 0
+    waiting = [(directory, False)]
+    while waiting and left[0] > 0:
+        path, within = waiting.pop()
+        try:
+            entries = list(os.scandir(path))
+        except OSError:
+            continue
+        left[0] -= len(entries) + 1
+        within = within or any(entry.name == b".git" for entry in entries)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting += [(entry.path, within)] if entry.name != b".git" else []
+            elif within:
+                nested += entry.name != b".git"
+            else:
+                plain += 1
+    return plain, nested
+
+
+def _submodules() -> tuple[int, int]:
+    """Count the commits of submodules that none of their remotes' branches has, and their uncommitted files."""
+    if not os.path.lexists(f"{TREE}/.gitmodules"):
+        return 0, 0
+    listed = _run("git", "ls-files", "--stage", "-z").stdout.split(b"\0")
+    paths = [entry.partition(b"\t")[2] for entry in listed if entry.startswith(b"160000 ")]
+    commits = files = 0
+    for path in paths[:_MOST_SUBMODULES]:
+        if os.path.lexists(_at(path) + b"/.git"):
+            said = _inside(path, "rev-list", "--count", "HEAD", "--branches", "--not", "--remotes")
+            commits += int(said) if said.strip().isdigit() else 1
+            files += len(_inside(path, "status", "--porcelain", "--untracked-files=all").splitlines())
+    return commits, files
+
+
+def _inside(path: bytes, *arguments: str) -> bytes:
+    """Run git in a submodule; nothing when it fails."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_DIR")}
+    done = subprocess.run(
+        ("git", *arguments), cwd=_at(path), env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return b"" if done.returncode else done.stdout
+
+
+def _elsewhere(head: str | None) -> int:
+    """Count the commits of branches and stashes that neither HEAD nor a branch of the user's has."""
+    known = ("--not", *((head,) if head is not None else ()), "--remotes")
+    # git takes a pattern without a wildcard for a directory of refs.
+    return int(_git("rev-list", "--count", "--branches", "--glob=refs/stas[h]", *known))
+
+
+def _lfs(directory: str) -> int:
+    return sum(len(files) for _, _, files in os.walk(directory))
+
+
+# git
+
+
+def _git(
+    *arguments: str, fine: tuple[int, ...] = (0,), more: dict[str, str] | None = None, given: bytes | None = None
+) -> str:
+    done = _run("git", *arguments, more=more, given=given)
+    if done.returncode not in fine:
+        raise _failure(arguments[0], done)
+    return os.fsdecode(done.stdout)
+
+
+def _failure(name: str, done: subprocess.CompletedProcess[bytes]) -> Failed:
+    lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    kind = TooLarge if done.returncode == -signal.SIGXFSZ or "File too large" in "".join(lines) else Failed
+    return kind(f"git {name}: {lines[-1] if lines else done.returncode}")
+
+
+def _run(
+    *command: str, more: dict[str, str] | None = None, given: bytes | None = None, output: BinaryIO | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    environ = {
+        **os.environ, "GIT_DIR": f"{TREE}/.git", "GIT_WORK_TREE": TREE, "GIT_INDEX_FILE": _NEW,
+        "GIT_NO_REPLACE_OBJECTS": "1", **(more or {}),
+    }  # fmt: skip
+    return subprocess.run(
+        command, cwd=TREE, env=environ, input=given or b"", stdout=output or subprocess.PIPE, stderr=subprocess.PIPE,
+        check=False,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,240 @@
+"""Makes an agent's private clone, or brings the user's refs into one; run by the daemon in a sandbox without a network.
+
+It sees the user's git directory read-only, and the tree to write to. It runs with any Python that the system has, so it
+imports next to nothing; `substrat.daemon.worktrees.making` runs it.
+
+Usage: a JSON object (`Request` there says its members). Exit status 0: done, and stdout has a JSON object such as
+`{"base": "1234…"}`; 3: it can't be done, and stderr says why in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+TREE = "/run/substrat/tree"
+REPOSITORY = "/run/substrat/repository"
+CHECKOUT = "/run/substrat/checkout"
+FAILED = 3
+
+AGENTS = "refs/remotes/agents/"
+"""Where a clone has the kept heads of its agent's descendants; a remote of the user's of that name isn't shown."""
+
+_COPIED = ("core.autocrlf", "core.eol", "core.safecrlf", "core.filemode", "core.ignorecase", "core.symlinks", "i18n.")
+"""Settings of the user's repository that decide how files and commits look; none names a program (git-config(1))."""
+_SUBSTRAT = {
+    f"GIT_{role}_{part}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "Substrat"), ("EMAIL", "substrat@localhost"))
+}
+
+
+class Failed(Exception):
+    """It can't be done; the message says why."""
+
+
+def main(line: Sequence[str]) -> int:
+    """Do what the request says; returns the exit status."""
+    request = json.loads(line[0])
+    try:
+        answer = (refresh if request.get("refresh") else renew if request.get("renew") else make)(request)
+    except (Failed, OSError) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return FAILED
+    json.dump(answer, sys.stdout)
+    return 0
+
+
+def make(request: dict[str, Any]) -> dict[str, object]:
+    """Make a clone in the empty directory `TREE`."""
+    base, branch = request["base"], request["branch"]
+    _begin(request)
+    if request["wip"]:
+        base = _commit_of_uncommitted(request) or base
+    if base is not None:
+        _tree("update-ref", f"refs/heads/{branch}", base)
+        # The user's objects first: each file's would be looked for in vain among the clone's own.
+        first, *others = request["objects"]
+        places = ":".join((*others, f"{TREE}/.git/objects"))
+        found = {"GIT_OBJECT_DIRECTORY": first, "GIT_ALTERNATE_OBJECT_DIRECTORIES": places}
+        _tree("-c", "checkout.workers=0", "reset", "-q", "--hard", more=found)
+    _hide_cursor(request["cursor"])
+    return {"base": base, "has_setup": _has_setup(request)}
+
+
+def renew(request: dict[str, Any]) -> dict[str, object]:
+    """Make the git directory of a clone anew around its files, with its branch at `base`; the one there moves aside."""
+    git, aside = f"{TREE}/.git", f"{TREE}/.git-damaged"
+    if os.path.lexists(git):
+        number = 1
+        while os.path.lexists(f"{aside}-{number}"):
+            number += 1
+        os.rename(git, f"{aside}-{number}")
+    _begin(request)
+    if request["base"] is not None:
+        _tree("update-ref", f"refs/heads/{request['branch']}", request["base"])
+        _tree("reset", "-q", "--mixed")
+    _hide_cursor(request["cursor"])
+    with open(f"{git}/info/exclude", "a", encoding="utf-8") as file:
+        file.write("/.git-damaged-*\n")
+    return {}
+
+
+def _begin(request: dict[str, Any]) -> None:
+    """Make the git directory, without a commit."""
+    form = _run("git", "rev-parse", "--show-object-format", environ={**os.environ, "GIT_DIR": REPOSITORY}).strip()
+    options = ("-q", "--template=", f"--object-format={form}", f"--initial-branch={request['branch']}")
+    _run("git", "init", *options, TREE)
+    os.makedirs(f"{TREE}/.git/info", exist_ok=True)
+    _write(f"{TREE}/.git/objects/info/alternates", "".join(f"{path}\n" for path in request["objects"]))
+    if os.path.exists(f"{REPOSITORY}/shallow"):
+        _copy(f"{REPOSITORY}/shallow", f"{TREE}/.git/shallow")
+    _copy_settings()
+    refresh(request)
+
+
+def _has_setup(request: dict[str, Any]) -> bool:
+    """Say whether the clone may have to be set up; a commit of the user's uncommitted changes may hide that it has to."""
+    places = {request["cursor"], request["top_cursor"]}
+    names = (".worktreeinclude", *(f"{place}/worktrees.json" for place in places))
+    return bool(request["wip"]) or any(os.path.lexists(f"{TREE}/{name}") for name in names)
+
+
+def refresh(request: dict[str, Any]) -> dict[str, object]:
+    """Write the user's branches as `refs/remotes/workspace/*`, and his remotes' branches and tags as they are.
+
+    The kept heads of the agent's descendants, `agents` in the request, become `refs/remotes/agents/*`.
+    """
+    wanted = dict(_user_refs(request))
+    heads = request.get("agents", {})
+    known = _known(heads.values()) if heads else set()
+    wanted.update({f"{AGENTS}{name}": commit for name, commit in heads.items() if commit in known})
+    listed = _tree("for-each-ref", "--format=%(refname) %(objectname)", "refs/remotes", "refs/tags")
+    present = dict(line.split(" ", 1) for line in listed.splitlines())
+    new = [f"update {ref}\0{commit}\0\0" for ref, commit in wanted.items() if present.get(ref) != commit]
+    # Tags are only added: the agent may have made some.
+    old = [f"delete {ref}\0\0" for ref in present if ref not in wanted and ref.startswith("refs/remotes/")]
+    if new or old:
+        _tree("update-ref", "-z", "--stdin", "--no-deref", given="".join((*old, *new)))
+    return {"changed": len(new) + len(old)}
+
+
+def _user_refs(request: dict[str, Any]) -> list[tuple[str, str]]:
+    environ = {**os.environ, "GIT_DIR": REPOSITORY}
+    form = "--format=%(refname) %(objectname)"
+    listed = _run("git", "for-each-ref", form, "refs/heads", "refs/remotes", "refs/tags", environ=environ)
+    known = _known(line.partition(" ")[2] for line in listed.splitlines())
+    found = []
+    for line in listed.splitlines():
+        ref, commit = line.split(" ", 1)
+        if commit not in known or ref.startswith(("refs/remotes/workspace/", AGENTS)):
+            continue
+        if ref.startswith("refs/heads/"):
+            ref = f"refs/remotes/workspace/{ref.removeprefix('refs/heads/')}"
+        elif ref.startswith("refs/tags/") and not request.get("tags", True):
+            continue
+        found.append((ref, commit))
+    return found
+
+
+def _known(commits: Any) -> set[str]:
+    """Return those of some objects that are there: a broken ref of the user's must not keep a clone from being made."""
+    said = _tree("cat-file", "--batch-check=%(objectname)", given="".join(f"{commit}\n" for commit in set(commits)))
+    return {line for line in said.splitlines() if not line.endswith(" missing")}
+
+
+def _copy_settings() -> None:
+    """Copy what decides about files, and the remotes without passwords."""
+    said = _run("git", "config", "--file", f"{REPOSITORY}/config", "--no-includes", "--list", "-z")
+    for entry in said.split("\0"):
+        key, _, value = entry.partition("\n")
+        if key.startswith(_COPIED):
+            _tree("config", "--add", key, value)
+        elif key.startswith("remote.") and key.endswith((".url", ".fetch")) and not key.startswith("remote.workspace."):
+            _tree("config", "--add", key, without_password(value) if key.endswith(".url") else value)
+
+
+def without_password(url: str) -> str:
+    """Return a remote's URL without credentials: `https://me:secret@host/x` is `https://host/x`.
+
+    The user of ssh stays: it is a part of the address.
+    """
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return url
+    host, slash, path = rest.partition("/")
+    user, at, address = host.rpartition("@")
+    if not at:
+        return url
+    kept = f"{user.partition(':')[0]}@" if scheme.endswith("ssh") else ""
+    return f"{scheme}://{kept}{address}{slash}{path}"
+
+
+def _commit_of_uncommitted(request: dict[str, Any]) -> str | None:
+    """Commit the user's uncommitted files into the clone's objects; None when there are none."""
+    index = "/tmp/index"  # noqa: S108 - the sandbox's own
+    own = os.path.join(REPOSITORY, request["own"])
+    if os.path.exists(f"{own}/index"):
+        _copy(f"{own}/index", index)
+    environ = {
+        **os.environ, **_SUBSTRAT, "GIT_DIR": own, "GIT_COMMON_DIR": REPOSITORY, "GIT_WORK_TREE": CHECKOUT,
+        "GIT_INDEX_FILE": index, "GIT_OBJECT_DIRECTORY": f"{TREE}/.git/objects",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(request["objects"]),
+    }  # fmt: skip
+    _run("git", "add", "--all", environ=environ, cwd=CHECKOUT)
+    tree = _run("git", "write-tree", environ=environ).strip()
+    base = request["base"]
+    if base is not None and tree == _run("git", "rev-parse", f"{base}^{{tree}}", environ=environ).strip():
+        return None
+    parents = ("-p", base) if base is not None else ()
+    message = "Uncommitted changes of the user's checkout"
+    return _run("git", "commit-tree", *parents, "-m", message, tree, environ=environ).strip()
+
+
+def _hide_cursor(cursor: str) -> None:
+    """Keep the directory that is mounted over in each turn out of the clone's commits, and make it, to be mounted over."""
+    tracked = _tree("ls-files", "-z", "--", cursor)
+    if tracked:
+        _tree("update-index", "-z", "--skip-worktree", "--stdin", given=tracked)
+    _write(f"{TREE}/.git/info/exclude", f"/{cursor}/\n")
+    if not os.path.lexists(f"{TREE}/{cursor}"):
+        os.makedirs(f"{TREE}/{cursor}")
+
+
+def _tree(*arguments: str, given: str | None = None, more: dict[str, str] | None = None) -> str:
+    """Run git in the clone."""
+    environ = {**os.environ, "GIT_DIR": f"{TREE}/.git", "GIT_WORK_TREE": TREE, **(more or {})}
+    return _run("git", *arguments, environ=environ, cwd=TREE, given=given)
+
+
+def _run(*command: str, environ: dict[str, str] | None = None, cwd: str = "/", given: str | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=environ, input=os.fsencode(given) if given is not None else None,
+        stdin=subprocess.DEVNULL if given is None else None, capture_output=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        raise Failed(f"{' '.join(command[:2])}: {lines[-1] if lines else done.returncode}")
+    return os.fsdecode(done.stdout)
+
+
+def _copy(source: str, target: str) -> None:
+    with open(source, "rb") as given, open(target, "wb") as made:
+        while piece := given.read(1 << 20):
+            made.write(piece)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

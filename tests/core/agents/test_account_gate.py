@@ -1,0 +1,96 @@
+"""The gate of a login whose account has used up what it may: for how long it is shut, who tries, what opens it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from substrat.core.agents import account_gate
+from substrat.core.agents.account_gate import Gate, after_other_end, may_try, obstacle, pause, shut, tried_by_a_person
+from substrat.core.agents.records import Turn
+
+LOGIN = "cursor-agent:0123456789abcdef"
+
+
+def turn(name="t", started_at=0.0):
+    return Turn(name, "agent", 1, started_at)
+
+
+def test_each_failure_in_a_row_doubles_the_time_up_to_an_hour():
+    assert [pause(failures) / 60 for failures in range(1, 8)] == [5, 10, 20, 40, 60, 60, 60]
+    gate, now = None, 1000.0
+    for failures in range(1, 200):
+        gate = shut(gate, LOGIN, turn(f"t{failures}", started_at=now), "used up", None, now + 1)
+        assert (gate.failures, gate.until) == (failures, now + 1 + pause(failures))
+        now = gate.until
+
+
+def test_a_hundred_turns_that_ran_already_count_as_one():
+    first = shut(None, LOGIN, turn("a", 10.0), "used up", None, 100.0)
+    gate = first
+    for number in range(100):
+        gate = shut(gate, LOGIN, turn(f"b{number}", 11.0), "used up", None, 101.0 + number)
+    assert gate == first
+    assert shut(gate, LOGIN, turn("c", 12.0), "used up", 9000.0, 300.0).until == 9000.0, "a stated time counts"
+
+
+def test_a_stated_time_counts_in_place_of_the_pause():
+    assert shut(None, LOGIN, turn(), "used up", 5000.0, 100.0).until == 5000.0
+
+
+def test_one_turn_tries_when_it_is_time():
+    gate = shut(None, LOGIN, turn(), "used up", None, 100.0)
+    assert not may_try(gate, 399.0, is_trying=False)
+    assert may_try(gate, 400.0, is_trying=False)
+    assert not may_try(gate, 400.0, is_trying=True)
+    assert "1970-01-01T00:06:40.000Z" in obstacle(gate, 399.0, is_trying=False).text
+    assert obstacle(gate, 399.0, is_trying=False).until == 400.0
+    assert "another turn tries" in obstacle(gate, 500.0, is_trying=True).text
+    assert obstacle(gate, 500.0, is_trying=False) is None
+
+
+def test_a_clock_that_is_set_back_holds_nobody():
+    gate = shut(None, LOGIN, turn(), "used up", None, 1_000_000.0)
+    assert may_try(gate, 5.0, is_trying=False)
+
+
+def test_a_person_lets_one_try():
+    gate = shut(None, LOGIN, turn(), "used up", 9000.0, 100.0)
+    tried = tried_by_a_person(gate, 150.0)
+    assert may_try(tried, 150.0, is_trying=False)
+    again = shut(tried, LOGIN, turn("next", 151.0), "used up", None, 160.0)
+    assert (again.failures, again.until) == (2, 160.0 + 600.0)
+
+
+@pytest.mark.parametrize(
+    ("which", "succeeded", "after"),
+    [("trial", True, "open"), ("trial", False, "free"), ("newer", True, "open"), ("newer", False, "same"),
+     ("older", True, "same"), ("older", False, "same")],
+)  # fmt: skip
+def test_success_opens_and_another_end_frees_the_trial(which, succeeded, after):
+    gate = Gate(LOGIN, "agent", "used up", 100.0, 400.0, 1, "trial")
+    ended = {"trial": turn("trial", 50.0), "newer": turn("newer", 401.0), "older": turn("older", 50.0)}[which]
+    found = after_other_end(gate, ended, succeeded=succeeded)
+    assert found == {"open": None, "free": Gate(LOGIN, "agent", "used up", 100.0, 400.0, 1), "same": gate}[after]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["limit", "success", "other", "try"]), st.floats(0, 5000)), max_size=30))
+def test_a_gate_is_never_shut_for_ever(steps):
+    """Whatever happens, a turn may try within an hour, unless one tries already."""
+    gate, now, count = None, 1000.0, 0
+    for what, span in steps:
+        now += span
+        if what == "try" and gate is not None:
+            gate = tried_by_a_person(gate, now)
+        elif gate is None or may_try(gate, now, is_trying=False):
+            count += 1
+            begun = turn(f"t{count}", now)
+            gate = None if gate is None else replace(gate, trial=begun.id)
+            now += 1
+            if what == "limit":
+                gate = shut(gate, LOGIN, begun, "used up", None, now)
+            elif gate is not None:
+                gate = after_other_end(gate, begun, succeeded=what == "success")
+        assert gate is None or gate.until - now <= account_gate.LONGEST_S
+        assert gate is None or gate.trial is None

@@ -1,0 +1,60 @@
+"""What becomes of the trees of agents that are over, and how it is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from substrat.core.workspaces import trees
+from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
+
+CLONE = Clone("id", "fix", "/trees/id", "/my app", "/my app/.git", "/my app", "substrat/fix")
+KEPT = Kept(1, 1.0, "abc", "def")
+AHEAD = replace(KEPT, ahead=2, landed=False)
+
+
+@pytest.mark.parametrize(
+    ("clone", "work", "only_here"),
+    [
+        (replace(CLONE, kept=KEPT), (), ()),
+        (replace(CLONE, kept=AHEAD), ("2 commits",), ()),
+        (replace(CLONE, kept=replace(AHEAD, landed=True)), (), ()),
+        (replace(CLONE, kept=AHEAD, accepted="abc"), (), ()),
+        (replace(CLONE, kept=replace(KEPT, files=1)), ("1 uncommitted file",), ()),
+        (replace(CLONE, kept=replace(KEPT, only_here=OnlyHere(ignored=3))), (), ("3 ignored files",)),
+        (
+            replace(CLONE, kept=replace(KEPT, only_here=OnlyHere(1, 2, 3, 4, 5, 6))),
+            (
+                "6 commits on other branches", "1 file of a repository inside it", "2 commits in submodules",
+                "3 objects of git-lfs", "5 files that can't be read",
+            ),
+            (
+                "6 commits on other branches", "1 file of a repository inside it", "2 commits in submodules",
+                "3 objects of git-lfs", "5 files that can't be read", "4 ignored files",
+            ),
+        ),
+        (replace(CLONE, kept=KEPT, unkept="no room"), ("work that couldn't be kept",), ("work that couldn't be kept",)),
+    ],
+)  # fmt: skip
+def test_work_needs_a_word_and_what_is_only_there_keeps_a_tree(clone, work, only_here):
+    found = trees.contents(clone)
+    assert (found.work, found.only_here) == (work, only_here)
+
+
+def test_the_sentences_name_what_stays_and_what_goes():
+    one = replace(CLONE, kept=replace(AHEAD, files=1, only_here=OnlyHere(ignored=1)))
+    assert trees.removal_text(one, goes=False) == (
+        "its tree /trees/id stays, because 1 ignored file is only there; `substratctl trees prune fix` removes it"
+    )
+    assert trees.prospect_text(one) == (
+        "for good: 1 ignored file; in no branch, but in refs/substrat/fix: 2 commits and 1 uncommitted file"
+    )
+    assert trees.pruned_text(one) == (
+        "its tree /trees/id is removed, with 1 ignored file; refs/substrat/fix of /my app stays"
+    )
+
+
+def test_the_command_that_removes_refs_is_quoted():
+    assert trees.refs_removal(CLONE) == (
+        "git -C '/my app' for-each-ref --format='delete %(refname)' refs/substrat/fix/ | "
+        "git -C '/my app' update-ref --stdin"
+    )

@@ -1,0 +1,130 @@
+"""The queue of one daemon, without processes: gates and needs with a clock that goes when asked, and commits that fail."""
+
+import pytest
+
+from substrat.core.agents.records import Priority
+from substrat.core.agents.waits import WaitMode
+from substrat.errors import InvalidParams, PolicyDenied, Refused
+
+LIMIT = "ActionRequiredError: You're out of usage."
+
+
+def need(house, name, *needed, parent="lead"):
+    return house.spawn(name, "work", parent=parent, needs=house.registry.needs.checked(house.agent(parent), needed))
+
+
+def queue(house):
+    return [house.registry.name_of(place.agent) for place in house.registry.queue.places()]
+
+
+def held_until(house):
+    (gate,) = house.registry.gates.shut().values()
+    return gate.until
+
+
+def later(house, when):
+    house.clock.time = when
+    house.registry.admit()
+
+
+def test_a_gate_holds_its_login_and_one_turn_tries_at_a_time(house):
+    house.spawn("greedy", "work")
+    house.fall("greedy", errors=LIMIT)
+    for name in ("a", "b", "c"):
+        house.spawn(name, "work")
+    house.spawn("rich", "work", environment=(("CURSOR_API_KEY", "x"),))
+    assert [house.state(name) for name in ("a", "b", "c", "rich")] == ["queued", "queued", "queued", "running"]
+    assert len(house.told("a", "turn:waiting")) == 1
+    assert held_until(house) in house.runner.admissions, "the timer is set"
+    later(house, held_until(house))
+    assert [house.state(name) for name in ("a", "b", "c")] == ["running", "queued", "queued"]
+    house.fall("a", errors="RetriableError: [unavailable] PING timed out")
+    assert [house.state(name) for name in ("a", "b", "c")] == ["queued", "running", "queued"], "another one tries"
+    before = house.clock.time
+    house.fall("b", errors=LIMIT)
+    assert 599 < held_until(house) - before < 601, "the second in a row"
+    house.restart()
+    assert [house.state(name) for name in ("a", "c")] == ["queued", "queued"]
+    later(house, held_until(house) + 1)
+    trying = next(name for name in ("a", "c") if house.state(name) == "running")
+    house.finish(trying)
+    assert {house.state("a"), house.state("c")} == {"idle", "running"}
+    assert house.registry.gates.shut() == {}
+
+
+def test_a_trial_that_is_frozen_keeps_nobody_waiting(house):
+    house.spawn("greedy", "work")
+    house.fall("greedy", errors=LIMIT)
+    house.spawn("a", "work")
+    house.spawn("b", "work")
+    house.registry.gates.try_now("ctl")
+    assert [house.state(name) for name in ("a", "b")] == ["running", "queued"]
+    assert house.registry.gates.try_now("ctl") == [], "one tries already"
+    house.supervisor.freeze("a")
+    assert house.state("b") == "running"
+
+
+def test_a_gate_that_can_not_be_stored_leaves_nothing_behind(house):
+    house.spawn("greedy", "work")
+    house.store.failing = True
+    with pytest.raises(Exception, match="disk"):
+        house.fall("greedy", errors=LIMIT)
+    house.store.failing = False
+    assert house.registry.gates.shut() == {}
+    house.fall("greedy", errors=LIMIT)
+    assert len(house.registry.gates.shut()) == 1
+
+
+def test_families_take_turns_and_children_have_their_parents_priority(new_house):
+    house = new_house(turns={"max_running": 1})
+    house.spawn("lead", "work", priority=Priority.HIGH)
+    house.spawn("anna", "work")
+    house.spawn("kid", "work", parent="lead")
+    assert house.agent("kid").priority is Priority.HIGH
+    assert queue(house) == ["kid", "anna"]
+    house.restart()
+    assert queue(house) == ["kid", "anna"]
+
+
+def test_a_need_that_is_removed_or_ended_fails_and_so_does_what_needs_that_in_turn(house):
+    house.spawn("lead", "work")
+    for name in ("author", "other"):
+        house.spawn(name, parent="lead")
+    need(house, "tester", "author")
+    need(house, "critic", "tester")
+    need(house, "reader", "other")
+    house.supervisor.remove("author")
+    assert [house.state(name) for name in ("tester", "critic", "reader")] == ["failed", "failed", "queued"]
+    assert "was removed before it had succeeded" in house.agent("tester").unmet
+    house.supervisor.end("other")
+    assert "has ended without a turn" in house.agent("reader").unmet
+    house.finish("lead")
+    assert all(f"{name} has done nothing" in house.prompt("lead") for name in ("tester", "critic", "reader"))
+    house.supervisor.send("tester", "do it")
+    assert (house.state("tester"), house.agent("tester").unmet) == ("running", None)
+    house.restart()
+    assert house.state("critic") == "failed"
+
+
+def test_a_need_that_a_person_interrupted_is_waited_for(house):
+    house.spawn("lead", "work")
+    house.spawn("author", "write", parent="lead")
+    need(house, "tester", "author")
+    house.supervisor.interrupt("author")
+    house.fall("author")
+    assert (house.state("author"), house.state("tester")) == ("idle", "queued")
+    house.supervisor.send("author", "write it otherwise")
+    house.finish("author")
+    assert house.state("tester") == "running"
+
+
+def test_what_can_not_be_needed_is_refused(house):
+    house.spawn("lead", "work")
+    house.spawn("author", "write", parent="lead")
+    house.spawn("anna", "work")
+    for error, name in ((Refused, "lead"), (PolicyDenied, "anna"), (InvalidParams, "task:t1")):
+        with pytest.raises(error, match=name):
+            need(house, "tester", name)
+    need(house, "tester", "author")
+    with pytest.raises(Refused, match="author would wait for tester, who waits for author"):
+        house.registry.waits.register(house.agent("author"), ["tester"], WaitMode.ALL, None, None)

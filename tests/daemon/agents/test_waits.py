@@ -1,0 +1,302 @@
+"""Waits: an agent is woken once, with all results, whatever happens to it, to those it waits for, and to the daemon."""
+
+import pytest
+
+from substrat.core.agents.waits import WaitMode
+from substrat.errors import LimitReached, NotFound, Refused, StorageFailed
+
+
+@pytest.fixture
+def lead(house):
+    """A lead whose turn runs, with children `a` and `b` whose turns run."""
+    house.spawn("lead", "work")
+    for name in ("a", "b"):
+        house.spawn(name, f"part {name}", parent="lead")
+    return house
+
+
+def wait(house, *names, mode=WaitMode.ALL, timeout_s=None, note=None, name="lead"):
+    """Register a wait; returns None, or the results when it is over already."""
+    opened, said = house.registry.waits.register(house.agent(name), names or None, mode, timeout_s, note)
+    return None if opened is not None else said
+
+
+def pass_time(house, seconds):
+    house.clock.time += seconds
+    house.registry.waits.end_due()
+
+
+def test_an_agent_is_woken_once_with_all_results(lead):
+    assert wait(lead, note="then merge") is None
+    lead.finish("lead")
+    assert (lead.state("lead"), len(lead.registry.waits.open_of(lead.agent("lead").id))) == ("idle", 1)
+    lead.finish("a", "result of a")
+    assert (lead.state("lead"), lead.agent("lead").waiting) == ("idle", 0)
+    lead.finish("b", "result of b")
+    assert (lead.state("lead"), lead.turn("lead").number) == ("running", 2)
+    prompt = lead.prompt("lead")
+    for words in ("Substrat", "a (idle): turn 1, success", "> result of a", "> result of b", "then merge"):
+        assert words in prompt
+    lead.finish("lead")
+    assert lead.state("lead") == "idle"
+    assert [kind for kind, _ in lead.told("lead") if kind.startswith("wait:")] == ["wait:opened", "wait:woke"]
+
+
+@pytest.mark.parametrize("when", ["before the call", "after the call", "after the turn"])
+def test_sixteen_children_cost_one_turn_whenever_they_end(house, when):
+    house.spawn("lead", "work")
+    names = [f"kid{number}" for number in range(16)]
+    for name in names:
+        house.spawn(name, "part", parent="lead")
+    early = names[:8]
+    if when == "before the call":
+        for name in early:
+            house.finish(name, f"result of {name}")
+        assert house.agent("lead").waiting == 8
+    assert wait(house) is None
+    assert house.agent("lead").waiting == 0
+    if when == "after the turn":
+        house.finish("lead")
+    for name in names if when != "before the call" else names[8:]:
+        house.finish(name, f"result of {name}")
+    if when != "after the turn":
+        assert house.agent("lead").waiting == 1
+        house.finish("lead")
+    assert house.turn("lead").number == 2
+    assert all(f"> result of {name}\n" in house.prompt("lead") for name in names)
+    house.finish("lead")
+    assert (house.state("lead"), house.turn("lead").number) == ("idle", 2)
+
+
+def test_what_is_over_already_is_answered_at_once(lead):
+    lead.finish("a", "result of a")
+    lead.finish("b", "result of b")
+    assert lead.agent("lead").waiting == 2
+    said = wait(lead)
+    assert "> result of a" in said
+    assert "> result of b" in said
+    assert lead.agent("lead").waiting == 0
+    lead.finish("lead")
+    assert lead.state("lead") == "idle"
+
+
+def test_any_wakes_at_the_first_and_the_others_tell_by_themselves(lead):
+    wait(lead, mode=WaitMode.ANY)
+    lead.finish("lead")
+    lead.finish("b", "first")
+    assert "> first" in lead.prompt("lead")
+    assert "a (running): turn 1, still running" in lead.prompt("lead")
+    lead.finish("a", "second")
+    lead.finish("lead")
+    assert "second" in lead.prompt("lead")
+
+
+def test_at_the_deadline_there_is_what_there_is_once_also_when_no_daemon_ran(lead):
+    wait(lead, timeout_s=100)
+    assert any(when > lead.clock.time + 90 for when in lead.runner.admissions), "the timer is set"
+    lead.finish("lead")
+    lead.finish("a", "result of a")
+    pass_time(lead, 50)
+    assert lead.state("lead") == "idle"
+    lead.clock.time += 10_000
+    lead.restart()
+    assert lead.turn("lead").number == 2
+    prompt = lead.prompt("lead")
+    assert "its time is over" in prompt
+    assert "> result of a" in prompt
+    pass_time(lead, 10_000)
+    lead.finish("b", "late")
+    lead.finish("lead")
+    assert "late" in lead.prompt("lead"), "after the timeout a child tells by itself"
+    assert len(lead.told("lead", "wait:woke")) == 1
+
+
+def test_clock_jumps_end_a_wait_early_or_late_and_never_twice(lead):
+    wait(lead, timeout_s=100)
+    lead.finish("lead")
+    pass_time(lead, -1_000_000)
+    assert lead.state("lead") == "idle"
+    pass_time(lead, 2_000_000)
+    assert lead.turn("lead").number == 2
+    pass_time(lead, -1_000_000)
+    pass_time(lead, 2_000_000)
+    assert len(lead.told("lead", "wait:woke")) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_childs_last_turn_and_its_parents_wake_are_one_commit(lead, fails):
+    wait(lead, "a")
+    lead.finish("lead")
+    if fails:
+        lead.store.failing = True
+        with pytest.raises(StorageFailed):
+            lead.finish("a", "result of a")
+        lead.store.failing = False
+        assert (lead.state("a"), lead.state("lead")) == ("running", "idle")
+    lead.restart()
+    assert len(lead.registry.waits.open_of(lead.agent("lead").id)) == 1
+    lead.finish("a", "result of a")
+    lead.restart()
+    assert "> result of a" in lead.prompt("lead")
+
+
+def test_a_wait_survives_suspending_and_freezing(lead):
+    wait(lead, "a")
+    lead.supervisor.suspend("lead")
+    lead.fall("lead")
+    lead.finish("a", "result of a")
+    assert (lead.state("lead"), lead.agent("lead").waiting) == ("suspended", 1)
+    lead.supervisor.resume("lead", None)
+    lead.finish("lead")
+    assert "> result of a" in lead.prompt("lead")
+    wait(lead, "b")
+    lead.supervisor.freeze("lead")
+    lead.finish("b", "result of b")
+    lead.supervisor.resume("lead", None)
+    lead.finish("lead")
+    assert "> result of b" in lead.prompt("lead")
+
+
+@pytest.mark.parametrize("how", ["end", "remove"])
+def test_a_wait_ends_with_its_agent(lead, how):
+    wait(lead)
+    lead.supervisor.end("lead")
+    assert lead.registry.waits.listed() == []
+    lead.fall("lead")
+    if how == "remove":
+        lead.supervisor.remove("lead")
+    lead.finish("a")
+    lead.finish("b")
+    lead.restart()
+    assert lead.store.pending_waits() == []
+
+
+def test_a_child_that_ends_or_is_removed_has_finished(lead):
+    wait(lead)
+    lead.finish("lead")
+    lead.finish("a", "result of a")
+    lead.supervisor.remove("a")
+    assert lead.state("lead") == "idle"
+    lead.supervisor.end("b")
+    lead.fall("b")
+    prompt = lead.prompt("lead")
+    assert "a: it was removed" in prompt
+    assert "> result of a" in prompt
+    assert "b (ended): turn 1, interrupted" in prompt
+
+
+def test_a_sibling_that_is_removed_keeps_its_result_for_those_that_wait(lead):
+    wait(lead, "b", name="a")
+    wait(lead, "b")
+    lead.finish("lead")
+    lead.finish("a")
+    lead.supervisor.suspend("b")
+    lead.fall("b")
+    lead.supervisor.remove("b")
+    for name in ("lead", "a"):
+        assert "turn 1, interrupted" in lead.prompt(name)
+
+
+OUTCOMES = [
+    (lambda house: house.finish("a", " \n"), "a (idle): turn 1, empty"),
+    (lambda house: house.fall("a", exit_code=0),
+     "a (failed): turn 1, error\n\n> the agent program exited with status 0 without a result"),
+    (lambda house: house.fall("a", exit_code=None), "a (failed): turn 1, lost"),
+    (lambda house: (house.book.turn_limit_reached(house.turn("a").id, "time limit"), house.fall("a")),
+     "a (failed): turn 1, timed_out"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ends", "told"), OUTCOMES, ids=["empty", "exit 0", "killed", "limit"])
+def test_each_bad_end_has_an_outcome_of_its_own(lead, ends, told):
+    wait(lead, "a")
+    lead.finish("lead")
+    ends(lead)
+    assert told in lead.prompt("lead")
+    assert "success" not in lead.prompt("lead")
+
+
+def test_an_agent_that_waits_itself_has_not_finished_and_tells_its_last_result(lead):
+    lead.spawn("grandchild", "part", parent="a")
+    wait(lead, "a")
+    wait(lead, name="a")
+    lead.finish("lead")
+    lead.finish("a", "not yet")
+    assert (lead.state("a"), lead.state("lead")) == ("idle", "idle")
+    lead.finish("grandchild", "deep result")
+    assert lead.state("lead") == "idle"
+    assert "> deep result" in lead.prompt("a")
+    lead.finish("a", "now it is")
+    assert "> now it is" in lead.prompt("lead")
+
+
+def test_a_child_that_waits_reports_to_a_parent_that_does_not_when_it_is_done(lead):
+    lead.spawn("grandchild", "part", parent="a")
+    wait(lead, name="a")
+    lead.finish("a", "not yet")
+    assert lead.agent("lead").waiting == 0
+    lead.finish("grandchild", "deep result")
+    lead.finish("a", "now it is")
+    lead.finish("lead")
+    assert "> now it is" in lead.prompt("lead")
+    assert "not yet" not in lead.prompt("lead")
+
+
+def test_two_waits_on_one_child_wake_both_and_the_same_wait_again_wakes_once(lead):
+    wait(lead, "b", name="a")
+    wait(lead, "b")
+    wait(lead, "b", note="again")
+    lead.finish("lead")
+    lead.finish("a")
+    lead.finish("b", "result of b")
+    assert "> result of b" in lead.prompt("a")
+    assert lead.prompt("lead").count("> result of b") == 1
+    assert "again" in lead.prompt("lead")
+    assert len(lead.told("lead", "wait:woke")) == 1
+
+
+def test_no_one_waits_for_itself_an_ancestor_a_stranger_or_in_a_circle(lead):
+    lead.spawn("stranger", "x")
+    lead.spawn("c", "part c", parent="lead")
+    for name, whom, word in (
+        ("lead", "lead", "itself"), ("a", "lead", "descends"), ("a", "stranger", "family"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=word):
+            wait(lead, whom, name=name)
+    with pytest.raises(NotFound, match="nemo"):
+        wait(lead, "nemo")
+    wait(lead, "b", name="a")
+    wait(lead, "c", name="b")
+    with pytest.raises(Refused, match="c would wait for a, who waits for b, who waits for c"):
+        wait(lead, "a", name="c")
+    wait(lead)
+    with pytest.raises(Refused, match="no children"):
+        wait(lead, name="c")
+
+
+def test_there_is_an_end_of_waits(lead):
+    for number in range(15):
+        lead.spawn(f"kid{number}", "part", parent="b")
+    names = [f"kid{number}" for number in range(15)]
+    for name in [*names, "a"]:
+        wait(lead, name)
+    with pytest.raises(LimitReached, match="16"):
+        wait(lead, "b")
+
+
+def test_a_wake_that_is_read_or_told_again_is_told_once(lead):
+    wait(lead, "a")
+    lead.finish("a", "result of a")
+    (item,) = lead.supervisor.take_inbox("lead")
+    assert "> result of a" in item.text
+    lead.finish("lead")
+    assert (lead.state("lead"), lead.store.pending_waits()) == ("idle", [])
+
+
+def test_finish_messages_taken_over_in_an_operators_command_leave_the_agent_idle(lead):
+    lead.finish("lead")
+    lead.admission.close()
+    lead.finish("a", "result of a")
+    assert lead.state("lead") == "queued"
+    wait(lead)
+    assert (lead.state("lead"), lead.agent("lead").waiting) == ("idle", 0)

@@ -1,0 +1,182 @@
+"""Where children of agents work: in clones that start at their parent's commit, in its directory, in one of their own."""
+
+import json
+import os
+
+import pytest
+
+
+def git(house, where, *arguments):
+    return house.git(where, *arguments).strip()
+
+
+def tool(kind, **arguments):
+    return f"/tool {kind} {json.dumps(arguments)}"
+
+
+def commit(name, text="new"):
+    return f"/shell echo {text} > {name}; git add {name}; git commit -qm 'add {name}'"
+
+
+@pytest.fixture
+def app(house):
+    return house.workspace("app", git=True)
+
+
+def answers(house, agent):
+    """The answers of an agent's tool calls, in their order."""
+    return house.tool(agent)
+
+
+def idle(house, until, *names):
+    until(lambda: all(house.show(name)["state"] == "idle" for name in names), f"the end of the turns of {names}")
+
+
+def test_a_childs_clone_starts_at_its_parents_head_and_the_parent_takes_its_work_with_git(house, app, until):
+    house.start()
+    child = tool("spawn_agent", name="kid", prompt=f"/shell cat a.txt; ls; git log -1 --format=%s\n{commit('kid.txt')}")
+    house.spawn("lead", app, f"{commit('a.txt')}\n/shell echo wip > wip.txt\n{child}", "--worktree")
+    idle(house, until, "lead", "kid")
+    assert house.shell("kid").split()[:4] == ["new", "README.md", "a.txt", "add"]
+    said = next(text for text in map(str, answers(house, "lead")) if "kid" in text)
+    assert "1 uncommitted file of yours is not in it" in said
+    assert "workspace: worktree" in said
+    head = git(house, app, "rev-parse", "refs/substrat/kid/head")
+    look = "/shell git branch -r; git merge -q agents/kid; ls; git cat-file -t " + head
+    house.ok("send", "lead", "--wait", look)
+    assert "agents/kid" in house.shell("lead")
+    assert "kid.txt" in house.shell("lead")
+    assert house.show("lead")["worktree"]["head"] == head
+    # The turn in which the work was kept midway counts all of it.
+    turn = house.ok("diff", "lead", "--turn", "1")
+    assert sorted(file["path"] for file in turn["files"]) == ["a.txt", "wip.txt"]
+
+
+def test_no_agent_sees_a_siblings_work_as_a_ref(house, app, until):
+    house.start()
+    kids = [tool("spawn_agent", name=name, prompt=commit(f"{name}.txt")) for name in ("one", "two")]
+    house.spawn("lead", app, "\n".join(kids), "--worktree")
+    idle(house, until, "lead", "one", "two")
+    house.ok("send", "one", "--wait", "/shell git branch -r")
+    assert "agents/" not in house.shell("one")
+    house.ok("send", "lead", "--wait", "/shell git branch -r")
+    assert "agents/one" in house.shell("lead")
+    assert "agents/two" in house.shell("lead")
+    grandchild = tool("spawn_agent", name="third", prompt="/shell ls", base="agents/two")
+    house.ok("send", "one", "--wait", grandchild)
+    assert "no descendant" in "".join(map(str, answers(house, "one")))
+
+
+def test_a_base_is_a_commit_that_is_kept(house, app, until):
+    house.start()
+    git(house, app, "branch", "other")
+    kid = tool("spawn_agent", name="kid", prompt="/shell ls", base="workspace/other")
+    bad = tool("spawn_agent", name="bad", prompt="/shell ls", base="workspace/none")
+    house.spawn("lead", app, f"{commit('a.txt')}\n{kid}\n{bad}", "--worktree")
+    idle(house, until, "lead", "kid")
+    assert house.shell("kid").split() == ["README.md"]
+    assert "is no commit that is kept" in "".join(map(str, answers(house, "lead")))
+    assert "bad" not in {agent["name"] for agent in house.ok("ls")}
+
+
+def test_a_parent_in_place_shares_and_may_ask_for_a_clone(house, app, until):
+    house.start()
+    (app / "new.txt").write_text("new\n")
+    kids = [
+        tool("spawn_agent", name="here", prompt="/shell pwd; touch here.txt"),
+        tool("spawn_agent", name="apart", prompt="/shell ls; touch apart.txt", workspace="worktree"),
+    ]
+    house.spawn("lead", app, "\n".join(kids))
+    idle(house, until, "lead", "here", "apart")
+    said = "".join(map(str, answers(house, "lead")))
+    assert "workspace: share" in said
+    assert "workspace: worktree" in said
+    assert "uncommitted file" in said
+    assert (app / "here.txt").exists()
+    assert not (app / "apart.txt").exists()
+    assert house.show("apart")["worktree"]["base"] == git(house, app, "rev-parse", "HEAD")
+
+
+def test_a_clone_is_never_shared_and_shows_no_more_than_the_parent_sees(house, app, until):
+    house.start()
+    (app / "sub").mkdir()
+    (app / "sub" / "part.txt").write_text("part\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "a part")
+    house.spawn("lead", app, tool("spawn_agent", name="kid", prompt="/say hi", workspace="share"), "--worktree")
+    house.spawn("low", app / "sub", tool("spawn_agent", name="kid", prompt="/say hi", workspace="worktree"))
+    assert "your clone is yours alone" in "".join(map(str, answers(house, "lead")))
+    assert "more than you see" in "".join(map(str, answers(house, "low")))
+    assert "kid" not in {agent["name"] for agent in house.ok("ls")}
+
+
+def test_an_empty_directory_of_its_own_goes_with_the_child(house, app, until):
+    house.start()
+    work = "/shell pwd; ls -A; git init -q . && echo x > x && git add x && git commit -qm x && git log --oneline | wc -l"
+    kid = tool("spawn_agent", name="kid", prompt=work, workspace="scratch")
+    house.spawn("lead", app, kid)
+    idle(house, until, "lead", "kid")
+    where, *listed, commits = house.shell("kid").split()
+    assert where == house.show("kid")["workspace"]
+    assert where.startswith(str(house.state))
+    assert "README.md" not in listed
+    assert commits == "1"
+    house.ok("send", "kid", "--wait", "/shell cat x")
+    assert house.shell("kid").endswith("\n1\nx\n")
+    house.ok("rm", "kid")
+    until(lambda: not os.path.exists(where), "the removal of the directory")
+
+
+def test_instructions_are_a_rule_in_every_turn(house, app, until):
+    house.start()
+    name = ".cursor/rules/substrat-instructions.mdc"
+    look = f"/shell cat {name}; echo y >> {name} || echo kept; git status --short"
+    kid = tool("spawn_agent", name="kid", prompt=look, instructions="Never touch README.md.\n---\nalwaysApply: false")
+    house.spawn("lead", app, kid)
+    idle(house, until, "lead", "kid")
+    for _ in range(2):
+        said = house.shell("kid")
+        head, rule = said.split("---\n", 2)[1:]
+        assert "alwaysApply: true" in head
+        assert rule.startswith("\nNever touch README.md.\n")
+        assert "kept" in said
+        house.ok("send", "kid", "--wait", look)
+    house.ok("send", "lead", "--wait", f"/shell ls {name} || echo none")
+    assert "none" in house.shell("lead")
+
+
+def test_a_child_whose_clone_fails_is_told_to_its_parent(house, app, until):
+    (app / ".cursor").mkdir()
+    (app / ".cursor" / "worktrees.json").write_text(json.dumps({"setup-worktree": ["test ! -e bad"]}))
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "set up")
+    house.start()
+    house.spawn("lead", app, f"{commit('bad')}\n{tool('spawn_agent', name='kid', prompt='/say hi')}", "--worktree")
+    until(lambda: house.show("kid")["state"] == "failed", "the failed set-up")
+
+    def told():
+        return [event for event in house.events("lead", "message:received") if "nowhere to work" in event["text"]]
+
+    until(told, "the message")
+
+
+def test_an_agent_looks_at_its_descendants_work(house, app, until):
+    house.start()
+    kid = tool("spawn_agent", name="kid", prompt=f"{commit('kid.txt')}\n/say all done")
+    house.spawn("lead", app, kid, "--worktree")
+    house.spawn("stranger", app, "/say hi", "--worktree")
+    idle(house, until, "lead", "kid")
+    looks = [tool("get_agent", name="kid", what=what) for what in ("status", "result", "tail", "diff")]
+    looks += [tool("get_agent", name="stranger"), tool("get_agent", name="stranger", what="result")]
+    looks += [tool("get_agent", name="nobody")]
+    house.ok("send", "lead", "--wait", "\n".join(looks))
+    head = git(house, app, "rev-parse", "refs/substrat/kid/head")
+    status, result, tail, diff, other, refused, nobody = map(str, answers(house, "lead")[-7:])
+    assert head in status
+    assert head in result
+    assert "all done" in result
+    assert "turn:started" in tail
+    assert "+++ b/kid.txt" in diff
+    assert "stranger" in other
+    assert "doesn't descend from you" in refused
+    assert "list_agents" in nobody

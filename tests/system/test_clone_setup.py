@@ -1,0 +1,179 @@
+"""The set-up of private clones: files that git ignores, and commands, both named by the commit that a clone starts at."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+READ = "cat $ROOT_WORKTREE_PATH/.env > made; echo $PWD"
+
+
+def git(house, where, *arguments):
+    return house.git(where, *arguments).strip()
+
+
+def commit_setup(house, work, commands, include=None, **scripts):
+    """Commit how clones of a repository are set up."""
+    (work / ".cursor").mkdir(exist_ok=True)
+    (work / ".cursor" / "worktrees.json").write_text(json.dumps(commands))
+    for name, text in scripts.items():
+        (work / ".cursor" / f"{name}.sh").write_text(text)
+    if include is not None:
+        (work / ".worktreeinclude").write_text(include)
+    git(house, work, "add", "-A")
+    git(house, work, "commit", "-qm", "a set-up")
+
+
+@pytest.fixture
+def app(house):
+    work = house.workspace("app", git=True)
+    (work / ".gitignore").write_text(".env*\nsecret/\n*.key\n")
+    git(house, work, "add", "-A")
+    git(house, work, "commit", "-qm", "ignore")
+    return work
+
+
+def kinds(house, name):
+    return [event["kind"] for event in house.events(name)]
+
+
+def test_ignored_files_come_along_and_commands_run_before_the_first_turn(house, app):
+    commit_setup(
+        house, app,
+        {"setup-worktree": ["false"], "setup-worktree-unix": [READ, "ls -A $ROOT_WORKTREE_PATH"]},
+        "/.env\nsecret/\nREADME.md\nlink.key\npipe.key\nnew.txt\n",
+    )  # fmt: skip
+    (app / ".env").write_text("TOKEN=1\n")
+    (app / ".env.local").write_text("not named\n")
+    (app / "secret").mkdir()
+    (app / "secret" / "a b\n.pem").write_text("pem\n")
+    (app / "link.key").symlink_to("/etc/passwd")
+    os.mkfifo(app / "pipe.key")
+    (app / "new.txt").write_text("named, but git doesn't ignore it\n")
+    house.start()
+    house.spawn("fix", app, "/shell cat made .env; ls -A; touch $PWD/.env; ls /run/substrat/root-worktree", "--worktree")
+    said = house.shell("fix").splitlines()
+    assert said[:2] == ["TOKEN=1", "TOKEN=1"]
+    assert {"secret", ".env"} <= set(said)
+    assert not {".env.local", "link.key", "pipe.key", "new.txt"} & set(said)
+    log = house.ctl("logs", "fix", "--setup").out
+    assert f"\n{app}\n$ ls -A" in log
+    assert set(log.split("$ ls -A $ROOT_WORKTREE_PATH\n")[1].split()) == {".env", "secret"}
+    event = next(event for event in house.events("fix") if event["kind"] == "worktree:setup")
+    assert event["turn"] is None
+    assert event["text"].startswith("its clone is set up: 2 ignored files copied; 2 commands run; left out")
+    assert "link.key" in event["text"]
+    assert kinds(house, "fix").index("worktree:setup") < kinds(house, "fix").index("turn:started")
+    assert git(house, app, "status", "--short") == "?? new.txt"
+
+
+def test_a_script_of_the_commit_is_run_and_changes_that_are_not_committed_do_not_count(house, app):
+    commit_setup(
+        house,
+        app,
+        {"setup-worktree": "prepare.sh"},
+        prepare="#!/bin/sh\ntouch $ROOT_WORKTREE_PATH/x; echo committed > made\n",
+    )
+    (app / ".cursor" / "prepare.sh").write_text("echo changed > made\n")
+    (app / ".cursor" / "worktrees.json").write_text('{"setup-worktree": ["echo changed > made"]}')
+    (app / ".worktreeinclude").write_text(".env\n")
+    (app / ".env").write_text("TOKEN=1\n")
+    house.start()
+    house.spawn("fix", app, "/shell cat made; ls -A", "--worktree", "--wip")
+    said = house.shell("fix").splitlines()
+    assert said[0] == "committed"
+    assert ".env" not in said
+    assert "Read-only" in house.ctl("logs", "fix", "--setup").out
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ('{"setup-worktree": ["echo out; echo no such package >&2; exit 3", "true"]}', "status 3 (no such package)"),
+        ("{", "is no JSON"),
+        ('{"setup-worktree": "nothing.sh"}', "names .cursor/nothing.sh, which is no file"),
+        ('{"setup-worktree": "../../../etc/passwd"}', "is no file of the commit"),
+        ('{"setup-worktree": ["sleep 1000"]}', "took longer than `worktree.setup_seconds`, 1 s"),
+    ],
+)
+def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(house, app, settings, sentence):
+    commit_setup(house, app, {})
+    (app / ".cursor" / "worktrees.json").write_text(settings)
+    git(house, app, "commit", "-qam", "worse")
+    house.start(config="[worktree]\nsetup_seconds = 1\n")
+    failed = house.ctl("spawn", "fix", "-w", app, "--worktree", "--wait", "/say hi")
+    assert failed.code == 5
+    assert sentence in failed.error
+    assert house.show("fix")["state"] == "failed"
+    event = next(event for event in house.events("fix") if event["kind"] == "worktree:setup-failed")
+    assert (event["turn"], sentence in event["text"]) == (None, True)
+    house.ctl("resume", "fix", "--wait")
+    assert kinds(house, "fix").count("worktree:setup-failed") == 2
+
+
+def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(house, app):
+    commit_setup(house, app, {"setup-worktree": ["echo first; seq 400000; echo last"]})
+    house.start()
+    house.spawn("fix", app, "/say hi", "--worktree")
+    text = house.ctl("logs", "fix", "--setup").out
+    assert (text.startswith("$ echo first"), text.endswith("\nlast\n"), "bytes are left out here" in text) == (
+        True,
+        True,
+        True,
+    )
+    assert len(text) < 600_000
+
+
+def test_too_many_files_are_refused(house, app):
+    commit_setup(house, app, {}, "secret/\n")
+    (app / "secret").mkdir()
+    for number in range(2001):
+        (app / "secret" / str(number)).touch()
+    house.start()
+    failed = house.ctl("spawn", "fix", "-w", app, "--worktree", "--wait", "/say hi")
+    assert ".worktreeinclude names more than 2000 files" in failed.error
+
+
+def sleepers(mark):
+    """The processes that sleep; bubblewrap, whose arguments name the command too, may be no further than its start."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                found += [int(entry.name)] if (entry / "cmdline").read_bytes() == f"sleep\0{mark}\0".encode() else []
+            except OSError:
+                continue
+    return found
+
+
+def test_the_set_up_ends_with_the_daemon_and_the_next_one_repeats_it(house, app):
+    mark = f"2001{os.getpid()}"
+    commit_setup(house, app, {"setup-worktree": [f"test -e done || sleep {mark}", "echo ok >> done"]})
+    house.start()
+    house.ok("spawn", "fix", "-w", app, "--worktree", "/shell cat done")
+    wait_until(lambda: sleepers(mark), "the set-up runs")
+    agent = house.show("fix")
+    assert (agent["state"], "set-up of its clone" in agent["reason"]) == ("queued", True)
+    house.daemon.send_signal(signal.SIGKILL)
+    wait_until(lambda: house.daemon.poll() is not None, "the daemon is dead")
+    wait_until(lambda: not sleepers(mark), "the set-up is dead")
+    tree = next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
+    (tree / "done").touch()
+    house.start()
+    house.ok("wait", "fix")
+    assert house.shell("fix") == "ok\n"
+
+
+def test_ending_an_agent_ends_its_set_up(house, app):
+    mark = f"2002{os.getpid()}"
+    commit_setup(house, app, {"setup-worktree": [f"sleep {mark}"]})
+    house.start()
+    house.ok("spawn", "fix", "-w", app, "--worktree")
+    wait_until(lambda: sleepers(mark), "the set-up runs")
+    house.ok("end", "fix")
+    wait_until(lambda: not sleepers(mark), "the set-up is dead")
+    assert house.show("fix")["state"] == "ended"

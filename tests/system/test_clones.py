@@ -1,0 +1,278 @@
+"""Private clones in real sandboxes: where agents work, the work that is kept, the user's repository that stays as it is."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+
+def git(house, where, *arguments):
+    return house.git(where, *arguments).strip()
+
+
+def fingerprint(top):
+    """Everything of a checkout and its git directory, byte for byte, but objects and the refs of agents."""
+    found = {}
+    for path in sorted(Path(top).rglob("*")):
+        name = str(path.relative_to(top))
+        if path.is_file() and not name.startswith((".git/objects/", ".git/refs/substrat/")):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+@pytest.fixture
+def app(house):
+    """A repository with two commits and a directory below its top."""
+    work = house.workspace("app", git=True)
+    (work / "sub").mkdir()
+    (work / "sub" / "part.txt").write_text("part\n")
+    git(house, work, "add", "-A")
+    git(house, work, "commit", "-qm", "a part")
+    return work
+
+
+def commit(name, text="new"):
+    return f"/shell echo {text} > {name}; git add {name}; git commit -qm 'add {name}'"
+
+
+def test_a_turn_works_in_its_clone_at_the_users_path_and_its_work_is_kept(house, app):
+    house.start()
+    before = fingerprint(app)
+    house.ok("spawn", "fix", "-w", app, "--worktree", "--wait", f"{commit('a.txt')}; echo more > b.txt; pwd")
+    assert house.shell("fix") == f"{app}\n"
+    found = house.show("fix")["worktree"]
+    head = git(house, app, "rev-parse", "refs/substrat/fix/head")
+    assert found == {
+        "branch": "substrat/fix", "base": git(house, app, "rev-parse", "HEAD"), "head": head, "ahead": 1, "behind": 0,
+        "files": 1, "landed": False,
+    }  # fmt: skip
+    assert git(house, app, "show", "refs/substrat/fix/turns/1:b.txt") == "more"
+    assert git(house, app, "rev-parse", "refs/substrat/fix/wip^1") == head
+    assert fingerprint(app) == before
+    assert git(house, app, "status", "--short") == ""
+    kinds = [event["kind"] for event in house.events("fix")]
+    assert kinds.index("worktree:kept") < kinds.index("turn:ended")
+
+
+def test_spawn_says_where_the_agent_works(house, app):
+    house.start()
+    base = git(house, app, "rev-parse", "--short=12", "HEAD")
+    said = house.ctl("spawn", "fix", "-w", app, "--worktree").out
+    assert said.endswith(f" in a clone of {app}, branch substrat/fix at {base}\n")
+    assert house.ctl("spawn", "here", "-w", app).out.endswith(f" in {app}\n")
+    assert house.show("here")["worktree"] is None
+
+
+def test_nothing_else_of_the_users_repository_is_in_reach(house, app):
+    house.start()
+    secret = git(house, app, "config", "user.name")
+    tries = (
+        "git rev-parse --git-common-dir; cat .git/config | grep -c name; touch /run/substrat/objects/0/x; "
+        "rm -rf /run/substrat/objects/0/pack; git update-ref refs/heads/main $(git commit-tree -m x HEAD^{tree}); "
+        "ls /run/substrat/objects; mv sub/.. /tmp/gone"
+    )
+    house.spawn("fix", app, f"/shell {tries}", "--worktree")
+    assert secret
+    said = house.shell("fix").splitlines()
+    assert said[0] == ".git"
+    assert not list((app / ".git" / "objects").glob("x"))
+    assert git(house, app, "fsck", "--no-dangling") == ""
+    assert git(house, app, "log", "--format=%s", "main").splitlines()[0] == "a part"
+
+
+def test_a_workspace_below_the_top_level(house, app):
+    house.start()
+    house.spawn(
+        "fix", app / "sub", f"/shell pwd; ls; git rev-parse --show-toplevel; ls ..\n{commit('a.txt')}", "--worktree"
+    )
+    assert house.shell("fix").split() == [f"{app}/sub", "part.txt", str(app), *sorted(["README.md", "sub"])]
+    assert git(house, app, "show", "--stat", "--format=", "refs/substrat/fix/head").startswith("sub/a.txt")
+
+
+def test_the_users_newest_branches_are_there_at_each_turns_start(house, app):
+    house.start()
+    house.spawn("fix", app, "/say hi", "--worktree")
+    git(house, app, "branch", "later")
+    (app / "mine.txt").write_text("mine\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "mine")
+    house.ok(
+        "send", "fix", "--wait", "/shell git log -1 --format=%s workspace/main; git branch -r; git rebase -q workspace/main"
+    )
+    assert house.shell("fix").split()[0] == "mine"
+    assert "workspace/later" in house.shell("fix")
+    assert house.show("fix")["worktree"]["head"] == git(house, app, "rev-parse", "main")
+
+
+def test_uncommitted_changes_are_taken_along_as_a_marked_first_commit(house, app):
+    (app / "sub" / "part.txt").write_text("changed\n")
+    (app / "new.txt").write_text("new\n")
+    house.start()
+    before = fingerprint(app)
+    house.spawn("fix", app, "/shell cat sub/part.txt new.txt; git status --short", "--worktree", "--wip")
+    assert house.shell("fix") == "changed\nnew\n"
+    assert fingerprint(app) == before
+    found = house.show("fix")["worktree"]
+    assert found["base"] == found["head"] != git(house, app, "rev-parse", "HEAD")
+    assert found["ahead"] == 0
+    assert (
+        git(house, app, "log", "-1", "--format=%an %s", found["head"])
+        == "Substrat Uncommitted changes of the user's checkout"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--base", "main"), 2, "--base and --wip belong to a clone"),
+        (("--wip",), 2, "--base and --wip belong to a clone"),
+        (("--worktree", "--in-place"), 2, "contradict each other"),
+        (("--worktree", "--base", "nosuch"), 2, "'nosuch' is no commit"),
+        (("--worktree=a..b",), 2, "'a..b' can't be a branch"),
+        (("--worktree=main", "--base", "main"), 2, "the branch main exists"),
+    ],
+)
+def test_wishes_that_cannot_be_are_refused(house, app, words, code, sentence):
+    house.start()
+    refused = house.ctl("spawn", "fix", "-w", app, *words)
+    assert (refused.code, sentence in refused.error) == (code, True), refused.error
+    assert house.ctl("ls", "--json").json == []
+
+
+def test_names_that_are_no_refs_and_directories_without_a_repository(house, app):
+    house.start()
+    assert "end with `.` or `.lock`" in house.ctl("spawn", "a.lock", "-w", app, "--worktree").error
+    plain = house.workspace("plain")
+    refused = house.ctl("spawn", "fix", "-w", plain, "--worktree")
+    assert (refused.code, "is in no git repository" in refused.error) == (1, True)
+    bare = house.workspace("bare.git")
+    git(house, bare, "init", "-q", "--bare")
+    assert "is a bare repository" in house.ctl("spawn", "fix", "-w", bare, "--worktree").error
+
+
+def test_a_branch_that_exists_is_worked_on(house, app):
+    git(house, app, "branch", "topic", "HEAD~1")
+    house.start()
+    house.spawn("fix", app, "/shell git log -1 --format=%s; git branch --show-current", "--worktree=topic")
+    assert house.shell("fix").splitlines()[1] == "topic"
+    assert house.show("fix")["worktree"]["base"] == git(house, app, "rev-parse", "topic")
+
+
+def test_a_repository_without_commits(house):
+    empty = house.workspace("empty")
+    git(house, empty, "init", "-q", "-b", "main")
+    house.start()
+    house.spawn("fix", empty, commit("a.txt"), "--worktree")
+    found = house.show("fix")["worktree"]
+    assert (found["base"], found["ahead"]) == (None, 1)
+    assert git(house, empty, "show", "refs/substrat/fix/head:a.txt") == "new"
+
+
+@pytest.mark.parametrize("form", ["shallow", "sha256", "linked", "borrowing", "detached"])
+def test_repositories_of_other_forms(house, app, form):
+    work = house.workspace("other")
+    work.rmdir()
+    match form:
+        case "shallow":
+            git(house, app, "clone", "-q", "--depth", "1", f"file://{app}", str(work))
+        case "sha256":
+            work.mkdir()
+            git(house, work, "init", "-q", "--object-format=sha256", "-b", "main")
+            git(house, work, "commit", "-qm", "first", "--allow-empty")
+        case "linked":
+            git(house, app, "worktree", "add", "-q", "-b", "linked", str(work))
+        case "borrowing":
+            git(house, app, "clone", "-q", "--shared", str(app), str(work))
+        case "detached":
+            git(house, app, "clone", "-q", str(app), str(work))
+            git(house, work, "checkout", "-q", "--detach")
+    house.start()
+    house.spawn("fix", work, commit("a.txt"), "--worktree")
+    assert house.show("fix")["worktree"]["ahead"] == 1, house.events("fix")
+    assert git(house, work, "show", "refs/substrat/fix/head:a.txt") == "new"
+
+
+def test_ten_agents_work_at_once_in_one_repository(house, app):
+    house.start(config="[limits]\nchildren = 16\n")
+    before = fingerprint(app)
+    for number in range(10):
+        house.ok("spawn", f"a{number}", "-w", app, "--worktree", f"{commit('same.txt', f'from a{number}')}")
+    house.ok("wait", *(f"a{number}" for number in range(10)))
+    for number in range(10):
+        assert git(house, app, "show", f"refs/substrat/a{number}/head:same.txt") == f"from a{number}"
+    assert fingerprint(app) == before
+    assert git(house, app, "fsck", "--no-dangling") == ""
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "rm -rf .git",
+        "mv .git x; ln -s x .git",
+        "mv .git x; echo gitdir: x > .git",
+        "echo /etc > .git/objects/info/alternates",
+        "printf '[core]\\n\\tfsmonitor = touch /tmp/ran; false\\n\\thooksPath = .\\n' >> .git/config",
+        "rm .git/index; mkfifo .git/index",
+        "echo 'ref: refs/heads/../../x' > .git/HEAD",
+        "printf '* filter=evil\\n' > .gitattributes; git config filter.evil.clean 'touch /tmp/ran; cat'; echo x > y",
+    ],
+)
+def test_a_hostile_clone_reaches_nothing_and_its_turn_ends(house, app, deed):
+    house.start()
+    before = fingerprint(app)
+    house.spawn("fix", app, f"/shell {deed}", "--worktree")
+    assert house.show("fix")["turn"]["outcome"] == "success"
+    assert fingerprint(app) == before
+    assert git(house, app, "fsck", "--no-dangling") == ""
+    house.ok("send", "fix", "--wait", "/say still here")
+    assert house.show("fix")["turn"]["number"] == 2
+
+
+def test_a_workspace_that_is_replaced_by_a_link_fails_the_turn_with_a_sentence(house, app):
+    house.start()
+    house.spawn("fix", app / "sub", "/say hi", "--worktree")
+    tree = next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
+    (tree / "sub").rename(tree / "was")
+    (tree / "sub").symlink_to("/etc")
+    house.ctl("send", "fix", "--wait", "/say on")
+    assert "something else than a directory" in house.show("fix")["turn"]["error"]
+
+
+def test_a_clone_that_cannot_be_made_fails_its_agent_until_it_is_resumed(house, app):
+    trees = house.directory / "trees"
+    trees.write_text("in the way")
+    house.start(config=f'[worktree]\ndir = "{trees}"\n')
+    failed = house.ctl("spawn", "fix", "-w", app, "--worktree", "--wait", "/say hi")
+    assert failed.code == 5, failed
+    agent = house.show("fix")
+    assert (agent["state"], agent["attention"]["kind"]) == ("failed", "failed")
+    trees.unlink()
+    house.ok("resume", "fix", "--wait")
+    assert house.show("fix")["turn"]["outcome"] == "success"
+    assert len(list(trees.iterdir())) >= 1
+
+
+def test_the_daemon_may_die_while_the_clone_is_made_and_while_work_is_kept(house, app):
+    before = fingerprint(app)
+    points = [
+        *("before: tree made", "after: tree made", "before commit: clone made", "after commit: clone made"),
+        *("before: bundle made", "after: bundle made", "before: bundle imported", "after: bundle imported"),
+        *("before commit: clone kept", "after commit: clone kept", "after: base noted", "after commit: clone set up"),
+    ]
+    for number, point in enumerate(points):
+        name = f"a{number}"
+        house.start(environment={"SUBSTRAT_KILL_AT": point})
+        house.ctl("spawn", name, "-w", app, "--worktree", f"{commit('a.txt', point.replace(' ', '-'))}; echo u > u.txt")
+        wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {point}")
+        house.start()
+        house.ctl("wait", name)
+        agent = house.show(name)
+        assert agent["worktree"]["ahead"] == 1, (point, json.dumps(house.events(name), indent=1))
+        assert git(house, app, "show", f"refs/substrat/{name}/wip:u.txt") == "u"
+        assert git(house, app, "show", f"refs/substrat/{name}/head:a.txt") == point.replace(" ", "-")
+        house.stop()
+    assert fingerprint(app) == before
+    assert git(house, app, "fsck", "--no-dangling") == ""

@@ -1,0 +1,190 @@
+"""The keeping of work in private clones: odd files, large ones, and what no bundle takes along."""
+
+import hashlib
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+
+def git(house, where, *arguments):
+    return house.git(where, *arguments).strip()
+
+
+@pytest.fixture
+def app(house):
+    work = house.workspace("app", git=True)
+    (work / "part.txt").write_text("part\n")
+    (work / "other.txt").write_text("other\n")
+    (work / ".gitignore").write_text("ignored/\n*.tmp\n")
+    git(house, work, "add", "-A")
+    git(house, work, "commit", "-qm", "a part")
+    return work
+
+
+def tree_of(house):
+    return next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
+
+
+def kept(house, name="fix"):
+    return [event["text"] for event in house.events(name) if event["kind"] in {"worktree:kept", "worktree:not-kept"}]
+
+
+def only_here(house):
+    """Return the counts of the last report: nested, submodules, lfs, ignored."""
+    found = json.loads((tree_of(house).with_suffix(".out") / "report").read_text())
+    return {name: found[name] for name in ("nested", "submodules", "lfs", "ignored")}
+
+
+def test_odd_files_are_kept_or_left_out_and_hold_nothing_up(house, app):
+    deeds = (
+        "printf a > \"$(printf 'new\\nline')\"; printf b > \"$(printf '\\377')\"; mkfifo pipe; rm part.txt; "
+        "mkfifo part.txt; echo secret > closed; chmod 0 closed; ln -s /etc/passwd link; "
+        "rm other.txt; mkdir other.txt; echo in > other.txt/in; touch .git/index.lock .git/refs/substrat.lock; "
+        "mkdir -p .git/refs/substrat; touch .git/refs/substrat/head.lock .git/refs/substrat/wip.lock"
+    )
+    house.start()
+    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    names = git(house, app, "ls-tree", "-r", "--name-only", "refs/substrat/fix/wip").splitlines()
+    assert {'"new\\nline"', '"\\377"', "link", "other.txt/in"} <= set(names)
+    assert not {"pipe", "part.txt", "closed"} & set(names)
+    assert git(house, app, "cat-file", "-t", "refs/substrat/fix/wip:link") == "blob"
+    assert "1 can't be read" in kept(house)[-1]
+
+
+def test_a_force_added_ignored_file_and_one_that_becomes_ignored(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell echo x > a.tmp; git add -f a.tmp; head -c 6000000 /dev/urandom > b.log", "--worktree")
+    house.ok("send", "fix", "--wait", "/shell echo '*.log' >> .gitignore; git commit -qm tmp")
+    names = git(house, app, "ls-tree", "-r", "--name-only", "refs/substrat/fix/wip").split()
+    assert ("a.tmp" in names, "b.log" in names) == (True, False)
+
+
+def test_a_large_file_that_stays_is_read_and_stored_once(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell head -c 40000000 /dev/urandom > big.bin; echo 1 > small", "--worktree")
+    objects = tree_of(house) / ".git" / "objects"
+
+    def stored():
+        return {path for path in objects.rglob("*") if path.is_file() and path.stat().st_size > 30_000_000}
+
+    first = stored()
+    assert len(first) == 1
+    house.ok("send", "fix", "--wait", "/shell echo 2 > small; git commit -qm c --allow-empty")
+    assert stored() == first
+    assert git(house, app, "show", "refs/substrat/fix/wip:small") == "2"
+    assert git(house, app, "cat-file", "-s", "refs/substrat/fix/wip:big.bin") == "40000000"
+    count = git(house, app, "count-objects", "-v").split("\n")
+    size = sum(int(line.split()[1]) for line in count if line.startswith(("size:", "size-pack:")))
+    assert size < 60_000, count
+    # An agent may throw away the objects that the keeper's own index names.
+    house.ok(
+        "send",
+        "fix",
+        "--wait",
+        "/shell git update-ref -d refs/substrat/wip; git prune; rm -f .git/objects/pack/*; echo 3 > small",
+    )
+    assert git(house, app, "show", "refs/substrat/fix/wip:small") == "3", kept(house)
+
+
+def test_files_of_nested_repositories_and_commits_of_submodules_are_counted(house, app):
+    other = house.workspace("other", git=True)
+    git(house, app, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "sub")
+    git(house, app, "commit", "-qm", "a submodule")
+    deeds = (
+        "git init -q nested; touch nested/a nested/b; mkdir -p ignored/deep; git init -q ignored/deep; "
+        "touch ignored/deep/c ignored/d x.tmp; git init -q sub; git -C sub commit -q --allow-empty -m one; "
+        "git -C sub commit -q --allow-empty -m two"
+    )
+    house.start()
+    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    assert only_here(house) == {"nested": 3, "submodules": 2, "lfs": 0, "ignored": 2}
+    assert git(house, app, "fsck", "--no-dangling") == ""
+
+
+def test_lfs_objects_whose_hash_is_right_are_copied(house, app):
+    good = hashlib.sha256(b"large\n").hexdigest()
+    bad = "ab" * 32
+    deeds = "; ".join(
+        f"mkdir -p .git/lfs/objects/{name[:2]}/{name[2:4]}; echo large > .git/lfs/objects/{name[:2]}/{name[2:4]}/{name}"
+        for name in (good, bad)
+    )
+    house.start()
+    house.spawn(
+        "fix", app, f"/shell {deeds}; mkdir .git/lfs/objects/cd; ln -s / .git/lfs/objects/cd/cd; echo x > y", "--worktree"
+    )
+    objects = app / ".git" / "lfs" / "objects"
+    assert [path.name for path in objects.rglob("*") if path.is_file()] == [good]
+    assert (objects / good[:2] / good[2:4] / good).read_text() == "large\n"
+
+
+def test_work_that_cannot_be_kept_says_why_and_how_to_help(house, app):
+    house.start(config="[worktree]\nbundle_bytes = 1048576\n")
+    house.spawn("fix", app, "/shell head -c 3000000 /dev/urandom > big.bin", "--worktree")
+    assert "more than `worktree.bundle_bytes` lets through, 1 MiB: raise that" in kept(house)[-1]
+    house.ok("send", "fix", "--wait", "/shell rm big.bin; echo x > small")
+    assert git(house, app, "show", "refs/substrat/fix/wip:small") == "x"
+    bad = (
+        "git cat-file commit HEAD | sed 's/^author .*/author x <x@y> 99999999999999999999 +0000/' > c; "
+        "git reset -q --hard $(git hash-object -t commit -w --literally c)"
+    )
+    house.ok("send", "fix", "--wait", f"/shell {bad}")
+    assert "git refuses to take it into" in kept(house)[-1], kept(house)
+    assert git(house, app, "log", "--format=%s", "main").splitlines()[0] == "a part"
+
+
+def test_a_filter_that_hangs_holds_no_other_agent_up_and_ends_with_the_daemon(house, app):
+    mark = f"2003{os.getpid()}"
+
+    def hanging():
+        found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        return [line for line in found if line.startswith(f"sleep {mark}")]
+
+    house.start()
+    deeds = f"printf '* filter=evil\\n' > .gitattributes; git config filter.evil.clean 'sleep {mark}'; echo x > y"
+    house.ok("spawn", "fix", "-w", app, "--worktree", f"/shell {deeds}")
+    wait_until(hanging, "the filter hangs")
+    house.spawn("other", app, "/say hi", "--worktree")
+    house.daemon.kill()
+    wait_until(lambda: house.daemon.poll() is not None, "the daemon is dead")
+    wait_until(lambda: not hanging(), "the filter is dead")
+
+
+def test_many_files_are_kept(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell mkdir many; cd many; seq 20000 | xargs touch", "--worktree")
+    assert house.show("fix")["worktree"]["files"] == 20_000
+    house.ok("send", "fix", "--wait", "/shell echo x > many/1")
+    assert git(house, app, "show", "refs/substrat/fix/wip:many/1") == "x"
+
+
+@pytest.mark.parametrize("form", ["crlf", "lfs pointers", "hooks", "inner"])
+def test_checkouts_of_other_forms(house, app, form):
+    work, deed = app, "git status --short; echo x > a.txt; git add a.txt 2>/dev/null; git commit -qm c"
+    match form:
+        case "crlf":
+            git(house, app, "config", "core.autocrlf", "true")
+            (app / "crlf.txt").write_bytes(b"a\r\nb\r\n")
+        case "lfs pointers":
+            (app / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+            (app / "a.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 5\n")
+        case "hooks":
+            (app / ".git" / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch ran\n")
+            (app / ".git" / "hooks" / "post-checkout").chmod(0o755)
+        case "inner":
+            work = app / "inner"
+            work.mkdir()
+            git(house, work, "init", "-q", "-b", "main")
+            (work / "Name").write_text("1\n")
+            (work / "name").write_text("2\n")
+    git(house, work, "add", "-A")
+    git(house, work, "commit", "-qm", "form", "--allow-empty")
+    house.start()
+    house.spawn("fix", work, f"/shell {deed}; git worktree add -q /tmp/w; git rev-parse --show-toplevel", "--worktree")
+    assert house.shell("fix").splitlines() == [str(work)]
+    assert house.show("fix")["worktree"]["ahead"] == 1
+    assert git(house, work, "diff", "--name-only", "HEAD", "refs/substrat/fix/wip") == "a.txt"
+    assert not (tree_of(house) / "ran").exists()

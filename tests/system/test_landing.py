@@ -1,0 +1,311 @@
+"""`diff` and `merge`: what agents changed, and how it comes into the user's branches without harming anything there."""
+
+import json
+
+import pytest
+
+from tests.support.waiting import wait_until
+from tests.system.test_clones import app, commit, fingerprint, git
+
+__all__ = ["app"]
+
+
+def me(house, app):
+    """Tell git who the user is."""
+    git(house, app, "config", "user.name", "Me")
+    git(house, app, "config", "user.email", "me@example.invalid")
+
+
+def merged(house, *words):
+    """Run `merge --json`; returns the exit status and the outcomes."""
+    done = house.ctl("merge", *words, "--json")
+    return done.code, done.json if isinstance(done.json, list) else [done.json]
+
+
+def test_diff_shows_commits_and_with_wip_uncommitted_files_too(house, app):
+    house.start()
+    house.spawn("fix", app, f"{commit('a.txt')}; echo more >> README.md; git mv sub/part.txt moved.txt", "--worktree")
+    found = house.ok("diff", "fix")
+    assert found["files"] == [
+        {"path": "a.txt", "old_path": None, "status": "added", "added": 1, "deleted": 0, "binary": False}
+    ]
+    assert (found["agent"], found["added"], found["deleted"]) == ("fix", 1, 0)
+    whole = house.ok("diff", "fix", "--wip")
+    assert [(file["status"], file["path"]) for file in whole["files"]] == [
+        ("modified", "README.md"), ("added", "a.txt"), ("renamed", "moved.txt"),
+    ]  # fmt: skip
+    assert "+more" in house.ctl("diff", "fix", "--wip").out
+    assert house.ctl("diff", "fix", "--name-only").out == "a.txt\n"
+    assert house.ctl("diff", "fix", "--stat").out == "A  a.txt  +1 -0\n1 lines added, 0 deleted\n"
+
+
+def test_diff_of_one_turn(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.ok("send", "fix", "--wait", "/say nothing changes")
+    house.ok("send", "fix", "--wait", "/shell echo b > b.txt")
+    names = [[file["path"] for file in house.ok("diff", "fix", "--turn", str(turn))["files"]] for turn in (1, 2, 3)]
+    assert names == [["a.txt"], [], ["b.txt"]]
+    refused = house.ctl("diff", "fix", "--turn", "9")
+    assert (refused.code, "no work of turn 9" in refused.error) == (4, True)
+
+
+def test_diff_of_one_that_works_in_place(house, app):
+    house.start()
+    house.spawn("here", app, "/say hi")
+    refused = house.ctl("diff", "here")
+    assert (refused.code, refused.error) == (1, "substratctl: here works in your checkout: git diff shows it")
+
+
+def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app):
+    house.start()
+    house.spawn("fix", app, f"{commit('a.txt')}; echo u > u.txt", "--worktree")
+    said = house.ctl("merge", "fix")
+    tip = git(house, app, "rev-parse", "main")[:12]
+    assert (said.code, said.out) == (0, f"fix's work is in main at {tip}; 1 uncommitted file stays in its clone\n")
+    assert (app / "a.txt").read_text() == "new\n"
+    assert git(house, app, "status", "--short") == ""
+    assert house.show("fix")["worktree"]["landed"] is True
+    assert house.ctl("merge", "fix").out.startswith("main has all of fix's commits")
+    assert house.events("fix", "worktree:landed")
+
+
+def test_a_branch_that_is_not_checked_out_moves_alone(house, app):
+    git(house, app, "branch", "topic")
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree=topic")
+    before = fingerprint(app)
+    assert merged(house, "fix")[0] == 0
+    after = fingerprint(app)
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} <= {
+        ".git/refs/heads/topic", ".git/logs/refs/heads/topic",
+    }  # fmt: skip
+    assert git(house, app, "show", "topic:a.txt") == "new"
+
+
+def test_merge_commits_squashes_and_fast_forwards(house, app):
+    me(house, app)
+    house.start()
+    for name in ("one", "two", "three"):
+        house.spawn(name, app, f"{commit(f'{name}.txt')}; {commit(f'{name}2.txt')[7:]}", "--worktree")
+    assert merged(house, "one")[0] == 0
+    assert git(house, app, "log", "--format=%p", "-1", "main").count(" ") == 0
+    refused = house.ctl("merge", "two", "--ff-only")
+    assert (refused.code, "merge without --ff-only" in refused.error) == (1, True)
+    assert merged(house, "two", "-m", "two is done")[0] == 0
+    assert git(house, app, "log", "--format=%an %s", "-1", "main") == "Me two is done"
+    assert git(house, app, "log", "--format=%p", "-1", "main").count(" ") == 1
+    assert merged(house, "three", "--squash")[0] == 0
+    assert git(house, app, "log", "--format=%p %s", "-1", "main").endswith("Squash substrat/three")
+    assert (app / "three2.txt").exists()
+    assert git(house, app, "status", "--short") == ""
+
+
+def test_a_conflict_changes_nothing_and_goes_to_the_agent_once(house, app):
+    me(house, app)
+    house.start()
+    for name in ("one", "two"):
+        house.spawn(name, app, commit("same.txt", name), "--worktree")
+    assert merged(house, "one")[0] == 0
+    before = fingerprint(app)
+    code, (outcome,) = merged(house, "two")
+    assert (code, outcome["outcome"], outcome["files"]) == (1, "conflict", ["same.txt"])
+    assert fingerprint(app) == before
+    wait_until(lambda: house.show("two")["turn"]["number"] == 2, "the agent's turn about the conflict")
+    house.wait("two")
+    assert "git rebase workspace/main" in house.ctl("transcript", "two").out
+    assert merged(house, "two")[0] == 1
+    assert any("conflicts with main" in item["text"] for item in house.ok("inbox"))
+    with house.wire() as wire:
+        assert wire.answer(wire.ask("agent.merge", agents=["two"]))["error"]["code"] == -32030
+
+
+@pytest.mark.parametrize(
+    ("deed", "path"),
+    [
+        ("echo evil > .envrc", ".envrc"),
+        ("mkdir -p deep/.vscode; echo {} > deep/.vscode/tasks.json", "deep/.vscode/tasks.json"),
+        ("echo '* filter=x' > .gitattributes", ".gitattributes"),
+        ("ln -s /etc/passwd link", "link"),
+        ("ln -s ../../x sub/link", "sub/link"),
+    ],
+)
+def test_files_that_the_host_would_obey_are_looked_at_first(house, app, deed, path):
+    house.start()
+    house.spawn("fix", app, f"/shell {deed}; git add -A; git commit -qm x", "--worktree")
+    before = fingerprint(app)
+    code, (outcome,) = merged(house, "fix")
+    assert (code, outcome["outcome"], outcome["files"]) == (1, "held", [path])
+    assert fingerprint(app) == before
+    assert path in house.ok("inbox")[0]["text"]
+    assert merged(house, "fix", "--accept", path)[0] == 0
+    assert (app / path).is_symlink() or (app / path).exists()
+
+
+def test_harmless_links_land(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell ln -s sub/part.txt link; git add -A; git commit -qm x", "--worktree")
+    assert merged(house, "fix")[0] == 0
+
+
+def test_a_check_decides_on_the_merged_files(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    failed = house.ctl("merge", "fix", "--check", "cat a.txt sub/part.txt; ls ~; echo not good; exit 3")
+    assert (failed.code, "not good" in failed.error) == (1, True)
+    assert "a.txt" not in [path.name for path in app.iterdir()]
+    assert merged(house, "fix", "--check", "test -f a.txt && test -f sub/part.txt && ! test -e /root/.ssh")[0] == 0
+
+
+def test_gits_own_sentence_when_the_checkout_refuses(house, app):
+    house.start()
+    house.spawn("fix", app, commit("README.md"), "--worktree")
+    (app / "README.md").write_text("mine, uncommitted\n")
+    before = fingerprint(app)
+    refused = house.ctl("merge", "fix")
+    assert (refused.code, "would be overwritten" in refused.error) == (1, True), refused
+    after = fingerprint(app)
+    after.pop(".git/ORIG_HEAD", None)  # git notes there where it was, whatever comes of the merge
+    assert after == before
+
+
+def test_several_land_in_the_order_of_their_age_with_the_agents_gone(house, app):
+    me(house, app)
+    house.start()
+    names = [f"a{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        house.spawn(name, app, commit("same.txt" if number in {2, 4} else f"{name}.txt", name), "--worktree")
+        house.ok("end", name)
+    code, outcomes = merged(house, *reversed(names))
+    assert [one["agent"] for one in outcomes] == names
+    assert [one["outcome"] for one in outcomes] == ["landed"] * 4 + ["conflict", "landed"]
+    assert code == 1
+    assert git(house, app, "status", "--short") == ""
+    assert (app / "same.txt").read_text() == "a2\n"
+    assert git(house, app, "fsck", "--no-dangling") == ""
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("after commit: landing asked", "before: branch moved", "after: branch moved"),
+        *("before commit: landing decided", "after commit: landing decided"),
+    ],
+)
+def test_landings_survive_the_daemon(house, app, point):
+    house.start(environment={"SUBSTRAT_KILL_AT": point})
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.ctl("merge", "fix")
+    wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {point}")
+    house.start()
+    wait_until((app / "a.txt").exists, "the landing")
+    wait_until(lambda: house.show("fix")["worktree"]["landed"], "the agent is told")
+    assert git(house, app, "status", "--short") == ""
+    assert len(house.events("fix", "worktree:landed")) == 1
+
+
+def test_the_waiting_command_hears_of_its_landings_across_a_restart(house, app):
+    me(house, app)
+    house.start(environment={"SUBSTRAT_KILL_AT": "before: branch moved"})
+    for name in ("one", "two", "three"):
+        house.spawn(name, app, commit(f"{name}.txt"), "--worktree")
+    waiting = house.follow("merge", "one", "two", "three", "--json")
+    wait_until(lambda: house.daemon.poll() is not None, "the daemon dies before the first landing")
+    house.start()
+    out, _ = waiting.communicate(timeout=60)
+    assert [one["outcome"] for one in json.loads(out)] == ["landed"] * 3
+    assert git(house, app, "status", "--short") == ""
+
+
+def test_squashed_work_counts_as_landed_and_later_work_lands_alone(house, app):
+    me(house, app)
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    (app / "mine.txt").write_text("mine")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "mine")
+    assert merged(house, "fix", "--squash")[0] == 0
+    assert house.show("fix")["worktree"]["landed"] is True
+    assert house.show("fix")["attention"]["kind"] == "idle"
+    assert merged(house, "fix")[1][0]["outcome"] == "nothing"
+    # The same file again: without the first landing counted, the two histories would conflict in it.
+    house.ok("send", "fix", "--wait", commit("a.txt", "newer"))
+    assert house.show("fix")["attention"]["kind"] == "merge"
+    assert merged(house, "fix")[0] == 0
+    assert (app / "a.txt").read_text() == "newer\n"
+    assert git(house, app, "log", "--format=%s", "-2") == "Squash substrat/fix\nSquash substrat/fix"
+    git(house, app, "reset", "-q", "--hard", "HEAD~2")
+    assert merged(house, "fix")[1][0]["outcome"] == "landed", "a landing that was undone doesn't count"
+    assert (app / "a.txt").read_text() == "newer\n"
+
+
+def test_the_users_own_uncommitted_changes_do_not_land(house, app):
+    me(house, app)
+    (app / "README.md").write_text("mine, uncommitted\n")
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree", "--wip")
+    refused = house.ctl("merge", "fix")
+    assert (refused.code, "commit or stash them first" in refused.error) == (1, True), refused
+    git(house, app, "stash", "-q")
+    assert merged(house, "fix")[0] == 0
+    assert git(house, app, "show", "--stat", "--format=%s", "HEAD").startswith("Squash substrat/fix\n\n a.txt | 1 +")
+    git(house, app, "stash", "pop", "-q")
+    assert (app / "README.md").read_text() == "mine, uncommitted\n"
+
+
+def test_files_that_the_users_git_runs_are_looked_at_first(house, app):
+    git(house, app, "config", "filter.odd.clean", "tools/clean.sh")
+    git(house, app, "config", "core.hooksPath", "hooks")
+    house.start()
+    tries = "/shell mkdir tools hooks; echo x > tools/clean.sh; echo x > hooks/post-merge; echo x > fine"
+    house.spawn("fix", app, f"{tries}; git add -A; git commit -qm x", "--worktree")
+    code, (outcome,) = merged(house, "fix")
+    assert (code, outcome["outcome"], "hooks/post-merge" in outcome["files"]) == (1, "held", True)
+    assert "fine" not in outcome["files"]
+
+
+def test_the_users_merge_settings_change_nothing(house, app):
+    me(house, app)
+    for key in ("merge.autoStash", "merge.verifySignatures", "commit.gpgsign"):
+        git(house, app, "config", key, "true")
+    git(house, app, "config", "merge.ff", "false")
+    git(house, app, "config", "branch.main.mergeOptions", "--no-commit -s ours")
+    house.start()
+    for name in ("one", "two"):
+        house.spawn(name, app, commit(f"{name}.txt"), "--worktree")
+    assert merged(house, "one")[1][0]["notes"] == []
+    code, (outcome,) = merged(house, "two")
+    assert (code, "unsigned" in outcome["notes"][0]) == (0, True)
+    assert (outcome["commit"], git(house, app, "status", "--short")) == (git(house, app, "rev-parse", "main"), "")
+
+
+def test_unlanded_work_asks_for_a_person_until_it_is_accepted(house, app):
+    house.start()
+    house.spawn("fix", app, f"{commit('a.txt')}; echo u > u.txt", "--worktree")
+    assert house.show("fix")["attention"]["text"] == "1 commit to land in main"
+    listed = house.ctl("ls").out
+    assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True)
+    assert "1 commit ahead, 1 uncommitted file, not landed" in house.ctl("show", "fix").out
+    assert house.ctl("tree").out.endswith("  +1 ~1  1 commit to land in main\n")
+    house.ok("accept", "fix")
+    assert house.show("fix")["attention"]["kind"] == "idle"
+
+
+def test_a_second_agent_in_place_is_told(house, app):
+    house.start()
+    assert house.ctl("spawn", "one", "-w", app).err == ""
+    assert "works in the same directory as one" in house.ctl("spawn", "two", "-w", app).err
+    assert house.ctl("spawn", "three", "-w", app, "--worktree").err == ""
+
+
+def test_a_landing_whose_agent_is_removed_meanwhile_says_so(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    waiting = house.follow("merge", "fix", "--check", "until [ -e go ]; do sleep 0.02; done", "--json")
+    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/a.txt")), "the check")
+    house.ok("rm", "fix")
+    (place.parent / "go").touch()
+    out, _ = waiting.communicate(timeout=60)
+    outcome = json.loads(out)
+    assert (outcome["outcome"], "was removed meanwhile" in outcome["text"]) == ("refused", True)
+    assert not (app / "a.txt").exists()

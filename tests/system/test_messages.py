@@ -1,0 +1,303 @@
+"""Messages between agents and with the operator, through real sandboxes: who gets which, in which turn, how often."""
+
+import json
+
+import pytest
+
+from tests.redteam.hostile import DOOR
+
+HOLD = "/shell touch {mark}; while [ ! -e go-{mark} ]; do sleep 0.02; done"
+
+
+def tool(called, /, **arguments):
+    """A line that makes the stand-in call a tool."""
+    return f"/tool {called} {json.dumps(arguments)}"
+
+
+def send(house, name, *lines):
+    """Give an agent a script and wait for the turn; returns the answers of its tools in it."""
+    before = len(house.tool(name))
+    done = house.ctl("send", name, "--wait", "--prompt-file", "-", stdin="\n".join(lines).encode())
+    assert done.code in {0, 5}, done
+    return house.tool(name)[before:]
+
+
+def begin(house, name, *lines):
+    """Give an agent a script and don't wait."""
+    house.ok("send", name, "--prompt-file", "-", stdin="\n".join(lines).encode())
+
+
+def prompts(house, name):
+    return [event["text"] for event in house.events(name, "user")]
+
+
+def settled(house, name, turn):
+    """Whether an agent has ended a turn of at least this number and has nothing left to do."""
+    agent = house.show(name)
+    return agent["state"] == "idle" and agent["turn"] is not None and agent["turn"]["number"] >= turn
+
+
+def states(house, name, **wanted):
+    """The states of an agent's messages that have these members, oldest first."""
+    rows = house.ok("messages", name)
+    return [row["state"] for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def pair(house):
+    work = house.workspace()
+    for name in ("anna", "bert"):
+        house.spawn(name, work)
+    return work
+
+
+def test_a_group_has_one_message_each_and_a_line_for_each_also_where_one_takes_no_more(house):
+    house.start(config="[limits]\nwaiting_items = 3\n")
+    children = [tool("spawn_agent", name=name, prompt="hello") for name in ("a", "b", "c")]
+    house.spawn("lead", house.workspace(), "\n".join([*children, tool("wait_agents")]))
+    house.wait("lead")
+    house.spawn("stranger", house.directory / "work")
+    house.ok("suspend", "b")
+    for number in range(3):
+        house.ok("send", "b", f"prompt {number}")
+    (said,) = send(house, "lead", tool("send_message", to="children", text="to all", intent="inform"))
+    lines = said.removeprefix("!").splitlines()
+    assert len(lines) == 3
+    assert [[name for name in "abc" if name in line.split()] for line in lines] == [["a"], ["b"], ["c"]], lines
+    assert ["not accepted" in line for line in lines] == [False, True, False]
+    assert sorted(states(house, "lead", text="to all")) == ["accepted", "accepted", "refused"]
+    assert house.ok("messages", "stranger") == []
+    assert states(house, "b", text="to all") == ["refused"]
+    assert len(house.events("lead", "message:refused")) == 1
+    siblings, family = send(
+        house, "a", tool("send_message", to="siblings", text="brothers", intent="inform"),
+        tool("send_message", to="family", text="everybody", intent="inform"),
+    )  # fmt: skip
+    assert len(siblings.splitlines()) == 2
+    assert len(family.splitlines()) == 3, "its parent and its siblings, not itself"
+    assert states(house, "a", intent="inform", to="a") == ["delivered"]
+    assert states(house, "c", intent="inform", to="c") == ["accepted"] * 3
+    assert send(house, "stranger", tool("send_message", to="siblings", text="x"))[0].startswith("!")
+    for word in ("children", "siblings", "family", "operator", "parent"):
+        refused = house.ctl("spawn", word, "-w", house.directory / "work")
+        assert refused.code == 2, (word, refused)
+        assert word in refused.error
+
+
+def test_an_inform_starts_no_turn_and_comes_once_with_the_next_one_in_order(shared):
+    pair(shared)
+    said = send(
+        shared, "anna", tool("send_message", to="bert", text="first news", intent="inform"),
+        tool("send_message", to="bert", text="second news", intent="inform"),
+    )  # fmt: skip
+    assert not any(text.startswith("!") for text in said)
+    assert (shared.show("bert")["state"], shared.show("bert")["turn"]) == ("idle", None)
+    assert states(shared, "anna", to="bert") == ["accepted"] * 2
+    (who, peeked) = send(shared, "bert", "/say my work", tool("whoami"), tool("check_inbox", peek=True))
+    (prompt,) = prompts(shared, "bert")
+    assert prompt.index("first news") < prompt.index("second news")
+    assert prompt.count("news") == 2
+    assert "my work" in shared.show("bert")["turn"]["result"], "the prompt came too"
+    assert (json.loads(who)["unread"], json.loads(peeked)["messages"]) == (0, [])
+    rows = shared.ok("messages", "anna")
+    found = [(row["intent"], row["state"], row["turn"]) for row in rows if row["to"] == "bert"]
+    assert found == [("inform", "delivered", 1)] * 2
+    send(shared, "bert", "/say more")
+    assert "news" not in prompts(shared, "bert")[1]
+    # An inform wakes no agent afterwards: its turn's result isn't an answer.
+    assert shared.show("anna")["turn"]["number"] == 1
+    assert shared.show("anna")["unread"] == 0
+
+
+def test_a_request_is_answered_by_the_turns_result_once(shared, until):
+    pair(shared)
+    send(shared, "anna", tool("send_message", to="bert", text="/shell true\n/say forty-two"))
+    until(lambda: settled(shared, "anna", 2), "the answer's turn")
+    assert prompts(shared, "anna")[1].count("> forty-two") == 1
+    (row,) = [row for row in shared.ok("messages", "anna") if row["to"] == "bert"]
+    assert (row["intent"], row["state"], row["turn"]) == ("request", "answered", 1)
+    send(shared, "bert", "/say something else")
+    assert shared.show("anna")["turn"]["number"] == 2
+
+
+def test_a_reply_is_the_answer_and_the_turns_result_is_not_one_too(shared, until):
+    pair(shared)
+    reply = tool("send_message", to="anna", text="the reply itself", intent="reply")
+    send(shared, "anna", tool("send_message", to="bert", text=f"{reply}\n/say the last words"))
+    until(lambda: settled(shared, "anna", 2) and settled(shared, "bert", 1), "the reply's turn")
+    assert "the reply itself" in prompts(shared, "anna")[1]
+    assert "the last words" not in prompts(shared, "anna")[1]
+    rows = shared.ok("messages", "anna")
+    (request,) = [row for row in rows if row["intent"] == "request"]
+    (answer,) = [row for row in rows if row["intent"] == "reply"]
+    assert (request["state"], answer["reply_to"]) == ("answered", request["id"])
+    assert (shared.show("anna")["turn"]["number"], shared.show("bert")["turn"]["number"]) == (2, 1), "a reply asks for none"
+
+
+@pytest.mark.parametrize("replies", [False, True])
+def test_a_request_read_in_the_middle_of_a_turn_is_answered_by_that_turn_once(shared, until, replies):
+    work = pair(shared)
+    reply = [tool("send_message", to="anna", text="by hand", intent="reply")] if replies else []
+    begin(shared, "bert", HOLD.format(mark="b"), tool("check_inbox"), *reply, "/say by the turn")
+    until((work / "b").exists, "the turn")
+    send(shared, "anna", tool("send_message", to="bert", text="please"))
+    assert shared.show("anna")["turn"]["number"] == 1
+    (work / "go-b").touch()
+    until(lambda: settled(shared, "anna", 2) and settled(shared, "bert", 1), "the answer")
+    assert "please" in shared.tool("bert")[0]
+    wanted, other = ("by hand", "by the turn") if replies else ("by the turn", "by hand")
+    assert wanted in prompts(shared, "anna")[1]
+    assert other not in "".join(prompts(shared, "anna"))
+    assert states(shared, "anna", to="bert") == ["answered"]
+    assert shared.show("bert")["turn"]["number"] == 1, "it was read: it starts no turn"
+
+
+def test_a_request_outlives_its_receivers_suspension(shared, until):
+    """The turn that is cut short is not the answer; the one that goes on with it is."""
+    work = pair(shared)
+    send(shared, "anna", tool("send_message", to="bert", text=HOLD.format(mark="b") + "\n/say done at last"))
+    until((work / "b").exists, "the turn")
+    shared.ok("suspend", "bert")
+    assert states(shared, "anna", to="bert") == ["delivered"]
+    (work / "go-b").touch()
+    shared.ok("resume", "bert")
+    until(lambda: settled(shared, "anna", 2), "the answer")
+    until(lambda: shared.show("bert")["state"] == "idle", "the end of bert's turns")
+    assert "interrupted" not in prompts(shared, "anna")[1]
+    assert states(shared, "anna", to="bert") == ["answered"]
+    assert len(prompts(shared, "anna")) == 2
+
+
+@pytest.mark.parametrize("how", ["before it was read", "while it worked at it"])
+def test_a_sender_is_told_when_its_request_will_have_no_answer(shared, until, how):
+    work = pair(shared)
+    if how == "before it was read":
+        shared.ok("suspend", "bert")
+    send(shared, "anna", tool("send_message", to="bert", text=HOLD.format(mark="b")))
+    if how != "before it was read":
+        until((work / "b").exists, "the turn")
+    shared.ok("end", "bert")
+    until(lambda: settled(shared, "anna", 2), "the word to the sender")
+    assert "bert" in prompts(shared, "anna")[1]
+    assert "ended" in prompts(shared, "anna")[1]
+    assert states(shared, "anna", to="bert") == ["dropped" if how == "before it was read" else "answered"]
+    shared.ok("rm", "bert")
+    assert shared.show("anna")["turn"]["number"] == 2, "told once"
+
+
+def test_only_its_addressee_replies_to_a_message_and_only_to_one_that_is_there(shared, until):
+    work = pair(shared)
+    shared.spawn("carl", work)
+    shared.ok("suspend", "bert")
+    send(shared, "anna", tool("send_message", to="bert", text="for bert alone"))
+    (number,) = [row["id"] for row in shared.ok("messages", "anna") if row["to"] == "bert"]
+    forged = send(
+        shared, "carl", tool("send_message", to="anna", text="I am bert", intent="reply", reply_to=number),
+        tool("send_message", to="anna", text="I am bert", intent="reply", reply_to=99999),
+        tool("send_message", to="anna", text="I am bert", intent="reply"),
+    )  # fmt: skip
+    assert all(text.startswith("!") for text in forged)
+    assert forged[0].replace(str(number), "N") == forged[1].replace("99999", "N"), "nothing of others' messages shows"
+    # Taken back before bert saw it: he can't reply to it either, and anna knows.
+    shared.ok("messages", "bert", "--drop", str(number))
+    until(lambda: settled(shared, "anna", 2), "the word to the sender")
+    shared.ok("resume", "bert")
+    (late,) = send(shared, "bert", tool("send_message", to="anna", text="late", intent="reply", reply_to=number))
+    assert late.startswith("!")
+    assert [text.count("I am bert") + text.count("late") for text in prompts(shared, "anna")] == [0, 0]
+
+
+def test_an_answer_to_an_agent_that_is_gone_is_dropped_without_trouble(shared, until):
+    work = pair(shared)
+    reply = tool("send_message", to="anna", text="too late", intent="reply")
+    send(shared, "anna", tool("send_message", to="bert", text=f"{HOLD.format(mark='b')}\n{reply}\n/say all the same"))
+    until((work / "b").exists, "the turn")
+    shared.ok("end", "anna")
+    (work / "go-b").touch()
+    until(lambda: settled(shared, "bert", 1), "the end of the turn")
+    assert shared.show("bert")["turn"]["outcome"] == "success"
+    (said,) = shared.tool("bert")
+    assert said.startswith("!")
+    assert "ended" in said
+    shared.ok("rm", "anna")
+    assert [row["from"] for row in shared.ok("messages", "bert")] == ["anna"], "its own words stay, with its name"
+    assert "Traceback" not in shared.log
+
+
+def test_messages_of_an_agent_show_both_directions_and_what_became_of_them(shared, until):
+    work = pair(shared)
+    shared.spawn("over", work)
+    shared.ok("suspend", "over")
+    send(
+        shared, "anna", tool("send_message", to="over", text="unheard"),
+        tool("send_message", to="operator", text="a note for the person"),
+        tool("send_message", to="bert", text="/say an answer\nof two lines"),
+    )  # fmt: skip
+    until(lambda: settled(shared, "anna", 2), "the answer")
+    shared.ok("end", "over")
+    until(lambda: settled(shared, "anna", 3), "the word of the end")
+    rows = shared.ok("messages", "anna")
+    keys = {"id", "from", "to", "intent", "state", "time", "reply_to", "turn", "text"}
+    assert all(set(row) == keys for row in rows)
+    assert [row["id"] for row in rows] == sorted(row["id"] for row in rows)
+    by_text = {row["text"].partition("\n")[0]: (row["from"], row["to"], row["state"]) for row in rows}
+    assert by_text["unheard"] == ("anna", "over", "dropped")
+    assert by_text["a note for the person"][:2] == ("anna", "operator")
+    assert by_text["/say an answer"] == ("anna", "bert", "answered")
+    printed = shared.ctl("messages", "anna")
+    assert printed.code == 0
+    for word in ("unheard", "dropped", "answered", "over", "bert", "operator"):
+        assert word in printed.out
+    # A closed message can't be taken back, nor one that was read; each refusal says why.
+    numbers = {row["text"].partition("\n")[0]: str(row["id"]) for row in rows}
+    tries = (("over", numbers["unheard"], 1), ("bert", numbers["/say an answer"], 1), ("bert", "99999", 4))
+    for name, number, code in tries:
+        refused = shared.ctl("messages", name, "--drop", number)
+        assert refused.code == code, refused
+        assert number in refused.error
+    both = shared.ctl("messages", "anna", "nobody", "bert", "--json")
+    assert (both.code, both.json) == (4, [rows, shared.ok("messages", "bert")])
+    assert "nobody" in both.error
+
+
+RING = (
+    DOOR
+    + """
+begin()
+door = Door()
+me = json.loads(door.call("whoami"))["name"]
+said = door.call("send_message", to={"anna": "bert", "bert": "anna"}[me], text="your turn")
+finish(said)
+"""
+)
+
+
+def test_two_that_wake_each_other_are_stopped_by_the_limit_with_an_event(house, until):
+    house.start(agent=house.program(RING), config="[limits]\nwakes = 3\n")
+    pair(house)
+    house.ok("send", "anna", "begin")
+    told = lambda: [event for name in ("anna", "bert") for event in house.events(name, "message:refused")]  # noqa: E731
+    refused = until(told, "the event")
+    assert "limits.wakes" in refused[0]["text"]
+    until(lambda: all(agent["state"] in {"idle", "queued"} for agent in house.ok("ls")), "the end of the ring")
+    assert sum(agent["turn"]["number"] for agent in house.ok("ls")) <= 9
+    assert "refused" in states(house, "anna", intent="request")
+
+
+def test_an_agent_that_spawns_itself_is_stopped_at_each_limit_by_name(house, until):
+    house.start(config="[limits]\nchildren = 2\ndepth = 2\nfamily = 4\nagents = 6\n")
+    deep = tool("spawn_agent", name="great", prompt="x")
+    grand = tool("spawn_agent", name="grand", prompt=deep)
+    work = house.workspace()
+    house.spawn("anna", work, tool("spawn_agent", name="one", prompt=grand))
+    until(lambda: house.tool("one") and house.tool("grand") and settled(house, "anna", 2), "the generations")
+    assert "limits.depth" in house.tool("grand")[0]
+    *_, third = send(house, "anna", *(tool("spawn_agent", name=name, prompt="x") for name in ("two", "three")))
+    assert third.startswith("!")
+    assert "limits.children" in third
+    fourth, fifth = send(house, "two", *(tool("spawn_agent", name=name, prompt="x") for name in ("four", "five")))
+    assert (fourth.startswith("!"), fifth.startswith("!")) == (False, True)
+    assert "limits.family" in fifth
+    house.spawn("other", work)
+    (sixth,) = send(house, "other", tool("spawn_agent", name="six", prompt="x"))
+    assert "limits.agents" in sixth
+    assert {agent["name"] for agent in house.ok("ls")} == {"anna", "one", "grand", "two", "four", "other"}

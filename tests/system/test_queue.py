@@ -1,0 +1,158 @@
+"""The queue, through real sandboxes: families take turns, priorities go first, a spent account holds its own turns only."""
+
+import json
+
+ONE = "[turns]\nmax_running = 1\n"
+SPENT = ("--env", "CURSOR_API_KEY=spent")
+GOOD = ("--env", "CURSOR_API_KEY=good")
+LIMITED = """\
+begin()
+if prompt.startswith("limit") and not os.path.exists("paid"):
+    sys.stderr.write("ActionRequiredError: You've hit your usage limit. Try again in 1 second.\\n")
+    sys.exit(1)
+mark(prompt.split()[0])
+finish()
+"""
+
+
+def queued(house):
+    return [place["agent"] for place in house.ok("queue")]
+
+
+def begun(house):
+    """The agents whose turns began, in order."""
+    with house.wire() as wire:
+        events = wire.call("events.read", limit=1000)["events"]
+    names = {agent["id"]: agent["name"] for agent in house.ok("ls")}
+    return [names[event["agent"]] for event in events if event["kind"] == "turn:started"]
+
+
+def test_a_family_that_floods_the_queue_does_not_keep_others_from_their_turns(house, until):
+    house.start(config=ONE)
+    work = house.workspace()
+    children = [json.dumps({"name": f"worker-{number}", "prompt": "/say done"}) for number in range(1, 6)]
+    script = "\n".join(f"/tool spawn_agent {child}" for child in children)
+    house.held("lead", work, before=f"{script}\n")
+    house.ok("spawn", "anna", "-w", work, "/say hello")
+    house.ok("spawn", "low", "-w", work, "--priority", "low", "/say hello")
+    house.ok("spawn", "urgent", "-w", work, "--priority", "high", "/say hello")
+    workers = [f"worker-{number}" for number in range(1, 6)]
+    expected = ["urgent", "anna", *workers, "low"]
+    assert queued(house) == expected
+    places = house.ok("queue")
+    assert [place["position"] for place in places] == list(range(1, 9))
+    assert "place 2 in the queue: 1 turn runs, as many as may at once" in places[1]["reason"]
+    anna, worker = house.show("anna"), house.show("worker-1")
+    assert (anna["state"], anna["reason"], anna["priority"]) == ("queued", places[1]["reason"], "normal")
+    assert (anna["family"], worker["family"]) == (anna["id"], house.show("lead")["id"])
+    shown = house.ctl("queue").out
+    assert [line.split()[1] for line in shown.splitlines()[1:]] == expected
+    assert house.ok("set", "low", "priority=high")["priority"] == "high"
+    expected = ["low", "urgent", "anna", *workers]
+    assert queued(house) == expected
+    house.kill()
+    house.start()
+    assert queued(house) == expected, "who had the last turn is known after a death"
+    (work / "go").touch()
+    until(lambda: not queued(house) and house.show("worker-5")["state"] == "idle", "the end of the queue")
+    assert begun(house)[: 1 + len(expected)] == ["lead", *expected]
+
+
+def test_a_spent_account_holds_the_turns_of_its_login_until_one_that_tries_succeeds(house, until):
+    house.start()
+    work = house.workspace()
+    assert "no login is held that a turn doesn't try already" in house.ctl("queue", "--try").err.splitlines()[0]
+    greedy = house.spawn("greedy", work, "/fail quota", *SPENT)
+    assert (greedy["state"], greedy["turn"]["outcome"]) == ("failed", "error")
+    (told,) = house.events("greedy", "gate:held")
+    assert told["data"]["failures"] == 1
+    house.ok("spawn", "first", "-w", work, *SPENT, "/fail quota")
+    house.ok("spawn", "second", "-w", work, *SPENT, "/say hello")
+    assert house.spawn("other", work, "/say hello", *GOOD)["state"] == "idle", "other logins go on"
+    shown = house.show("first")
+    assert (shown["state"], shown["attention"]["kind"], shown["attention"]["level"]) == ("queued", "held", "action")
+    assert told["data"]["until"] in shown["reason"]
+    assert "queue --try" in shown["reason"]
+    house.kill()
+    house.start()
+    assert [house.show(name)["state"] for name in ("first", "second")] == ["queued", "queued"], "a death lifts nothing"
+    (line,) = house.ctl("queue").err.splitlines()
+    assert "held until" in line
+    assert "out of usage" in line
+    # The one that tries meets the limit again, and the other one never began.
+    assert len(house.ok("queue", "--try")) in {1, 2}
+    until(lambda: house.show("first")["state"] == "failed", "the try")
+    assert house.show("second")["turn"] is None
+    assert house.events("first", "gate:held")[0]["data"]["failures"] == 2
+    house.ok("queue", "--try")
+    until(lambda: house.show("second")["state"] == "idle", "the next try")
+    (opened,) = house.events("second", "gate:opened")
+    assert opened["cause"] == house.events("second", "turn:ended")[0]["cursor"]
+    assert house.spawn("third", work, "/say hello", *SPENT)["state"] == "idle"
+    assert house.ctl("queue").err.strip() == "substratctl: no agent waits for a turn"
+
+
+def test_the_time_that_the_program_states_is_waited_for_and_then_one_turn_tries(house, until):
+    house.start(agent=house.program(LIMITED))
+    work = house.workspace()
+    house.ok("spawn", "greedy", "-w", work, "limit")
+    until(lambda: house.show("greedy")["state"] == "failed", "the limit")
+    assert house.ok("ls")
+    for name in ("anna", "bert"):
+        house.ok("spawn", name, "-w", work, f"did-{name}")
+    until(lambda: (work / "did-anna").exists() and (work / "did-bert").exists(), "the turns after that time")
+    (held,) = house.events("greedy", "gate:held")
+    assert "as the program says" in held["text"]
+    first = min(house.events(name, "turn:started")[0]["time"] for name in ("anna", "bert"))
+    assert first >= held["data"]["until"]
+    assert len(house.events("anna", "gate:opened") + house.events("bert", "gate:opened")) == 1
+
+
+def child(name, prompt, *needs):
+    return "/tool spawn_agent " + json.dumps({"name": name, "prompt": prompt, "needs": needs})
+
+
+def test_a_child_begins_when_those_that_it_needs_have_succeeded(daemon, until):
+    work = daemon.workspace()
+    hold = "/shell while [ ! -e go ]; do sleep 0.02; done\n/say written"
+    script = [
+        child("author", hold), child("tester", "/say tested", "author"), child("critic", "/say read", "author", "tester"),
+        child("odd", "/say x", "lead"), child("lost", "/say x", "nemo"), child("later", "/say x", "task:t1"),
+    ]  # fmt: skip
+    daemon.spawn("lead", work, "\n".join(script))
+    told = daemon.tool("lead")
+    assert "queued until author and tester succeeded" in told[2]
+    assert all(answer.startswith("!") for answer in told[3:])
+    assert daemon.show("tester")["reason"] == "it begins when author has succeeded"
+    assert daemon.show("critic")["reason"] == "it begins when author and tester have succeeded"
+    daemon.kill()
+    daemon.start()
+    assert queued(daemon) == ["tester", "critic"]
+    (work / "go").touch()
+    until(lambda: daemon.show("critic")["state"] == "idle", "the last of them")
+    assert begun(daemon).index("author") < begun(daemon).index("tester") < begun(daemon).index("critic")
+    assert daemon.events("critic", "need:met")
+
+
+def test_a_child_that_needs_one_that_fails_does_not_run_and_its_parent_is_told(daemon, until):
+    work = daemon.workspace()
+    script = [child("author", "/fail crash"), child("tester", "/say tested", "author"), child("critic", "/say x", "tester")]
+    daemon.spawn("lead", work, "\n".join(script))
+    until(lambda: daemon.show("critic")["state"] == "failed", "the end of the chain")
+    tester = daemon.show("tester")
+    assert (tester["state"], tester["turn"], tester["attention"]["kind"]) == ("failed", None, "failed")
+    assert "it needs author, which has not succeeded (error)" in tester["attention"]["text"]
+    until(lambda: "tester has done nothing" in str(daemon.events("lead", "user")), "the parent's turn")
+    done = daemon.ctl("resume", "tester", "--wait")
+    assert (done.code, done.out.strip()) == (0, "tested"), "a person lets it run all the same"
+
+
+def test_a_parent_that_waits_is_woken_by_a_child_that_does_not_run(daemon, until):
+    work = daemon.workspace()
+    script = [child("author", "/fail crash"), child("tester", "/say tested", "author"), "/tool wait_agents {}"]
+    daemon.spawn("lead", work, "\n".join(script))
+    until(lambda: daemon.show("lead")["state"] == "idle" and daemon.show("lead")["turn"]["number"] >= 2, "the wake")
+    text = str(daemon.events("lead", "user"))
+    assert "tester (failed): no turn" in text
+    assert "it needs author" in text
+    assert daemon.show("lead")["turn"]["number"] == 2

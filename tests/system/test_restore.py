@@ -1,0 +1,134 @@
+"""`restore` and `checkout`: a clone as a turn left it, and a person's working copy of an agent's commits."""
+
+import pytest
+
+from substrat.daemon.failpoints import KILL_AT
+from tests.support.waiting import wait_until
+from tests.system.test_clones import app, commit, fingerprint, git
+
+__all__ = ["app"]
+
+
+def tree_of(house):
+    return next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
+
+
+@pytest.fixture
+def three(house, app):
+    """An agent with three turns: a commit and an uncommitted file, an ignored file, and changes of all."""
+    (app / ".gitignore").write_text("*.tmp\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "ignore")
+    house.start()
+    house.spawn("fix", app, f"{commit('a.txt')}; echo one > u.txt; echo more >> README.md", "--worktree")
+    house.ok("send", "fix", "--wait", f"{commit('b.txt')}; echo keep > k.tmp; rm u.txt")
+    deeds = "git rm -q a.txt; git commit -qm gone; echo two > u.txt; rm README.md; mkdir d; touch d/f"
+    house.ok("send", "fix", "--wait", f"/shell {deeds}")
+    return house
+
+
+def test_restore_puts_commits_and_files_back_and_keeps_what_was_there(three, app):
+    before = fingerprint(app)
+    wip = git(three, app, "rev-parse", "refs/substrat/fix/wip")
+    done = three.ok("restore", "fix", "--turn", "1")
+    tree = tree_of(three)
+    assert (tree / "a.txt").read_text() == "new\n"
+    assert (tree / "u.txt").read_text() == "one\n"
+    assert (tree / "README.md").read_text() == "hello\nmore\n"
+    assert (tree / "k.tmp").read_text() == "keep\n"
+    assert not (tree / "b.txt").exists()
+    assert not (tree / "d").exists()
+    assert done["before"] == "refs/substrat/fix/before-restore/1"
+    assert git(three, app, "rev-parse", done["before"]) == wip
+    head = git(three, app, "rev-parse", "refs/substrat/fix/turns/1^1")
+    assert three.show("fix")["worktree"]["head"] == done["head"] == head
+    assert fingerprint(app) == before
+    agent = three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1")
+    assert three.shell("fix").endswith("## substrat/fix\n M README.md\n?? u.txt\nadd a.txt\n")
+    told = (three.agents_directory(agent) / "turns" / "4" / "prompt").read_text()
+    assert "put your workspace back to how it was at the end of turn 1" in told
+    agent = three.ok("send", "fix", "--wait", "/say again")
+    assert (three.agents_directory(agent) / "turns" / "5" / "prompt").read_text() == "/say again"
+    assert three.ok("restore", "fix", "--turn", "3")["before"] == "refs/substrat/fix/before-restore/2"
+    assert (tree / "u.txt").read_text() == "two\n"
+    assert three.ok("restore", "fix", "--turn", "3")["before"] == "refs/substrat/fix/before-restore/3"
+
+
+def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_anew(three, app):
+    deeds = (
+        "git checkout -q -- . ; git checkout -qb side HEAD~2; echo other > b.txt; git add -A; git commit -qm other; "
+        "git checkout -q substrat/fix; git rebase side; touch .git/index.lock"
+    )
+    three.ok("send", "fix", "--wait", f"/shell {deeds}")
+    assert (tree_of(three) / ".git" / "rebase-merge").exists()
+    three.ok("restore", "fix", "--turn", "2")
+    three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1; rm -rf .git; echo x > x")
+    assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
+    done = three.ok("restore", "fix", "--turn", "2")
+    assert git(three, app, "show", f"{done['before']}:x") == "x"
+    three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1")
+    assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
+
+
+def test_restore_refuses_where_something_would_be_lost_or_runs(three, app):
+    assert three.ctl("restore", "fix").code == 2
+    missing = three.ctl("restore", "fix", "--turn", "9")
+    assert (missing.code, "no work of turn 9" in missing.error) == (4, True)
+    three.ctl("exec", "fix", "--", "sh", "-c", "rm u.txt; echo u.txt >> .gitignore; echo mine > u.txt")
+    refused = three.ctl("restore", "fix", "--turn", "1")
+    assert (refused.code, "u.txt, which git ignores, is in the way" in refused.error) == (1, True)
+    assert (tree_of(three) / "u.txt").read_text() == "mine\n"
+    assert three.events("fix", "worktree:not-restored")
+    three.ok("send", "fix", "/shell touch on; while [ ! -e go ]; do sleep 0.02; done")
+    wait_until((tree_of(three) / "on").exists, "the turn")
+    running = three.ctl("restore", "fix", "--turn", "1")
+    assert (running.code, "`substratctl suspend fix` first" in running.error) == (1, True)
+    (tree_of(three) / "go").touch()
+    three.wait("fix")
+    three.ok("end", "fix")
+    assert "has ended" in three.ctl("restore", "fix", "--turn", "1").error
+
+
+@pytest.mark.parametrize("point", ["after commit: restore intended", "after: tree restored"])
+def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house, app, point):
+    house.start(environment={KILL_AT: point})
+    house.spawn("fix", app, "/shell echo one > u.txt", "--worktree")
+    house.ok("send", "fix", "--wait", "/shell echo two > u.txt; echo b > b.txt")
+    assert house.ctl("restore", "fix", "--turn", "1").code == 3
+    wait_until(lambda: house.daemon.poll() is not None, "the kill")
+    house.start()
+    house.ok("send", "fix", "--wait", "/shell cat u.txt; ls b.txt")
+    assert house.shell("fix").startswith("one\n")
+    assert len(house.events("fix", "worktree:restored")) == 1
+    assert git(house, app, "show", "refs/substrat/fix/before-restore/1:b.txt") == "b"
+
+
+def test_checkout_is_a_worktree_of_the_users_repository(house, app):
+    house.start()
+    house.spawn("fix", app, f"{commit('a.txt')}; echo x > u.txt", "--worktree")
+    (app / ".git" / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch $GIT_DIR/ran\n")
+    (app / ".git" / "hooks" / "post-checkout").chmod(0o755)
+    copy = house.directory / "copy"
+    said = house.ctl("checkout", "fix", "copy")
+    assert (said.code, said.out.startswith(f"{copy} has fix's work at ")) == (0, True)
+    assert ((copy / "a.txt").read_text(), (copy / "u.txt").exists()) == ("new\n", False)
+    assert git(house, copy, "rev-parse", "HEAD") == git(house, app, "rev-parse", "refs/substrat/fix/head")
+    assert not list((app / ".git").rglob("ran"))
+    assert git(house, app, "status", "--short") == ""
+    again = house.ctl("checkout", "fix", copy)
+    assert (again.code, "isn't an empty directory" in again.error) == (1, True)
+    inside = house.ctl("checkout", "fix", house.state / "x")
+    assert (inside.code, "the daemon's own" in inside.error) == (1, True)
+    house.spawn("here", app)
+    assert "where here may write" in house.ctl("checkout", "fix", app / "sub" / "copy").error
+
+
+def test_checkout_shows_files_first_that_the_host_would_obey(house, app):
+    house.start()
+    deeds = "mkdir .vscode; echo {} > .vscode/tasks.json; git add -A; git commit -qm tasks"
+    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    copy = house.directory / "copy"
+    held = house.ctl("checkout", "fix", copy)
+    assert (held.code, "--accept .vscode/tasks.json" in held.error, copy.exists()) == (1, True, False)
+    done = house.ok("checkout", "fix", copy, "--accept", ".vscode")
+    assert (done["outcome"], (copy / ".vscode" / "tasks.json").exists()) == ("made", True)

@@ -1,0 +1,297 @@
+"""Results of agents' work, steering, questions and reminders, through real sandboxes: each told once, and none forged."""
+
+import contextlib
+import json
+import socket
+import sqlite3
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.system.test_mcp import INITIALIZE, INITIALIZED, request
+from tests.system.test_messages import HOLD, prompts, send, settled, tool
+
+BAD_ENDS = {
+    "mute": "/shell true",
+    "silent": "/exit 0",
+    "killed": "/shell kill -9 2",
+    "stopped": HOLD.format(mark="stopped"),
+    "loser": tool("complete", result="it can't be done", status="failed") + "\n/say fine, thanks",
+    "misfit": "/say no JSON at all",
+    "winner": tool("complete", result="the very result", files=["out/report.txt"]) + "\n/say only words",
+}
+SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
+
+
+def test_each_bad_end_of_a_child_is_an_outcome_of_its_own_and_no_success(house, until):
+    house.start()
+    work = house.workspace()
+    schemas = {"misfit": {"result_schema": SCHEMA}}
+    children = [tool("spawn_agent", name=name, prompt=text, **schemas.get(name, {})) for name, text in BAD_ENDS.items()]
+    begin_lead = "\n".join([*children, tool("wait_agents", note="all of them")])
+    house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=begin_lead.encode())
+    until((work / "stopped").exists, "the child that goes on")
+    house.ok("interrupt", "stopped")
+    until(lambda: settled(house, "lead", 2), "the wake")
+    assert house.show("lead")["turn"]["number"] == 2, "one wake for all"
+    wake = prompts(house, "lead")[1]
+    heads = {line.partition(" ")[0]: line for line in wake.splitlines() if ": turn 1, " in line}
+    ends = {name: heads[name].partition(": turn 1, ")[2] for name in BAD_ENDS}
+    assert [name for name, end in ends.items() if "success" in end] == ["winner"], ends
+    assert len(set(ends.values())) >= 6, ends
+    assert ends["mute"].startswith("empty")
+    assert ends["loser"].startswith("failed")
+    assert ends["stopped"].startswith("interrupted")
+    assert "doesn't fit" in ends["misfit"]
+    assert "> it can't be done" in wake
+    assert "signal 9" in wake or "SIGKILL" in wake
+    assert "> the very result" in wake
+    assert "out/report.txt" in wake
+    assert "only words" not in wake, "complete replaces the last text"
+
+
+def test_a_result_that_does_not_fit_is_an_error_that_can_be_mended(shared, until):
+    child = "\n".join([
+        tool("complete", result='{"score": "high"}'), tool("complete", result="high"),
+        tool("complete", result='{"score": NaN}'), tool("complete", result='{"score": 7}'), "/say done",
+    ])  # fmt: skip
+    shared.spawn("lead", shared.workspace(), tool("spawn_agent", name="kid", prompt=child, result_schema=SCHEMA))
+    until(lambda: settled(shared, "lead", 2), "the result")
+    *wrong, right = shared.tool("kid")
+    assert [text.startswith("!") for text in (*wrong, right)] == [True, True, True, False]
+    assert "'score'" in wrong[0]
+    assert '> {"score": 7}' in prompts(shared, "lead")[1]
+    assert "success" in prompts(shared, "lead")[1]
+    (refused,) = send(shared, "lead", tool("spawn_agent", name="odd", prompt="x", result_schema={"$ref": "#"}))
+    assert refused.startswith("!")
+    assert "result_schema" in refused
+
+
+def test_nobody_completes_anothers_turn_nor_one_that_is_over(house, until):
+    """A result counts for the turn of the agent whose socket it came through, while that runs."""
+    house.start()
+    work = house.workspace()
+    kid = f"{HOLD.format(mark='k')}\n/say the true result"
+    house.spawn("lead", work, tool("spawn_agent", name="kid", prompt=kid))
+    until((work / "k").exists, "the child's turn")
+    house.spawn("rival", work, tool("complete", result="forged by a rival"))
+    path = house.runtime / "agents" / house.show("kid")["id"] / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as kept:
+        kept.settimeout(10)
+        kept.connect(str(path))
+        stream = kept.makefile("rwb")
+        for line in (INITIALIZE, INITIALIZED):
+            stream.write(line.encode() + b"\n")
+        stream.flush()
+        assert stream.readline()
+        (work / "go-k").touch()
+        until(lambda: settled(house, "lead", 2), "the result")
+        forged = request(7, "tools/call", name="complete", arguments={"result": "forged after the end"})
+        with contextlib.suppress(OSError):  # the connection may have gone with the turn
+            stream.write(forged.encode() + b"\n")
+            stream.flush()
+            assert b'"isError":false' not in stream.readline()
+    assert not path.exists()
+    assert "> the true result" in prompts(house, "lead")[1]
+    (told,) = send(house, "lead", tool("get_agent", name="kid", what="result"))
+    assert "the true result" in told
+    # What was given in one turn isn't the result of the next.
+    send(house, "kid", tool("complete", result="of the second turn"))
+    send(house, "kid", "/say of the third turn")
+    (told,) = send(house, "lead", tool("get_agent", name="kid", what="result"))
+    assert "of the third turn" in told
+    assert "second" not in told
+    assert "forged" not in str([prompts(house, name) for name in ("lead", "kid")])
+
+
+@pytest.mark.parametrize("how", ["suspended", "ended"])
+def test_a_child_that_ends_while_its_parent_does_not_listen_is_told_later_or_never(shared, until, how):
+    work = shared.workspace()
+    kid = f"{HOLD.format(mark='k')}\n/say the child's result"
+    shared.spawn("lead", work, tool("spawn_agent", name="kid", prompt=kid))
+    until((work / "k").exists, "the child's turn")
+    shared.ok(*(("suspend", "lead") if how == "suspended" else ("end", "lead")))
+    (work / "go-k").touch()
+    until(lambda: settled(shared, "kid", 1), "the child's end")
+    assert shared.show("lead")["state"] == how
+    if how == "suspended":
+        shared.ok("resume", "lead")
+        until(lambda: settled(shared, "lead", 2), "the result")
+        assert [text.count("> the child's result") for text in prompts(shared, "lead")] == [0, 1]
+    assert "Traceback" not in shared.log
+
+
+def test_end_agent_takes_the_subtree_deepest_first_and_own_descendants_alone(house, until):
+    house.start()
+    work = house.workspace()
+    leaf = tool("spawn_agent", name="leaf", prompt=HOLD.format(mark="leaf"))
+    branch = tool("spawn_agent", name="branch", prompt=leaf)
+    house.spawn("root", work, "\n".join([branch, tool("spawn_agent", name="beside", prompt="/say hello")]))
+    house.spawn("stranger", work)
+    until((work / "leaf").exists, "the leaf's turn")
+    until(lambda: all(house.show(name)["state"] == "idle" for name in ("root", "branch", "beside")), "quiet")
+    refusals = send(house, "branch", *(tool(verb, name=name) for verb in ("end_agent", "interrupt_agent")
+                                       for name in ("root", "branch", "beside", "stranger", "nobody")))  # fmt: skip
+    assert all(text.startswith("!") for text in refusals), refusals
+    assert {agent["state"] for agent in house.ok("ls") if agent["name"] != "leaf"} == {"idle"}
+    said, again = send(house, "root", *[tool("end_agent", name="branch", reason="enough of it")] * 2)
+    assert said.index("leaf") < said.index("branch")
+    assert "already" in again
+    until(lambda: house.show("leaf")["state"] == "ended", "the end of its turn")
+    states = {agent["name"]: agent["state"] for agent in house.ok("ls")}
+    assert states == {"root": "idle", "branch": "ended", "leaf": "ended", "beside": "idle", "stranger": "idle"}
+    assert [len(house.events(name, "agent:ended")) for name in ("branch", "leaf")] == [1, 1]
+    (told,) = house.events("branch", "agent:ended")
+    (stopped,) = house.events("leaf", "agent:interrupted")
+    assert [(event["text"], event["data"]["by"]) for event in (told, stopped)] == [
+        ("ended by root: enough of it", "agent:root")
+    ] * 2
+
+
+def test_an_interruption_with_a_text_begins_the_next_turn_with_it(shared, until):
+    work = shared.workspace()
+    kid = tool("spawn_agent", name="kid", prompt=HOLD.format(mark="old"))
+    shared.spawn("lead", work, kid)
+    until((work / "old").exists, "the child's turn")
+    shared.ok("send", "kid", "/say queued before")
+    (said,) = send(shared, "lead", tool("interrupt_agent", name="kid", text="/shell touch new\n/say the new way"))
+    assert not said.startswith("!")
+    until(lambda: settled(shared, "kid", 3), "the turns after it")
+    second, third = prompts(shared, "kid")[1:]
+    assert second.startswith("/shell touch new")
+    assert third == "/say queued before"
+    assert (work / "new").exists()
+    turns = shared.events("kid", "turn:ended")
+    assert [event["data"]["outcome"] for event in turns] == ["interrupted", "success", "success"]
+    # The parent asked for the interruption: what it gave the child to do instead is what it is told of.
+    until(lambda: shared.show("lead")["state"] == "idle", "the end of the reports")
+    assert "> the new way" in "".join(prompts(shared, "lead"))
+    (refused,) = send(shared, "lead", tool("interrupt_agent", name="kid"))
+    assert refused.startswith("!"), "nothing runs"
+
+
+def test_looking_at_an_agent_consumes_nothing(shared, until):
+    work = shared.workspace()
+    shared.spawn("lead", work, tool("spawn_agent", name="kid", prompt="/shell echo seen\n/say looked at"))
+    until(lambda: settled(shared, "lead", 2), "the result")
+    shared.ok("suspend", "kid")
+    shared.ok("send", "kid", "waits")
+    looks = [tool("get_agent", name="kid", what=what) for what in ("result", "status", "tail", "diff")]
+    answers = send(shared, "lead", *looks, *looks)
+    for first, second in zip(answers[:3], answers[4:7], strict=True):
+        assert first == second
+        assert not first.startswith("!")
+    assert "looked at" in answers[0]
+    assert '"suspended"' in answers[1]
+    assert "echo seen" in answers[2]
+    assert answers[3].startswith("!"), "it works in place"
+    assert "no clone" in answers[3]
+    assert shared.show("kid")["unread"] == 1
+    assert shared.show("lead")["turn"]["number"] == 3
+    # What an agent is and does others may see, not what it has said to its parent.
+    shared.spawn("stranger", work, "\n".join(looks))
+    assert [text.startswith("!") for text in shared.tool("stranger")] == [True, False, True, True]
+
+
+def test_sixteen_children_that_end_at_once_cost_one_turn_and_are_cut_to_size(house, until):
+    house.start(config="[limits]\nmessage_bytes = 30000\n")
+    work = house.workspace()
+    names = [f"kid{number:02}" for number in range(16)]
+    script = "/shell while [ ! -e go ]; do sleep 0.05; done\n/emit 1 4000"
+    lines = [*(tool("spawn_agent", name=name, prompt=script) for name in names), tool("wait_agents")]
+    house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin="\n".join(lines).encode())
+    until(lambda: settled(house, "lead", 1), "the wait")
+    (work / "go").touch()
+    until(lambda: settled(house, "lead", 2), "the wake")
+    wake = prompts(house, "lead")[1]
+    assert house.show("lead")["turn"]["number"] == 2
+    assert all(name in wake for name in names)
+    assert "0123456789" in wake
+    assert len(wake) < 40_000
+    assert "bytes more" in wake or "more]" in wake
+    assert [event["data"]["outcome"] for name in names for event in house.events(name, "turn:ended")] == ["success"] * 16
+
+
+def ask(house, name, **question):
+    (said,) = send(house, name, tool("ask_operator", **question))
+    assert not said.startswith("!"), said
+    return house.ok("inbox")[-1]
+
+
+def test_questions_have_options_and_answers_in_ones_own_words(shared, until):
+    shared.spawn("anna", shared.workspace())
+    approval = {"question": "delete it?", "options": ["yes, delete", "no, keep"]}
+    answers = (("2", "no, keep"), ("YES, delete", "yes, delete"), ("/say only half", "half"))
+    for turn, (answer, said) in enumerate(answers, 1):
+        item = ask(shared, "anna", **approval)
+        assert (item["options"], item["default"], item["deadline"]) == (approval["options"], None, None)
+        shared.ok("answer", str(item["id"]), answer)
+        until(lambda turn=turn: settled(shared, "anna", 2 * turn), "the answer")
+        told = prompts(shared, "anna")[-1]
+        assert said in told
+        assert ("own words" in told) == (said == "half")
+    printed = ask(shared, "anna", default="no, keep", deadline_s=3600, **approval)
+    shown = shared.ctl("inbox").out
+    assert all(word in shown for word in (*approval["options"], "1", "2"))
+    assert printed["default"] == "no, keep"
+    assert printed["deadline"] > printed["time"]
+    odd = ({"default": "y"}, {"deadline_s": 5})
+    bad = send(shared, "anna", *(tool("ask_operator", question="x", **more) for more in odd))
+    assert all(text.startswith("!") for text in bad)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_at_the_deadline_the_default_is_the_answer_once_also_when_no_daemon_ran(house, until, away):
+    house.start()
+    house.spawn("anna", house.workspace(), tool("remind_me", text="a far one", in_s=9999))
+    item = ask(house, "anna", question="now?", options=["now", "later"], default="/say later", deadline_s=1.5)
+    if away:
+        house.kill()
+        until(lambda: datetime.now(UTC) > datetime.fromisoformat(item["deadline"]), "the deadline")
+        house.start()
+    until(lambda: settled(house, "anna", 3), "the default answer")
+    told = prompts(house, "anna")[2]
+    assert "later" in told
+    assert "default" in told
+    assert house.ok("inbox") == []
+    late = house.ctl("answer", str(item["id"]), "now")
+    assert late.code == 1
+    assert "settled" in late.error
+    house.kill()
+    house.start()
+    send(house, "anna", "/say one more")
+    assert len(prompts(house, "anna")) == 4
+    assert len(house.events("anna", "question:answered")) == 1
+
+
+def test_a_repeated_reminder_has_an_end_and_those_that_were_missed_are_told_once(house, until):
+    house.start()
+    house.spawn("anna", house.workspace(), tool("remind_me", text="tick", in_s=0, every_s=60, times=3))
+    for turn in (2, 3, 4):
+        until(lambda turn=turn: settled(house, "anna", turn), "a reminder")
+        assert prompts(house, "anna")[-1].count("tick") == 1
+        house.kill()
+        with contextlib.closing(sqlite3.connect(house.state / "substrat.db")) as database, database:
+            database.execute("UPDATE reminders SET due = due - 600")  # ten periods without a daemon
+        house.start()
+    (who, *bad) = send(
+        house, "anna", tool("whoami"), tool("remind_me", text="x", every_s=60),
+        tool("remind_me", text="x", every_s=0.1, times=2),
+        tool("remind_me", text="x", in_s=1, at="2030-01-01T00:00:00Z"), tool("remind_me", text="x", at="2030-01-01"),
+        tool("remind_me", text="x", every_s=60, until="2020-01-01T00:00:00Z"),
+    )  # fmt: skip
+    assert json.loads(who)["reminders"] == []
+    assert all(text.startswith("!") for text in bad), bad
+    assert len(prompts(house, "anna")) == 5
+
+
+def test_a_reminder_that_repeats_does_not_pile_up(house, until):
+    house.start()
+    house.spawn("anna", house.workspace(), tool("remind_me", text="tick", every_s=1, times=5))
+    until(lambda: settled(house, "anna", 2), "the first")
+    house.ok("suspend", "anna")
+    until(lambda: house.show("anna")["unread"] == 1, "the next")
+    past = time.time() + 2.5
+    until(lambda: time.time() > past, "the time of two more")
+    assert house.show("anna")["unread"] == 1

@@ -1,0 +1,160 @@
+"""Trees of agents that are over: kept a last time, listed, and removed only when nothing is lost by that."""
+
+import pytest
+
+from substrat.daemon.failpoints import KILL_AT
+from tests.support.waiting import wait_until
+from tests.system.test_clones import app, commit, fingerprint, git
+
+__all__ = ["app"]
+
+MEMBERS = [
+    "agent", "id", "path", "repository", "branch", "base", "head", "ahead", "behind", "files", "unlanded",
+    "kept_only_here", "bytes",
+]  # fmt: skip
+
+
+def on_disk(house):
+    """The names of what lies where the trees are, without the daemon's own."""
+    return {path.name for path in (house.state / "trees").iterdir()} - {"README", "empty", ".trash"}
+
+
+@pytest.fixture
+def ignoring(house, app):
+    """A repository whose `.gitignore` names `build`."""
+    (app / ".gitignore").write_text("build/\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "ignore build")
+    return app
+
+
+def test_rm_keeps_once_more_and_removes_a_tree_of_which_all_is_kept(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.ctl("exec", "fix", "--", "sh", "-c", "echo late > late.txt")
+    before = fingerprint(app)
+    said = house.ctl("rm", "fix")
+    assert said.out == (
+        f"fix  removed: its tree is removed; its work is in refs/substrat/fix of {app}, "
+        f"with 1 commit and 1 uncommitted file in no branch\n"
+    )
+    assert git(house, app, "show", "refs/substrat/fix/wip:late.txt") == "late"
+    assert git(house, app, "show", "refs/substrat/fix/head:a.txt") == "new"
+    assert (on_disk(house), house.ok("trees")) == (set(), [])
+    assert fingerprint(app) == before
+    assert "worktree:pruned" in {event["kind"] for event in house.ctl("events", "--since", "0", "--json").lines}
+
+
+def test_rm_leaves_a_tree_with_something_that_is_only_there(house, ignoring):
+    house.start()
+    agent = house.spawn("fix", ignoring, "/shell mkdir build; echo x > build/x; git init -q in; touch in/f", "--worktree")
+    said = house.ctl("rm", "fix")
+    assert "stays, because 1 file of a repository inside it and 1 ignored file are only there" in said.out
+    (tree,) = house.ok("trees")
+    assert list(tree) == MEMBERS
+    assert (tree["agent"], tree["id"], tree["unlanded"]) == ("fix", agent["id"], True)
+    assert tree["kept_only_here"] == {"nested": 1, "submodules": 0, "lfs": 0, "ignored": 1}
+    assert tree["bytes"] > 0
+    table = house.ctl("trees").out
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.splitlines()[1].split()[:3] == ["fix", "removed", "~1"]
+
+
+def test_rm_of_an_agent_whose_work_cannot_be_kept_leaves_its_tree(house, app):
+    house.start()
+    house.spawn("fix", app, f"{commit('a.txt')}; echo x > b.txt", "--worktree")
+    house.ctl("exec", "fix", "--", "sh", "-c", "echo only > only.txt; mv .git .gone")
+    said = house.ctl("rm", "fix")
+    assert (said.code, "stays, because work that couldn't be kept is only there: its .git is" in said.out) == (0, True)
+    assert "couldn't be kept: its .git is" in house.ctl("trees").out
+    stays = house.ctl("trees", "prune", "fix", "--yes")
+    assert (stays.code, "--unlanded" in stays.error) == (1, True)
+    (tree,) = on_disk(house) - {f"{one}.out" for one in on_disk(house)}
+    (house.state / "trees" / tree / ".gone").rename(house.state / "trees" / tree / ".git")
+    assert house.ctl("trees", "prune", "fix", "--yes", "--unlanded").code == 0
+    assert git(house, app, "show", "refs/substrat/fix/wip:only.txt") == "only"
+
+
+def test_commits_of_other_branches_and_stashes_keep_a_tree(house, app):
+    house.start()
+    deeds = "git checkout -qb side; echo s > s; git add s; git commit -qm s; git checkout -q substrat/fix; echo w > w"
+    house.spawn("fix", app, f"/shell {deeds}; git add w; git stash -q", "--worktree")
+    assert "commits on other branches are only there" in house.ctl("rm", "fix").out
+    assert house.ok("trees")[0]["unlanded"] is True
+
+
+def test_end_keeps_once_more_and_leaves_the_tree_to_prune(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("busy", app, "/say hi", "--worktree")
+    house.ctl("exec", "fix", "--", "sh", "-c", "echo late > late.txt")
+    house.ok("end", "fix")
+    assert git(house, app, "show", "refs/substrat/fix/wip:late.txt") == "late"
+    refused = house.ctl("trees", "prune", "busy", "--yes")
+    assert (refused.code, refused.error.endswith("`substratctl end busy` first")) == (1, True)
+    usage = house.ctl("trees", "prune")
+    assert (usage.code, "there is no terminal to ask on: --yes" in usage.error) == (2, True)
+    stays = house.ctl("trees", "prune", "--yes")
+    assert (stays.code, stays.out) == (0, "")
+    assert "fix stays: it holds 1 commit and 1 uncommitted file: `substratctl trees prune fix --unlanded`" in stays.error
+    would = house.ctl("trees", "prune", "--dry-run", "--unlanded")
+    assert "in no branch, but in refs/substrat/fix: 1 commit and 1 uncommitted file" in would.out
+    assert len(house.ok("trees")) == 2
+    gone = house.ctl("trees", "prune", "--yes", "--unlanded")
+    assert gone.code == 0
+    remove = gone.out.splitlines()[-1].strip()
+    assert [tree["agent"] for tree in house.ok("trees")] == ["busy"]
+    assert house.events("fix", "worktree:pruned")
+    assert house.ok("diff", "fix", "--wip")["files"]
+    house.ctl("rm", "fix")
+    house.program(f"#!/bin/sh\n{remove}\n", "remover")
+    assert git(house, app, "for-each-ref", "refs/substrat/fix/") != ""
+    assert remove.startswith(f"git -C {app} for-each-ref")
+
+
+def test_landed_work_is_pruned_without_unlanded(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.ok("end", "fix")
+    git(house, app, "merge", "-q", "refs/substrat/fix/head")
+    assert house.ok("trees", "prune", "--yes")[0]["outcome"] == "pruned"
+    assert git(house, app, "status", "--short") == ""
+
+
+def test_a_tree_of_a_removed_agent_is_not_kept_over_a_newer_agents_refs(house, ignoring):
+    house.start()
+    house.spawn("fix", ignoring, "/shell mkdir build; echo x > build/x", "--worktree")
+    house.ok("rm", "fix")
+    house.spawn("fix", ignoring, commit("b.txt"), "--worktree")
+    head = git(house, ignoring, "rev-parse", "refs/substrat/fix/head")
+    (gone,) = house.ok("trees", "prune", "fix", "--yes")
+    assert (gone["outcome"], gone["refs"]) == ("pruned", None)
+    assert git(house, ignoring, "rev-parse", "refs/substrat/fix/head") == head
+    assert [tree["id"] for tree in house.ok("trees")] == [house.show("fix")["id"]]
+
+
+@pytest.mark.parametrize("point", ["after commit: prune intended", "after: tree removed", "before commit: tree pruned"])
+def test_a_prune_that_a_kill_cut_short_is_finished(house, app, point):
+    house.start(environment={KILL_AT: point})
+    house.spawn("fix", app, "/say hi", "--worktree")
+    house.ok("end", "fix")
+    assert house.ctl("trees", "prune", "--yes").code == 3
+    wait_until(lambda: house.daemon.poll() is not None, "the kill")
+    house.start()
+    wait_until(lambda: house.events("fix", "worktree:pruned"), "the end of the prune")
+    wait_until(lambda: not list((house.state / "trees" / ".trash").iterdir()), "an empty trash")
+    assert (on_disk(house), len(house.events("fix", "worktree:pruned"))) == (set(), 1)
+
+
+def test_no_turn_begins_while_an_agent_is_being_removed(house, app):
+    """What is sent meanwhile goes with the agent; nothing runs in a tree that is about to go."""
+    house.start()
+    deeds = "printf '* filter=slow\\n' > .gitattributes; echo x > y; git config filter.slow.clean 'sleep 1; cat'"
+    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    house.ctl("exec", "fix", "--", "sh", "-c", "echo z > y")
+    removal = house.follow("rm", "fix")
+    wait_until(lambda: "being removed" in house.ctl("exec", "fix", "--", "true").err, "the removal")
+    house.ctl("send", "fix", "/shell echo never > never.txt")
+    removal.wait(30)
+    assert house.ctl("show", "fix").code == 4
+    assert "never.txt" not in git(house, app, "ls-tree", "--name-only", "refs/substrat/fix/wip")

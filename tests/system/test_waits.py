@@ -1,0 +1,73 @@
+"""Agents that wait for others, through real sandboxes: one turn for all results, and `wait` and `--wait` that heed it."""
+
+import json
+
+import pytest
+
+from substrat.daemon.failpoints import KILL_AT
+
+HOLD = "/shell while [ ! -e {mark} ]; do sleep 0.02; done\n/say {words}"
+
+
+def lead(work, names, note="done"):
+    """A lead's script: children that hold until their file is there, and a wait for all of them."""
+    children = [json.dumps({"name": name, "prompt": HOLD.format(mark=name, words=f"result of {name}")}) for name in names]
+    wait = json.dumps({"note": f"{note}\n/say merged"})
+    return "\n".join([*(f"/tool spawn_agent {child}" for child in children), f"/tool wait_agents {wait}"])
+
+
+def spawn(house, work, names):
+    house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=lead(work, names).encode())
+
+
+def test_a_lead_is_woken_once_and_wait_and_dash_dash_wait_end_with_that_turn(daemon, until):
+    work = daemon.workspace()
+    names = ["a", "b", "c"]
+    spawn(daemon, work, names)
+    until(lambda: daemon.show("lead")["state"] == "idle", "the lead's first turn")
+    shown = daemon.show("lead")
+    assert (shown["waits"], shown["attention"]["kind"], shown["attention"]["text"]) == (1, "waiting", "waits for a, b, c")
+    (wait,) = daemon.ok("waits")
+    assert (wait["agent"], wait["names"], wait["mode"], wait["done"]) == ("lead", names, "all", [])
+    assert "a, b, c" in daemon.ctl("waits", "lead").out
+    assert daemon.ctl("wait", "lead", "--timeout", "0.3").code == 124, "it isn't done"
+    assert daemon.ctl("wait", "lead", "--until", "idle", "--timeout", "5").code == 0
+    (work / "a").touch()
+    until(lambda: daemon.ok("waits")[0]["done"] == ["a"], "the first child")
+    daemon.kill()
+    daemon.start()
+    for name in names[1:]:
+        (work / name).touch()
+    assert daemon.ctl("wait", "lead").code == 0
+    done = daemon.show("lead")
+    assert (done["turn"]["number"], done["waits"], done["unread"]) == (2, 0, 0)
+    prompt = daemon.events("lead", "user")[-1]["text"]
+    assert all(f"> result of {name}" in prompt for name in names)
+    with daemon.wire() as wire:
+        after = wire.call("agent.wait_message", agent="lead")
+    assert (after["turn"]["number"], "merged" in after["turn"]["result"]) == (2, True)
+    assert daemon.ok("waits") == []
+
+
+def test_send_and_wait_prints_the_result_of_the_turn_after_the_wait(daemon):
+    work = daemon.workspace()
+    for name in ("a", "b"):
+        (work / name).touch()
+    daemon.spawn("lead", work)
+    done = daemon.ctl("send", "lead", "--wait", "--prompt-file", "-", stdin=lead(work, ["a", "b"]).encode())
+    assert (done.code, "merged" in done.out) == (0, True)
+
+
+@pytest.mark.parametrize("point", ["before commit: turn accounted for#2", "after commit: turn accounted for#2"])
+def test_a_daemon_killed_around_the_childs_last_turn_wakes_the_parent_once(house, until, point):
+    house.start(environment={KILL_AT: point})
+    work = house.workspace()
+    spawn(house, work, ["kid"])
+    until(lambda: house.show("lead")["state"] == "idle", "the lead's first turn")
+    (work / "kid").touch()
+    until(lambda: house.daemon.poll() is not None, "the kill")
+    house.start()
+    assert house.ctl("wait", "lead").code == 0
+    assert house.show("lead")["turn"]["number"] == 2
+    assert "> result of kid" in house.events("lead", "user")[-1]["text"]
+    assert len(house.events("lead", "wait:woke")) == 1
