@@ -157,6 +157,8 @@ class World:
         if name == sender:
             raise Refusal("Refused")
         if len(agent.inbox) >= self.waiting:
+            self.commit()  # the refusal is kept, for a person who asks why two agents that write to each other stop
+            self.begin_turns()
             raise Refusal("LimitReached")
         self.check_takes(agent)
         self.commit()

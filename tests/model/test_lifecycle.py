@@ -13,7 +13,7 @@ from substrat.core.agents.records import Intent
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.program import TurnResult
 from substrat.daemon.agents.messages import Messages
-from substrat.errors import SubstratError
+from substrat.errors import LimitReached, SubstratError
 from tests.daemon.conftest import AgentsFixture
 from tests.model.conftest import DEEP
 from tests.model.reference import Refusal, World
@@ -207,9 +207,14 @@ class Lifecycle(RuleBasedStateMachine):
     def message(self, sender, index, intent):
         sender, name, token = self.pick_running(sender), self.pick(index), self.token()
         self.do(
-            lambda: Messages(self.house.supervisor).send(self.house.agent(sender), name, token, Intent(intent), None),
+            lambda: self.send_message(sender, name, token, Intent(intent)),
             lambda: self.world.message(sender, name, token, intent),
         )
+
+    def send_message(self, sender, name, token, intent):
+        (receipt,) = Messages(self.house.supervisor).send(self.house.agent(sender), name, token, intent, None)
+        if receipt.number is None:
+            raise LimitReached(receipt.problem)
 
     @anybody_running
     @rule(kind=st.sampled_from(TURNS), index=who)

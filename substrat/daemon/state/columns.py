@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from substrat.core.agents import environment
 from substrat.core.agents.records import SharedPath
+from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.daemon.kernel.procfs import MAX_PID
@@ -94,6 +95,13 @@ def _read_moment(value: object) -> float:
     if type(value) not in {float, int} or not 0 <= value <= _LAST_MOMENT:  # type: ignore[operator]
         raise ValueError("is no time")
     return float(value)  # type: ignore[arg-type]
+
+
+def _read_period(value: object) -> float:
+    period = _read_moment(value)
+    if period < SHORTEST_PERIOD_S:
+        raise ValueError("is no period")
+    return period
 
 
 def _is_unicode(text: str) -> bool:
@@ -259,6 +267,8 @@ ADDRESS = _whole(1, 254)
 FLAG = Column(_read_flag, int)
 MOMENT = Column(_read_moment)
 """Seconds since the epoch, between 1970 and 9999."""
+PERIOD = Column(_read_period)
+"""The seconds between two reminders."""
 ALLOW = Column(_read_allow, json.dumps)
 BINDS = Column(_read_binds, json.dumps)
 NAMES = Column(_read_names, json.dumps)

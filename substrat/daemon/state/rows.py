@@ -44,6 +44,7 @@ from substrat.daemon.state.columns import (
     NUMBER,
     NUMBERS,
     PATH,
+    PERIOD,
     PID,
     PROSE,
     USAGE,
@@ -170,7 +171,7 @@ class ReminderRow(NamedTuple):
     agent: Annotated[str, IDENTIFIER]
     due: Annotated[float, MOMENT]
     text: Annotated[str, PROSE]
-    every: Annotated[float | None, or_null(MOMENT)] = None
+    every: Annotated[float | None, or_null(PERIOD)] = None
     times: Annotated[int | None, or_null(COUNT)] = None
     until: Annotated[float | None, or_null(MOMENT)] = None
 
