@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import each
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("sandbox", "mcp_server", "substrat")
 PATIENCE = 60
@@ -119,7 +121,7 @@ def room_of(name):
     return max(rooms, key=len)
 
 
-@pytest.mark.parametrize(("name", "path"), [pytest.param(*found, id=found[0]) for found in modules()])
+@each(("name", "path"), modules())
 def test_imports_point_one_way(name, path):
     room = room_of(name)
     allowed = ARROWS[room]
@@ -131,7 +133,7 @@ def test_imports_point_one_way(name, path):
         assert fits, f"{name} imports {imported}; {room} may import {', '.join(sorted(allowed)) or 'nothing of ours'}"
 
 
-@pytest.mark.parametrize(("name", "path"), [pytest.param(*found, id=found[0]) for found in modules()])
+@each(("name", "path"), modules())
 def test_who_may_import_which_library(name, path):
     tops = {imported.partition(".")[0] for imported, _ in imports(path, at_run_time_only=True)}
     if name != "mcp_server.newer":

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import each
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -32,7 +34,7 @@ def names_in(path):
     return {node.name for node in ast.parse((ROOT / path).read_text()).body if hasattr(node, "name")}
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED)
+@each(("path", "name"), NAMED)
 def test_a_test_that_is_named_exists(path, name):
     assert name in names_in(path)
 

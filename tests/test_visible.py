@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.visible import visible
+from tests.support.cases import each
 
 ACTING = {
     "CSI in 8 bits": "\x9b31m", "escape": "\x1b[2J", "next line": "\x85", "carriage return": "a\rb", "delete": "\x7f",
@@ -32,7 +33,7 @@ ORDINARY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ACTING.values(), ids=ACTING)
+@each("text", ACTING.values())
 def test_what_acts_or_hides_is_written_out(text):
     shown = visible(text)
     assert shown != text

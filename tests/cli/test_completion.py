@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from substrat.cli.table import TAKES_AGENTS, VERBS
+from tests.support.cases import each
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -90,7 +91,7 @@ def test_verbs(complete):
     assert complete("nothing") == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_options(complete, verb):
     assert complete(verb, "--") == options_of(verb)
     assert complete(verb, "--js") == ["--json"]

@@ -11,6 +11,7 @@ from substrat.cli import many, options
 from substrat.cli.options import Command, Option, parse
 from substrat.cli.table import TAKES_AGENTS, VERBS
 from substrat.cli.verbs import resume, spawn
+from tests.support.cases import each
 
 COMMAND = Command(
     "try", "try things", "NAME [PROMPT]", least=1, most=2,
@@ -192,7 +193,7 @@ def test_whatever_follows_two_dashes_comes_through(words):
 # The verbs
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_each_verb_has_its_file_and_its_help_fits_a_terminal(verb):
     module = importlib.import_module(f"substrat.cli.verbs.{verb}")
     assert callable(module.run)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.cli.render import Chorus, Renderer
+from tests.support.cases import each
 
 SGR = re.compile(r"\x1b\[(?:0|1|2|31|32|33|34|35|36)m")
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -172,8 +173,8 @@ def test_single_lines(event):
     assert renderer.feed(event("turn:started", "turn 1", time=None)) == "• --:--:-- turn 1\n"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("flow", [True, False])
+@each("kind", KINDS)
+@each("flow", [True, False])
 def test_hostile_text_is_made_visible(event, kind, flow):
     text = "a\x1b[2J\x9b31m\x1b]52;c;x\x07\u202eb\u2066\x7f\r\x00z"
     shown = render(event(kind, text, raw={"call_id": text, "type": text, "subtype": text}), flow=flow)

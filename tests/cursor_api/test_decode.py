@@ -16,6 +16,7 @@ from substrat.cursor_api import AgentEvent, EventType, collect_text
 from substrat.cursor_api.decode import Decoder
 from substrat.cursor_api.dialect import DOCUMENTED
 from tests.core.dialect_writer import DIALECTS, SESSION, Call, End, Say, Start, Turn
+from tests.support.cases import each
 
 MESSAGE = {
     "role": "assistant",
@@ -36,7 +37,7 @@ def line(data, length=None):
     return Decoder().line(Line(0, len(data) if length is None else length, data))
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "kind"),
     [
         ({"type": "system", "subtype": "init"}, EventType.SYSTEM_INIT),

@@ -13,6 +13,7 @@ from substrat import config
 from substrat.config import Config
 from substrat.core.agents.records import Restore
 from substrat.errors import ConfigInvalid
+from tests.support.cases import each
 
 SECTIONS = get_type_hints(Config)
 KEYS = [(section, key) for section, keys in SECTIONS.items() for key in get_type_hints(keys)]
@@ -33,7 +34,7 @@ def test_an_empty_file_means_the_defaults():
     assert parse("") == Config()
 
 
-@pytest.mark.parametrize(("section", "key"), KEYS)
+@each(("section", "key"), KEYS)
 def test_every_default_can_be_written_down(section, key):
     value = getattr(getattr(Config(), section), key)
     table: dict[str, object] = {section: {key: msgspec.to_builtins(value)}}
@@ -104,7 +105,7 @@ GIVEN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "section", "key", "value"), GIVEN)
+@each(("text", "section", "key", "value"), GIVEN)
 def test_a_key_that_is_given(text, section, key, value):
     found = parse(text)
     assert getattr(getattr(found, section), key) == value
@@ -182,7 +183,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "key"), WRONG)
+@each(("text", "key"), WRONG)
 def test_a_wrong_value_names_its_key(text, key):
     assert key in refusal(text)
 

@@ -11,6 +11,7 @@ from substrat import errors
 from substrat.protocol import conversation as module
 from substrat.protocol import framing
 from substrat.protocol.conversation import ClientConversation
+from tests.support.cases import each
 
 HELLO = {"protocol": 1, "server": "substratd 9.9", "pid": 1, "state_dir": "/state"}
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -129,7 +130,7 @@ def test_another_version_is_refused_and_a_refused_greeting_is_itself():
             conversation.check()
 
 
-@pytest.mark.parametrize("kind", errors.every_error().values(), ids=lambda kind: kind.__name__)
+@each("kind", errors.every_error().values())
 def test_errors_are_those_of_the_request_or_of_all(kind):
     conversation = greeted()
     (one, _), (other, _) = conversation.request("agent.show", {}), conversation.request("agent.show", {})

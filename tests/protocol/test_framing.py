@@ -13,6 +13,7 @@ from substrat import errors, paths
 from substrat.errors import StateUnusable
 from substrat.protocol import framing, vocabulary
 from substrat.protocol.framing import LineSplitter
+from tests.support.cases import each
 from tests.support.optional import present
 
 json_values = st.recursive(
@@ -110,8 +111,8 @@ def test_what_is_json_but_no_object(line):
         framing.decode(line)
 
 
-@pytest.mark.parametrize("number", [1, "one", None])
-@pytest.mark.parametrize("kind", errors.every_error().values())
+@each("number", [1, "one", None])
+@each("kind", errors.every_error().values())
 def test_a_failure_crosses_the_socket_and_is_the_same(kind, number):
     answer = framing.decode(framing.failure(number, kind("it's \n broken")))
     assert answer["id"] == number
@@ -129,7 +130,7 @@ def test_every_error_has_a_code_of_its_own():
     assert len({kind.code for kind in kinds}) == len(kinds) == len(errors.every_error())
 
 
-@pytest.mark.parametrize("kind", errors.every_error().values())
+@each("kind", errors.every_error().values())
 def test_every_error_says_what_it_is_and_how_a_command_ends(kind):
     assert kind.__doc__
     assert 1 <= kind.exit_status <= 124

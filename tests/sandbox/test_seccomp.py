@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sandbox import seccomp
 from sandbox.seccomp import ALLOW, ARCHITECTURES, ENOSYS, EPERM, KILL, REFUSE, TABLE, Argument, CallRule
+from tests.support.cases import each
 
 MACHINES = tuple(ARCHITECTURES.values())
 WORD = 0xFFFFFFFF
@@ -64,14 +65,10 @@ def expected(machine, number, args):
     return ALLOW
 
 
-ROWS = [
-    pytest.param(machine, number, rule, id=f"{machine.name}-{rule.name}")
-    for machine in MACHINES
-    for number, rule in numbered(machine)
-]
+ROWS = [(machine, number, rule) for machine in MACHINES for number, rule in numbered(machine)]
 
 
-@pytest.mark.parametrize(("machine", "number", "rule"), [row for row in ROWS if not row.values[2].when])
+@each(("machine", "number", "rule"), [row for row in ROWS if not row[2].when])
 def test_a_row_without_conditions_is_always_refused(machine, number, rule):
     for args in ((0,) * 6, (2**64 - 1,) * 6):
         assert verdict(machine, number, args) == REFUSE | rule.error
@@ -162,8 +159,8 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
-@pytest.mark.parametrize(("name", "says", "args"), [(name, says, args) for name, says, *args in CALLS])
+@each("machine", MACHINES)
+@each(("name", "says", "args"), [(name, says, args) for name, says, *args in CALLS])
 def test_a_call_with_arguments(machine, name, says, args):
     number = next(number for number, rule in numbered(machine) if rule.name == name)
     assert verdict(machine, number, (*args, *[0] * (6 - len(args)))) == says

@@ -1,5 +1,7 @@
 """Trees of agents that are over: kept a last time, listed, and removed only when nothing is lost by that."""
 
+from pathlib import Path
+
 import pytest
 
 from substrat.daemon.failpoints import KILL_AT
@@ -149,12 +151,15 @@ def test_a_prune_that_a_kill_cut_short_is_finished(house, app, point):
 def test_no_turn_begins_while_an_agent_is_being_removed(house, app):
     """What is sent meanwhile goes with the agent; nothing runs in a tree that is about to go."""
     house.start()
-    deeds = "printf '* filter=slow\\n' > .gitattributes; echo x > y; git config filter.slow.clean 'sleep 1; cat'"
+    held = "while [ -e hold ]; do sleep 0.02; done; cat"  # git runs it at the top of the tree
+    deeds = f"printf '* filter=held\\n' > .gitattributes; echo x > y; git config filter.held.clean '{held}'"
     house.spawn("fix", app, f"/shell {deeds}", "--worktree")
-    house.ctl("exec", "fix", "--", "sh", "-c", "echo z > y")
+    house.ctl("exec", "fix", "--", "sh", "-c", "echo z > y; touch hold")
+    (tree,) = house.ok("trees")
     removal = house.follow("rm", "fix")
     wait_until(lambda: "being removed" in house.ctl("exec", "fix", "--", "true").err, "the removal")
     house.ctl("send", "fix", "/shell echo never > never.txt")
+    (Path(tree["path"]) / "hold").unlink()
     removal.wait(30)
     assert house.ctl("show", "fix").code == 4
     assert "never.txt" not in git(house, app, "ls-tree", "--name-only", "refs/substrat/fix/wip")

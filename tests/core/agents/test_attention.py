@@ -12,6 +12,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Finding, Item, ItemKind, Outcome, Policy, Turn
 from substrat.core.agents.waits import Wait, WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, Stage
+from tests.support.cases import each
 
 NOW = 10_000.0
 FREE = Agent("a", "a", Phase.IDLE, "/w", "auto", Policy(Network.NONE), 1.0, since=50.0)
@@ -71,7 +72,7 @@ def test_levels_fall_with_the_weight():
     assert levels[:4] == [Level.URGENT] * 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("phase", "asks", "is_unsafe", "is_silent"), list(itertools.product(Phase, (False, True), (False, True), (False, True)))
 )
 def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):

@@ -25,6 +25,7 @@ from substrat.core.agents.lifecycle import (
 )
 from substrat.errors import Refused
 from substrat.protocol.vocabulary import AGENT_STATES
+from tests.support.cases import each
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "lifecycle.md"
 
@@ -53,16 +54,16 @@ def test_the_grid_is_whole():
     assert len(CELLS) == len(Phase) * len(Event)
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-@pytest.mark.parametrize(("phase", "event", "target"), LEGAL)
+@each("waiting", [False, True])
+@each(("phase", "event", "target"), LEGAL)
 def test_a_legal_step(phase, event, target, waiting):
     after, commands = step(phase, event, waiting=waiting)
     assert after == (settle(waiting=waiting) if target == "?" else target)
     assert all(isinstance(command, lifecycle.LifecycleCommand) for command in commands)
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-@pytest.mark.parametrize(("phase", "event"), ILLEGAL)
+@each("waiting", [False, True])
+@each(("phase", "event"), ILLEGAL)
 def test_an_illegal_step_is_refused_and_changes_nothing(phase, event, waiting):
     before = {row: dict(cells) for row, cells in TABLE.items()}
     with pytest.raises(Refused) as refusal:
@@ -71,7 +72,7 @@ def test_an_illegal_step_is_refused_and_changes_nothing(phase, event, waiting):
     assert before == TABLE
 
 
-@pytest.mark.parametrize(("phase", "event"), ILLEGAL)
+@each(("phase", "event"), ILLEGAL)
 def test_a_refusal_is_a_sentence_about_what_people_see(phase, event):
     with pytest.raises(Refused) as refusal:
         step(phase, event, waiting=False)
@@ -79,7 +80,7 @@ def test_a_refusal_is_a_sentence_about_what_people_see(phase, event):
         assert hidden not in refusal.value.message
 
 
-@pytest.mark.parametrize("phase", Phase)
+@each("phase", Phase)
 def test_every_phase_has_a_public_state(phase):
     assert STATE_OF[phase] in AGENT_STATES
     assert (STATE_OF[phase] == "running") == (phase in RUNNING_PHASES)
@@ -105,14 +106,14 @@ def reachable(start):
     return seen
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+@each("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_no_phase_is_a_dead_end(phase):
     assert targets(phase) - {phase}
     assert {Phase.ENDED, Phase.SUSPENDED} & reachable(phase)
     assert Phase.ENDED in reachable(phase)
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in {Phase.ENDED, Phase.ENDING}])
+@each("phase", [phase for phase in Phase if phase not in {Phase.ENDED, Phase.ENDING}])
 def test_everything_that_has_not_ended_can_work_again(phase):
     assert Phase.RUNNING in reachable(phase)
 
@@ -125,15 +126,15 @@ def test_everything_is_reachable_from_the_beginning():
     assert reachable(Phase.IDLE) == set(Phase)
 
 
-@pytest.mark.parametrize("phase", sorted(RUNNING_PHASES))
-@pytest.mark.parametrize("event", [Event.TURN_SUCCEEDED, Event.TURN_STOPPED, Event.TURN_FAILED])
+@each("phase", sorted(RUNNING_PHASES))
+@each("event", [Event.TURN_SUCCEEDED, Event.TURN_STOPPED, Event.TURN_FAILED])
 def test_what_became_of_a_turn_is_never_refused_and_frees_its_slot(phase, event):
     after, commands = step(phase, event, waiting=False)
     assert after not in RUNNING_PHASES
     assert Admit() in commands
 
 
-@pytest.mark.parametrize(("phase", "event", "target"), LEGAL)
+@each(("phase", "event", "target"), LEGAL)
 def test_a_turn_is_stopped_once_and_started_once(phase, event, target):
     _, commands = step(phase, event, waiting=True)
     being_stopped = target.endswith("ing") and target != "running"
@@ -153,8 +154,8 @@ def test_a_prompt_makes_an_agent_that_does_nothing_a_candidate(phase):
 REQUESTS = (Event.SUSPEND, Event.FREEZE, Event.RESUME, Event.INTERRUPT, Event.END)
 
 
-@pytest.mark.parametrize("event", REQUESTS)
-@pytest.mark.parametrize("phase", Phase)
+@each("event", REQUESTS)
+@each("phase", Phase)
 def test_asking_twice_is_asking_once(phase, event):
     try:
         once, _ = step(phase, event, waiting=False)

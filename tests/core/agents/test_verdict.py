@@ -17,6 +17,7 @@ from substrat.core.agents.verdict import (
 )
 from substrat.core.programs.failures import DISK_FULL_IN_TURN
 from substrat.core.programs.program import TurnResult
+from tests.support.cases import each
 from tests.support.optional import present
 
 GOOD = TurnResult("done", is_error=False, usage=None)
@@ -28,9 +29,9 @@ def seen(result=None, exit_code=0, stop=None, errors="", anything=True):
     return TurnObservation(result, exit_code, stop, errors, anything)
 
 
-@pytest.mark.parametrize("exit_code", [0, 1, 130, 143, None])
-@pytest.mark.parametrize("stop", [None, "suspended", "time limit"])
-@pytest.mark.parametrize("errors", ["", "Aborting operation..."])
+@each("exit_code", [0, 1, 130, 143, None])
+@each("stop", [None, "suspended", "time limit"])
+@each("errors", ["", "Aborting operation..."])
 def test_a_result_is_success_whatever_else_was_seen(exit_code, stop, errors):
     verdict = judge(seen(GOOD, exit_code, stop, errors))
     assert verdict.outcome is Outcome.SUCCESS

@@ -1,9 +1,8 @@
 """Every judgement of `core.diagnosis`, on facts of machines that are made up."""
 
-import pytest
-
 from substrat.core.diagnosis import machine
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Bwrap, CgroupFacts, Kernel, Systemd
+from tests.support.cases import each
 
 LEAST = (0, 8, 0)
 MIB = 1 << 20
@@ -82,7 +81,7 @@ CASES = {
 # fmt: on
 
 
-@pytest.mark.parametrize(("finding", "state", "detail", "remedy"), CASES.values(), ids=CASES)
+@each(("finding", "state", "detail", "remedy"), CASES.values())
 def test_a_judgement(finding, state, detail, remedy):
     assert finding.state == state
     assert detail in finding.detail

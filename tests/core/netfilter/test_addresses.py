@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.netfilter.addresses import leads_to, plain, refusal
+from tests.support.cases import each
 
 FORBIDDEN_V4 = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "168.63.129.16",
@@ -38,7 +39,7 @@ def spellings(address):
     yield str(ipaddress.IPv6Address((0x2002 << 112) | (number << 80)))
 
 
-@pytest.mark.parametrize("address", [*FORBIDDEN_V4, *FORBIDDEN_V6, "", "example.com", "127.1", "0x7f000001", "010.0.0.1"])
+@each("address", [*FORBIDDEN_V4, *FORBIDDEN_V6, "", "example.com", "127.1", "0x7f000001", "010.0.0.1"])
 def test_refused(address):
     assert refusal(address)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from substrat.core.netfilter import proxying
 from substrat.core.netfilter.proxying import LARGEST, BadRequest, Body, answer, read
+from tests.support.cases import each
 
 
 def head(text):
@@ -104,7 +105,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@each("text", REFUSED)
 def test_what_is_refused(text):
     with pytest.raises(BadRequest) as problem:
         read(head(text))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from substrat.core.netfilter import tls
 from substrat.core.netfilter.tls import Hello, HelloKind
+from tests.support.cases import each
 from tests.support.certificate import certificate
 
 
@@ -99,7 +100,7 @@ def test_what_some_server_skips_before_a_hello_is_broken(data):
     assert kinds[:undecided].count(HelloKind.UNDECIDED) < (12 if data[0] in b"P\r" else 3)
 
 
-@pytest.mark.parametrize("first", range(256))
+@each("first", range(256))
 def test_no_first_byte_leaves_a_hello_behind_it_unread(first):
     """In front of a hello there is either another protocol's byte, which no TLS server skips, or nothing is passed on."""
     found = tls.read(bytes([first, 3, 1, 0, 2, 1, 0]) + HELLO)

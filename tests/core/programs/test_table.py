@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
+from tests.support.cases import each
 
 ROOT = Path(__file__).parents[3]
 OUTSIDE = [
@@ -36,7 +36,7 @@ def strings(path):
     ]
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in OUTSIDE])
+@each("path", OUTSIDE)
 def test_only_the_seam_knows_a_program(path):
     assert "substrat.core.programs.cursor" not in path.read_text()
     if str(path.relative_to(ROOT)) not in PROSE:

@@ -3,11 +3,11 @@
 import subprocess
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from substrat.core.workspaces.clones import Clone, Kept, ref_problem
+from tests.support.cases import each
 
 
 def git_takes(name):
@@ -19,7 +19,7 @@ NAMES = """
 """
 
 
-@pytest.mark.parametrize("name", [*NAMES.split(), "a b", "a\x7fb"])
+@each("name", [*NAMES.split(), "a b", "a\x7fb"])
 def test_a_name_is_refused_as_git_refuses_it(name):
     assert (ref_problem(name) is None) is git_takes(name)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from substrat import errors
 from substrat.daemon.servers.methods.request import parameters, parse
 from substrat.daemon.servers.methods.table import BY_NAME, METHODS
+from tests.support.cases import each
 
 GOOD = {
     "string": "text", "integer": 3, "number": 1.5, "boolean": True, "strings": ["a", "b"], "states": ["idle", "failed"],
@@ -43,7 +44,7 @@ def plain(value):
     return list(value) if isinstance(value, tuple) else getattr(value, "value", value)
 
 
-@pytest.mark.parametrize("kind", METHODS, ids=ident)
+@each("kind", METHODS)
 def test_a_request_with_everything_and_with_only_what_is_required(kind):
     read = parse(kind, full(kind))
     assert {name: plain(getattr(read, name)) for name in kind.__struct_fields__} == full(kind)
@@ -53,7 +54,7 @@ def test_a_request_with_everything_and_with_only_what_is_required(kind):
         assert parse(kind, None) == parse(kind, {}) == kind()
 
 
-@pytest.mark.parametrize("kind", METHODS, ids=ident)
+@each("kind", METHODS)
 def test_params_that_are_no_object_or_have_an_unknown_name(kind):
     odd: tuple[object, ...] = ([], "x", 1, True)
     for given_params in odd:
@@ -63,7 +64,7 @@ def test_params_that_are_no_object_or_have_an_unknown_name(kind):
         parse(kind, {**full(kind), "colour": "red"})
 
 
-@pytest.mark.parametrize(("kind", "parameter"), PARAMETERS, ids=ident)
+@each(("kind", "parameter"), PARAMETERS)
 def test_a_missing_or_null_parameter(kind, parameter):
     without = {name: value for name, value in full(kind).items() if name != parameter.name}
     for given_params in (without, {**without, parameter.name: None}):
@@ -74,7 +75,7 @@ def test_a_missing_or_null_parameter(kind, parameter):
             assert parse(kind, given_params) == parse(kind, without)
 
 
-@pytest.mark.parametrize(("kind", "parameter"), PARAMETERS, ids=ident)
+@each(("kind", "parameter"), PARAMETERS)
 def test_a_parameter_of_the_wrong_kind_is_named(kind, parameter):
     for value in WRONG[parameter.kind]:
         with pytest.raises(errors.InvalidParams, match=f"{kind.method}: '{parameter.name}' must be "):

@@ -1,12 +1,9 @@
 """Every column of every table, as `rows` describes it: a stored value is refused, or written as it can be read again."""
 
-import pytest
-
 from substrat.daemon.state.rows import TABLES
+from tests.support.cases import each
 
-COLUMNS = [
-    pytest.param(column, id=f"{table.name}.{name}") for table in TABLES for name, column in table.column_kinds.items()
-]
+COLUMNS = [(f"{table.name}.{name}", column) for table in TABLES for name, column in table.column_kinds.items()]
 STORED = [
     None, "", "text", "a\0b", "\udcff", "/a/b", "/a/../b", "x" * 5000, 0, 1, -1, 2**31, 2**53, 2**63 - 1, 1.5, 1e12,
     float("inf"), b"\xff", "[]", "[1.5]", '["a.example"]', '[["/x", true]]', '["text", false]', "[" * 50_000, "{}",
@@ -17,8 +14,8 @@ STORED = [
 """Values of all kinds, among them at least one that each column takes."""
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-def test_a_value_that_is_read_is_written_as_it_was(column):
+@each(("name", "column"), COLUMNS)
+def test_a_value_that_is_read_is_written_as_it_was(name, column):
     taken = []
     for stored in STORED:
         try:
@@ -27,4 +24,4 @@ def test_a_value_that_is_read_is_written_as_it_was(column):
             continue
         taken.append(stored)
         assert column.read(value if column.write is None else column.write(value)) == value, stored
-    assert taken not in ([], [None])
+    assert taken not in ([], [None]), name

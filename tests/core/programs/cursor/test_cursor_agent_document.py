@@ -14,6 +14,7 @@ from substrat.standin import actions, flags, refusals, samples
 from substrat.standin import failures as standin_failures
 from tests.protocol.document import ROOT
 from tests.protocol.test_documents import agent_kinds
+from tests.support.cases import each
 
 DOCUMENT = (ROOT / "docs" / "cursor-agent.md").read_text()
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -84,7 +85,7 @@ def test_every_row_names_tests_that_exist():
 # Events
 
 
-@pytest.mark.parametrize("row", EVENTS, ids=lambda row: f"{row[0]} {row[1]}")
+@each("row", EVENTS)
 def test_a_line_becomes_the_event_it_stands_by(row):
     (kind,), (line,) = code(row[0]), code(row[2])
     data = line.encode()
@@ -103,7 +104,7 @@ def test_every_kind_stands_there():
 # Tools
 
 
-@pytest.mark.parametrize("row", TOOLS, ids=lambda row: row[0])
+@each("row", TOOLS)
 def test_a_call_is_told_as_it_stands_there(row):
     (arguments,), (line,) = code(row[1]), code(row[2])
     kind = (code(row[0]) or [line.partition(":")[0]])[0]

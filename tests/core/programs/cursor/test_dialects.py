@@ -11,6 +11,7 @@ from substrat.core.programs.cursor import dialects, stream, tool_calls
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import Line
 from tests.core.dialect_writer import DIALECTS, MODEL, SESSION, TIME, TOOLS, Call, End, Payload, Say, Start, Think, Turn
+from tests.support.cases import each
 
 
 def decode(*bodies):
@@ -365,7 +366,7 @@ EVENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "text"), EVENTS)
+@each(("body", "kind", "text"), EVENTS)
 def test_each_documented_line_has_its_kind_and_words(body, kind, text):
     (event,) = decode(body)
     assert (event.kind, event.text, event.body) == (kind, text, body)
@@ -450,7 +451,7 @@ TOOL_SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "args", "result", "text"), TOOL_SHAPES)
+@each(("kind", "args", "result", "text"), TOOL_SHAPES)
 def test_each_documented_tool_call_is_told_in_one_line(kind, args, result, text):
     siblings = {"hookAdditionalContexts": [], "toolCallId": "c"}
     envelope = {"call_id": "call-1-0\nfc_1", "model_call_id": "m-0-ab", "session_id": SESSION}
@@ -478,7 +479,7 @@ ALL_TOOLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ALL_TOOLS)
+@each("kind", ALL_TOOLS)
 def test_each_tool_there_is_is_named_even_without_arguments(kind):
     for args in ({}, {"strange": {"deep": [1]}}):
         body = {f"{kind}ToolCall": {"args": args, "result": {"success": {}}}, "toolCallId": "c"}

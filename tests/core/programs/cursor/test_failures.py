@@ -13,6 +13,7 @@ from substrat.core.programs.failures import last_words
 from substrat.standin import models, refusals
 from substrat.standin.errors import LeaveError, RefusalError
 from substrat.standin.places import Places
+from tests.support.cases import each
 
 BY_NAME = {failure.name: failure for failure in KNOWN}
 CHAT = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -80,7 +81,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("name", "said"), SAID)
+@each(("name", "said"), SAID)
 def test_what_the_program_says_has_a_name(name, said):
     assert recognise(said).name == name
 
@@ -89,13 +90,13 @@ def test_every_name_is_tested():
     assert {name for name, _ in SAID} == set(BY_NAME)
 
 
-@pytest.mark.parametrize(("name", "said"), SAID)
-@pytest.mark.parametrize("around", ["{}\n", "some warning\n{}", "\x1b[31m{}\x1b[0m\nat run (index.js:1:1)\n"])
+@each(("name", "said"), SAID)
+@each("around", ["{}\n", "some warning\n{}", "\x1b[31m{}\x1b[0m\nat run (index.js:1:1)\n"])
 def test_other_lines_and_terminal_codes_hide_nothing(name, said, around):
     assert recognise(around.format(said)).name == name
 
 
-@pytest.mark.parametrize(("name", "said"), SAID)
+@each(("name", "said"), SAID)
 def test_a_sentence_is_one_line_with_nothing_left_open(name, said):
     sentence = recognise(said).sentence
     assert len(sentence.splitlines()) == 1

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.programs.cursor import mcp_config
+from tests.support.cases import each
 
 OURS = mcp_config.companion("/usr/bin/python3", "/run/c.py", "id-1", "/run/agent.sock")
 
@@ -63,7 +64,7 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("own", BROKEN)
+@each("own", BROKEN)
 def test_a_broken_file_is_left_out_whole_and_told(own):
     servers, problem = merge(own)
     deep = own.startswith('{"mcpServers":{"a":[')

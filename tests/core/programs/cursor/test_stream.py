@@ -15,6 +15,7 @@ from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import MAX_LINE, Line, Splitter
 from substrat.core.programs.program import LineEvent, TurnResult
 from substrat.daemon.state.columns import USAGE
+from tests.support.cases import each
 from tests.support.optional import present
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -370,9 +371,9 @@ def test_half_a_character_can_be_stored_and_sent(data):
     usable(decode(data))
 
 
-@pytest.mark.parametrize("depth", [100, 300, 480, 520, 700, 900, 990, 1100, 5000, 100_000])
-@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-@pytest.mark.parametrize("head", [b'"x":NaN', b'"x":1', b'"type":"tool_call","subtype":"started"'])
+@each("depth", [100, 300, 480, 520, 700, 900, 990, 1100, 5000, 100_000])
+@each("opening", [b"[", b'{"a":'])
+@each("head", [b'"x":NaN', b'"x":1', b'"type":"tool_call","subtype":"started"'])
 def test_deep_nesting(depth, opening, head):
     closing = b"]" if opening == b"[" else b"}"
     deep = opening * depth + b"1" + closing * depth
@@ -411,14 +412,14 @@ WHOLE = [body for body, _ in KINDS if "type" in body] + [
 ]
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("value", WRONG)
+@each("field", FIELDS)
+@each("value", WRONG)
 def test_wrong_types_everywhere(field, value):
     for body in WHOLE:
         usable(decode({**body, field: value}))
 
 
-@pytest.mark.parametrize("value", WRONG)
+@each("value", WRONG)
 def test_wrong_types_inside(value):
     for subtype in ("started", "completed"):
         body = {"type": "tool_call", "subtype": subtype}

@@ -6,6 +6,7 @@ from substrat.core.programs.cursor import dialects, stream, tool_calls
 from substrat.core.programs.cursor.tool_calls import Pairing, ended_line, read, summary, verdict
 from substrat.core.programs.ndjson import Line
 from substrat.standin import samples
+from tests.support.cases import each
 from tests.support.optional import present
 
 
@@ -51,7 +52,7 @@ SUBJECTS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "args", "line"), SUBJECTS)
+@each(("kind", "args", "line"), SUBJECTS)
 def test_a_call_is_told_by_what_it_is_applied_to(kind, args, line):
     assert summary(read(body(kind, args=args))) == line
 
@@ -179,7 +180,7 @@ def shapes():
     return [(kind, arm) for kind, (_, arms) in samples.SHAPES.items() for arm in arms]
 
 
-@pytest.mark.parametrize(("kind", "arm"), shapes())
+@each(("kind", "arm"), shapes())
 def test_every_call_the_stand_in_shows_is_told_with_its_kind_and_its_end(kind, arm):
     args, arms = samples.SHAPES[kind]
     line = ended_line(read(body(kind, "completed", args=args, result={arm: arms[arm]})))

@@ -4,6 +4,7 @@ import pytest
 
 from substrat.core.programs.cursor.tool_calls import Call
 from substrat.core.programs.cursor.tool_output import MAX_OUTPUT, output, shortened
+from tests.support.cases import each
 
 
 def gave(kind, outcome, arm="success"):
@@ -51,8 +52,8 @@ def test_a_refusal_gives_nothing_more_than_its_verdict():
     assert gave("webFetch", {"reason": "User Rejected"}, arm="rejected") == ""
 
 
-@pytest.mark.parametrize("kind", ["shell", "read", "glob", "grep", "await", "mcp", "task", "updateTodos", "new"])
-@pytest.mark.parametrize("value", [None, 3, [], [None], [[1]], {"text": 1}, "x"])
+@each("kind", ["shell", "read", "glob", "grep", "await", "mcp", "task", "updateTodos", "new"])
+@each("value", [None, 3, [], [None], [[1]], {"text": 1}, "x"])
 def test_wrong_types_do_not_break_it(kind, value):
     keys = ("interleavedOutput", "content", "files", "conversationSteps", "todos", "stdout", "workspaceResults")
     assert isinstance(gave(kind, dict.fromkeys(keys, value)), str)
