@@ -1,9 +1,11 @@
 """The daemon killed at each instant that has a name, once per instant, in the middle of the standard scenario.
 
-`story.Story.check` says the conditions that hold afterwards. `make test` tries some points, `make slow` all of them.
+`story.Story.check` says the conditions that hold afterwards. `make test` tries some points, `make slow` all of them. With
+`SUBSTRAT_TEST_KILLPOINTS=eighth`, as in `.ci/run`, the slow tests take those of `OFTEN` and every eighth of the others.
 """
 
 import ast
+import os
 import subprocess
 from pathlib import Path
 
@@ -21,6 +23,9 @@ SWEEPING = tuple(f"{when} commit: {change}" for change in failpoints.SWEPT for w
 LOST = tuple(f"{when} commit: {failpoints.LOST}" for when in ("before", "after"))
 """The points of a start after a lost log; `test_lost_turns` kills at them."""
 
+OTHERS = tuple(point for point in failpoints.FAILPOINTS if point not in OFTEN + SWEEPING + LOST)
+STEP = {"all": 1, "eighth": 8}[os.environ.get("SUBSTRAT_TEST_KILLPOINTS", "all")]
+
 
 def play(house, point):
     story = Story(house, {failpoints.KILL_AT: point}, part_of(point))
@@ -37,8 +42,8 @@ def test_a_kill_at_a_point_loses_nothing_and_does_nothing_twice(house, point):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", [point for point in failpoints.FAILPOINTS if point not in OFTEN + SWEEPING + LOST])
-def test_a_kill_at_any_other_point_loses_nothing_and_does_nothing_twice(house, point):
+@pytest.mark.parametrize("point", OFTEN + OTHERS[::STEP])
+def test_a_kill_at_each_point_loses_nothing_and_does_nothing_twice(house, point):
     play(house, point)
 
 

@@ -1,0 +1,197 @@
+"""Runs the stages of `.ci/run`, which tells what they are, and prints its last lines."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcomes import Outcome, last_lines, outcome_of, read_quarantine, tests_to_repeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+QUARANTINE = Path("tests", "quarantine.txt")
+STAGES = ("lint", "types", "quick", "slow", "ordinary")
+SPREAD = ("-n", os.environ.get("WORKERS", "5"), "--dist", "worksteal")
+USER = "substrat-ci"
+FORBIDDEN = 77
+CAN_MAKE_SANDBOXES = f"""
+import sys
+from sandbox import host
+found = host.find_bubblewrap()
+sys.exit({FORBIDDEN} if found is None or host.sandbox_obstacle(found) is not None else 0)
+"""
+
+
+@dataclass(frozen=True)
+class Tests:
+    """Tests that run under one user in the same surroundings."""
+
+    pytest: tuple[str, ...]
+    selection: tuple[str, ...]
+    directory: Path
+    environment: Mapping[str, str]
+    record: Path
+    """The file for what each test came to: `tests/support/record.py` writes it."""
+
+
+def run_program(command: Iterable[str], directory: Path, environment: Mapping[str, str]) -> int:
+    """Run a program to its end, also when this program is asked to end."""
+    with subprocess.Popen(list(command), cwd=directory, env=environment, stdin=subprocess.DEVNULL) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+
+
+def run_check(target: str) -> Outcome:
+    """Run a target of the Makefile that tests nothing."""
+    environment = {**os.environ, "RUFF_OUTPUT_FORMAT": "concise"}  # a finding in one line
+    command = ["make", "--no-print-directory", target]
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    print(done.stdout, end="", flush=True)
+    if done.returncode == 0:
+        return Outcome()
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("make: ")] or lines or [f"exit {done.returncode}"]
+    return Outcome(broken={target: said[-1]})
+
+
+def run_tests(name: str, tests: Tests, only: Iterable[str] = ()) -> Outcome:
+    """Run the tests of a stage, or only some, one after the other."""
+    tests.record.unlink(missing_ok=True)
+    selection = tuple(only) or (*SPREAD, *tests.selection)
+    command = (*tests.pytest, "-q", "-p", "tests.support.record", "--record", str(tests.record), *selection)
+    code = run_program(command, tests.directory, tests.environment)
+    return outcome_of(name, tests.record.read_text().splitlines() if tests.record.exists() else (), code)
+
+
+def tests_of_this_user(selection: str, record: Path, **variables: str) -> Tests:
+    """The project's tests, here and by this user."""
+    # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **variables}
+    return Tests((str(Path(sys.executable).with_name("pytest")),), ("-m", selection), Path.cwd(), environment, record)
+
+
+def tests_of_an_ordinary_user() -> Tests | None:
+    """Make the clone of a user who isn't root, with all that its tests need; None if he can't make sandboxes."""
+    try:
+        home = pwd.getpwnam(USER).pw_dir
+    except KeyError:
+        subprocess.run(["useradd", "--create-home", USER], check=True)
+        home = pwd.getpwnam(USER).pw_dir
+    clone = Path(home, "substrat")
+    subprocess.run(["rm", "-rf", clone], check=True)
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ".", clone], check=True)
+    subprocess.run(["chown", "-R", f"{USER}:", clone], check=True)
+    variables = {"HOME": home, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "CI": "true"}
+    as_user = ("runuser", "-u", USER, "--", "env", "-i", *(f"{name}={value}" for name, value in variables.items()))
+    # A Python that this user may execute: root's own may lie in root's home.
+    set_up = """for p in /usr/bin/python3 /usr/local/bin/python3; do [ -x $p ] && export PYTHON=$p && break; done
+        exec sh .ci/setup dev"""
+    subprocess.run([*as_user, "sh", "-c", set_up], cwd=clone, stdin=subprocess.DEVNULL, check=True)
+    # The bubblewrap that the daemon would find: the system's, or the one that the set-up has installed.
+    found = subprocess.run([*as_user, ".venv/bin/python", "-c", CAN_MAKE_SANDBOXES], cwd=clone, check=False)
+    if found.returncode == FORBIDDEN:
+        return None
+    found.check_returncode()
+    rooms = ("tests/system", "tests/redteam", "tests/sandbox", "tests/daemon", "tests/standin")
+    record = clone / ".venv" / "record"  # the clone is new, and he may write there
+    return Tests((*as_user, ".venv/bin/pytest"), ("-m", "not slow", *rooms), clone, os.environ, record)
+
+
+class Run:
+    """The stages in their order, and what they came to."""
+
+    def __init__(self, records: Path) -> None:
+        executed = {"SUBSTRAT_TEST_DAEMONS": "executed", "SUBSTRAT_TEST_KILLPOINTS": "eighth"}
+        self._tests: dict[str, Tests] = {
+            "quick": tests_of_this_user("not slow", records / "quick"),
+            "slow": tests_of_this_user("slow", records / "slow", **executed),
+        }
+        self._outcomes: dict[str, Outcome] = {}
+        self._repeated: dict[str, Outcome] = {}
+        self._times: list[str] = []
+        self._quarantined: set[str] = set()
+
+    def run(self, names: Iterable[str]) -> list[str]:
+        """Run stages and then the failed tests once more; returns the last lines."""
+        name = "quarantine"
+        try:
+            self._quarantined = read_quarantine(QUARANTINE.read_text()) if QUARANTINE.exists() else set()
+        except ValueError as error:
+            self._outcomes[name] = Outcome(broken={str(QUARANTINE): str(error)})
+        try:
+            for name in names:
+                self._outcomes[name] = self._timed(f"stage {name}", name, partial(self._run_stage, name))
+            for name, only in tests_to_repeat(self._outcomes, self._quarantined).items():
+                self._repeated[name] = self._timed(
+                    f"stage {name} once more", name, partial(run_tests, name, self._tests[name], only)
+                )
+        except KeyboardInterrupt:
+            self._outcomes["interrupted"] = Outcome(broken={name: "interrupted"})
+        return [*self._times, *last_lines(self._outcomes, self._repeated, self._quarantined)]
+
+    def _run_stage(self, name: str) -> Outcome:
+        if name == "ordinary":
+            tests = tests_of_an_ordinary_user()
+            if tests is None:
+                print("this machine forbids user namespaces to ordinary users: the tests ran as root only", flush=True)
+                return Outcome()
+            self._tests[name] = tests
+        return run_tests(name, self._tests[name]) if name in self._tests else run_check(name)
+
+    def _timed(self, title: str, name: str, run: Callable[[], Outcome]) -> Outcome:
+        print(f"{title} begins", flush=True)
+        began = time.monotonic()
+        try:
+            return run()
+        except subprocess.CalledProcessError as error:
+            return Outcome(broken={name: f"{Path(error.cmd[0]).name} ended with exit {error.returncode}"})
+        except (OSError, ValueError) as error:
+            return Outcome(broken={name: str(error)})
+        finally:
+            self._times.append(f"{title}: {time.monotonic() - began:.0f} s")
+
+
+def main() -> None:
+    """Run the stages that the arguments name, or all."""
+    names = sys.argv[1:] or [name for name in STAGES if name != "ordinary" or os.getuid() == 0]
+    if not set(names) <= set(STAGES):
+        sys.exit(f"usage: .ci/run [{'|'.join(STAGES)}]...")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="substrat-ci-") as records:
+        lines = Run(Path(records)).run(names)
+    print()  # a stage that was killed leaves a line unfinished
+    for line in lines:
+        print(line.encode(errors="backslashreplace").decode())
+    sys.exit(any(line.startswith("FAILED ") for line in lines))
+
+
+if __name__ == "__main__":
+    main()

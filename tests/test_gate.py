@@ -1,0 +1,135 @@
+"""`.ci/run`'s program over small suites: which tests run again, its last lines and its exit status."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[1] / ".ci" / "stages.py"
+CONFIG = "[pytest]\ntestpaths = suite\naddopts = --import-mode=importlib -p no:anyio\nmarkers = slow\n"
+CHECKS = "lint:\n\t@true\ntypes:\n\t@echo one is wrong; echo Found 1 error; false\n"
+HEAD = """
+import os, signal
+from pathlib import Path
+import pytest
+
+def first(name):
+    try:
+        Path(name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+def test_passes():
+    pass
+"""
+VARIED = """
+@pytest.mark.parametrize("text", ["a b $HOME 'c' - ::d", "é\\n[x]"])
+def test_fails_once(text):
+    assert not first(f"seen {ord(text[0])}")
+    assert "PYTEST_XDIST_WORKER" not in os.environ
+
+@pytest.fixture
+def broken_end():
+    yield
+    assert not first("end"), "at the end"
+
+def test_the_end_fails_once(broken_end):
+    pass
+
+@pytest.mark.slow
+def test_slow_one_fails_once():
+    assert (os.environ["SUBSTRAT_TEST_DAEMONS"], os.environ["SUBSTRAT_TEST_KILLPOINTS"]) == ("executed", "eighth")
+    assert not first("slow")
+
+def test_fails():
+    assert [1] == [2], "above" + chr(10) + "below"
+
+@pytest.mark.parametrize("text", [pytest.param("", id="x" * 300)])
+def test_excused(text):
+    first("excused again" if Path("excused").exists() else "excused")
+    raise ValueError
+
+def test_skipped():
+    pytest.skip("not here")
+"""
+
+
+@pytest.fixture
+def gate(tmp_path):
+    def run(text, *stages, workers=1, quarantine=""):
+        (tmp_path / "suite").mkdir()
+        (tmp_path / "tests").mkdir()
+        (tmp_path / "pytest.ini").write_text(CONFIG)
+        (tmp_path / "Makefile").write_text(CHECKS)
+        (tmp_path / "suite" / "test_it.py").write_text(HEAD + text)
+        (tmp_path / "tests" / "quarantine.txt").write_text(f"# comment\n\n{quarantine}")
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "WORKERS": str(workers)}
+        command = [sys.executable, PROGRAM, *stages]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        lines = done.stdout.splitlines()
+        times = [line for line in lines if line.startswith("stage ") and line.endswith(" s")]
+        return done.returncode, lines[lines.index(times[-1]) + 1 :], [line.rpartition(":")[0] for line in times]
+
+    return run
+
+
+def test_each_stage_runs_and_failed_tests_run_once_more(gate, tmp_path):
+    excused = f"suite/test_it.py::test_excused[{'x' * 300}]"
+    code, lines, times = gate(VARIED, "types", "lint", "quick", "slow", quarantine=f"{excused} - it is long\n")
+    assert lines == [
+        "FAILED types - Found 1 error",
+        "FAILED suite/test_it.py::test_fails - below",
+        "flaky suite/test_it.py::test_fails_once[a b $HOME 'c' - ::d]",
+        "flaky suite/test_it.py::test_fails_once[\\xe9\\n[x]]",
+        "flaky suite/test_it.py::test_the_end_fails_once",
+        "flaky suite/test_it.py::test_slow_one_fails_once",
+        f"quarantined {excused[:147]}...",
+        "5 passed, 2 failed, 1 skipped",
+    ]
+    assert code == 1
+    assert times == [f"stage {name}" for name in ("types", "lint", "quick", "slow", "quick once more", "slow once more")]
+    assert not (tmp_path / "excused again").exists()
+
+
+def test_a_flaky_test_fails_no_run(gate):
+    code, lines, _ = gate("def test_once():\n    assert not first('once')", "quick")
+    assert (code, lines) == (0, ["flaky suite/test_it.py::test_once", "2 passed, 0 failed"])
+
+
+CRASHES = "def test_once():\n    assert not first('once')\n\ndef test_crashes():\n    os._exit(7)\n"
+KILLS = "def test_kills():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+ELEVEN = "@pytest.mark.parametrize('n', range(11))\ndef test_once(n):\n    assert not first(str(n))\n"
+IT = "suite/test_it.py"
+ONCE = "AssertionError: assert not True"
+CRASH = f"{IT}::test_crashes - worker 'gw0' crashed while running '{IT}::test_crashes'"
+
+
+@pytest.mark.parametrize(
+    ("text", "workers", "passed", "failed"),
+    [
+        pytest.param(CRASHES, 1, 1, [f"{IT}::test_once - {ONCE}", CRASH], id="a worker crashes"),
+        pytest.param("import none", 1, 0, [f"{IT} - ModuleNotFoundError: No module named 'none'"], id="no import"),
+        pytest.param(KILLS, 0, 1, ["quick - exit -9"], id="a stage is killed"),
+        pytest.param(ELEVEN, 1, 1, [f"{IT}::test_once[{n}] - {ONCE}" for n in range(11)], id="eleven fail"),
+    ],
+)
+def test_nothing_runs_once_more_where_that_tells_nothing(gate, text, workers, passed, failed):
+    code, lines, times = gate(text, "quick", workers=workers)
+    assert lines == [*(f"FAILED {line}" for line in failed), f"{passed} passed, {len(failed)} failed"]
+    assert code == 1
+    assert times == ["stage quick"]
+
+
+@pytest.mark.parametrize(
+    ("quarantine", "error"),
+    [
+        ("suite/test_it.py::test_x - late\n" * 6, "6 entries, but at most 5 may be in quarantine"),
+        ("suite/test_it.py::test_x\n", "an entry is `ID - reason`, not 'suite/test_it.py::test_x'"),
+    ],
+)
+def test_a_quarantine_is_short_and_has_reasons(gate, quarantine, error):
+    code, lines, _ = gate("", "lint", quarantine=quarantine)
+    assert (code, lines) == (1, [f"FAILED tests/quarantine.txt - {error}", "0 passed, 1 failed"])
