@@ -13,9 +13,9 @@ from tests.support import surroundings
 surroundings.arrange()
 
 # No deadlines: a busy machine is no bug. Where CI is set Hypothesis loads a profile of its own; these aren't built on it.
-WHOLE = {"parent": settings.get_profile("default"), "deadline": None, "print_blob": True, "database": None}
-settings.register_profile("gate", **WHOLE, derandomize=True)
-settings.register_profile("fuzz", **WHOLE, derandomize=False)
+base = settings(settings.get_profile("default"), deadline=None, print_blob=True, database=None)
+settings.register_profile("gate", base, derandomize=True)
+settings.register_profile("fuzz", base, derandomize=False)
 settings.load_profile("gate")
 
 
