@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait more than they compute, so more than twice the cores of a small machine; who is done takes from the others.
 WORKERS ?= 5
-# What `make soak` does.
+# What `make soak` and `make fuzz` do.
 SECONDS := 600
 AGENTS ?= 50
 SEED ?= 1
@@ -12,7 +12,7 @@ SEED ?= 1
 # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check format lint types slow bench soak man generate screenshots clean
+.PHONY: help demo test check format lint types slow fuzz pins bench soak man generate screenshots clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves only .venv)"
@@ -20,6 +20,8 @@ help:
 	@echo "make format  sort imports, fix and format the code as \`make lint\` wants it"
 	@echo "make slow    the tests that take longer"
 	@echo "make bench   measure speed and size"
+	@echo "make fuzz    try the property tests with one seed after the other: SECONDS=600 SEED=1"
+	@echo "make pins    write .ci/constraints.txt anew: the newest versions of all that .venv gets"
 	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
 	@echo "make man     write the man pages anew from what the programs' help is made from"
 	@echo "make generate  write the clients' table of methods, and their part of docs/protocol.md, from the daemon's code"
@@ -65,6 +67,20 @@ lint:
 types:
 	@sh .ci/setup dev
 	@$(BIN)/mypy
+
+fuzz:
+	@sh .ci/setup dev
+	@end=$$(($$(date +%s) + $(SECONDS))); seed=$(SEED); \
+	while [ "$$(date +%s)" -lt "$$end" ]; do \
+		echo "seed $$seed"; \
+		$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "hypothesis and not slow" \
+			--hypothesis-profile fuzz --hypothesis-seed "$$seed" || \
+			{ echo "once more: make fuzz SECONDS=1 SEED=$$seed"; exit 1; }; \
+		seed=$$((seed + 1)); \
+	done
+
+pins:
+	@sh .ci/setup pins
 
 bench:
 	@sh .ci/setup dev

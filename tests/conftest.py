@@ -1,6 +1,22 @@
-"""What all tests share: nothing but that they are collected once."""
+"""What all tests share: their surroundings, Hypothesis's profiles, and that they are collected once.
+
+This is read before any module of tests and before pytest's workers start. `settings(...)` in a module inherits from the
+profile that is loaded by then; `--hypothesis-profile fuzz` chooses the other one.
+"""
 
 import gc
+
+from hypothesis import settings
+
+from tests.support import surroundings
+
+surroundings.arrange()
+
+# No deadlines: a busy machine is no bug. Where CI is set Hypothesis loads a profile of its own; these aren't built on it.
+base = settings(settings.get_profile("default"), deadline=None, print_blob=True, database=None)
+settings.register_profile("gate", base, derandomize=True)
+settings.register_profile("fuzz", base, derandomize=False)
+settings.load_profile("gate")
 
 
 def pytest_collection_finish():

@@ -13,14 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from substrat import errors
 from substrat.cli import main as cli
 from substrat.protocol import framing
-
-settings.register_profile("substrat", deadline=None, print_blob=True)
-settings.load_profile("substrat")
 
 PATIENCE = 20.0
 PROGRAMS = Path(sys.executable).parent

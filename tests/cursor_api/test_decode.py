@@ -307,7 +307,7 @@ OWN_WORDS = {"user", "assistant", "assistant:delta", "thinking:delta", "result:s
 
 
 @given(st.lists(LINES, min_size=1, max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_object_is_an_event_that_agrees_with_the_log_and_answers_for_every_documented_field(bodies):
     decoder, calls = Decoder(), Pairing()
     for body in bodies:
@@ -333,7 +333,7 @@ def test_every_object_is_an_event_that_agrees_with_the_log_and_answers_for_every
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_all_bytes_are_an_event_or_blank(data):
     event = line(data)
     assert (event is None) == (not data.strip())

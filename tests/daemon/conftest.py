@@ -6,7 +6,6 @@ import json
 import sqlite3
 
 import pytest
-from hypothesis import settings
 
 from sandbox.spec import Network
 from substrat import config
@@ -27,9 +26,6 @@ from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.store import Store
-
-settings.register_profile("substrat", deadline=None, print_blob=True)
-settings.load_profile("substrat")
 
 
 class Clock:

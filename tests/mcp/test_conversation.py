@@ -3,7 +3,7 @@
 import json
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_server import conversation, host, relay, tools
@@ -66,7 +66,6 @@ async def answers(server, conversation):
     return told, wire.calls
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(requests.map(lambda one: (*one, True)), notes.map(lambda one: (*one, False))), max_size=6))
 async def test_the_official_server_answers_the_same(conversation):
     conversation = [("ping", {}, True), *conversation]  # it is a handshake's connection from the beginning

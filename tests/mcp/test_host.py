@@ -11,7 +11,7 @@ import anyio
 import mcp_types as types
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from mcp.client.session import ClientSession
 from mcp.shared.message import SessionMessage
 
@@ -264,7 +264,6 @@ async def test_a_batch_is_answered_as_one_array_in_its_order():
     assert len(wire.calls) == 2
 
 
-@settings(deadline=None)
 @given(lines)
 async def test_each_request_of_any_line_is_answered_exactly_once_with_its_id(line):
     text = json.dumps(line)

@@ -511,7 +511,7 @@ class Walk(RuleBasedStateMachine):
 
 def walks(count):
     return settings(
-        max_examples=max(1, int(count * DEEP)), stateful_step_count=20, deadline=None, print_blob=True,
+        max_examples=max(1, int(count * DEEP)), stateful_step_count=20,
         # Shrinking would take minutes, and the story is enough to see the cause.
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         report_multiple_bugs=False, suppress_health_check=list(HealthCheck),

@@ -298,7 +298,7 @@ class Lifecycle(RuleBasedStateMachine):
 
 def walks(count):
     return settings(
-        max_examples=max(1, int(count * DEEP)), stateful_step_count=50, deadline=None, print_blob=True,
+        max_examples=max(1, int(count * DEEP)), stateful_step_count=50,
         report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 

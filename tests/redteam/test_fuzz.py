@@ -28,7 +28,7 @@ PATIENCE = 20.0
 
 def tries(count):
     return settings(
-        max_examples=int(count * DEEP), deadline=None, print_blob=True,
+        max_examples=int(count * DEEP),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )  # fmt: skip
 

@@ -187,8 +187,16 @@ exec {bubblewrap} "$@"
 """
 
 
+def runs(command_line, script):
+    """Whether a process executes a script, by the name of its file in /proc."""
+    try:
+        return command_line.read_bytes().split(b"\0")[1:2] == [os.fsencode(script)]
+    except OSError:
+        return False  # it is gone
+
+
 @pytest.fixture
-def stopping(house):
+def stopping(house, until):
     """A daemon whose bubblewrap stops itself when it is told to, and an agent; returns what tells it to and its pid."""
     found = host.find_bubblewrap()
     bubblewrap, pid = house.directory / "bwrap", house.directory / "stopped"
@@ -197,9 +205,17 @@ def stopping(house):
     house.start(config=f'[sandbox]\nbwrap = "{bubblewrap}"\n[turns]\nstop_grace = 0.2\n')
     house.spawn("anna", house.workspace(), None, "--network", "filtered")
     yield lambda which: (house.directory / f"stop-{which}").touch(), pid
-    if pid.exists():
-        with contextlib.suppress(ProcessLookupError):  # it was killed with its turn
-            os.kill(int(pid.read_text()), signal.SIGKILL)
+    for path in house.directory.glob("stop-*"):
+        path.unlink()  # the daemon may try again as soon as the first is killed
+
+    def none_stays():
+        found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if runs(path, bubblewrap)]
+        for stayed in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stayed, signal.SIGKILL)
+        return not found
+
+    until(none_stays, "the end of all that stopped themselves")
 
 
 def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(house, stopping, until):

@@ -24,7 +24,7 @@ def test_a_name_is_refused_as_git_refuses_it(name):
     assert (ref_problem(name) is None) is git_takes(name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text("ab./@{}-~ \\^:?*[lock", min_size=1, max_size=8))
 def test_no_name_is_taken_that_git_refuses(name):
     assert git_takes(name) or ref_problem(name) is not None

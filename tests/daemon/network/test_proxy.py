@@ -269,7 +269,7 @@ pieces = st.sampled_from([
 ends = st.sampled_from(["close", "half", "hold"])
 
 
-@settings(max_examples=int(40 * DEEP), deadline=None, print_blob=True)
+@settings(max_examples=int(40 * DEEP))
 @given(st.lists(st.tuples(st.lists(pieces, max_size=5), ends), max_size=6))
 def test_it_serves_on_whatever_comes(tmp_path_factory, disturbances):
     async def main():

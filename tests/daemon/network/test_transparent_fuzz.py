@@ -28,7 +28,7 @@ DNS_INSIDE = "127.0.0.3"
 
 
 def tries(count):
-    return settings(max_examples=int(count * DEEP), deadline=None, print_blob=True)
+    return settings(max_examples=int(count * DEEP))
 
 
 class OneName(Names):
