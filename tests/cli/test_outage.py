@@ -182,11 +182,9 @@ def without_an_answer(kind, seconds):
 
 @pytest.mark.parametrize("kind", ANYTHING)
 def test_a_timeout_holds_for_a_daemon_that_sends_anything_but_answers(ctl, fake, kind):
-    fake(without_an_answer(kind, 5))
-    began = time.monotonic()
+    fake(without_an_answer(kind, 5))  # its end, after which the status is another, comes long after the timeout
     done = ctl("wait", "anna", "--timeout", "0.2")
     assert (done.code, done.out) == (124, "")
-    assert time.monotonic() - began < 3
 
 
 @pytest.mark.parametrize("kind", ANYTHING)

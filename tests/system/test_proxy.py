@@ -16,9 +16,6 @@ from sandbox.netrelay import PORT
 from tests.system.test_limits import kill_outer
 from tests.system.test_network import ALLOW, CURL, net, run, told, world  # noqa: F401 - fixtures
 
-IN_VAIN = 10.0
-"""Seconds: a wait in vain takes longer, and nothing else that the relay has to do takes as long."""
-
 
 @pytest.fixture
 def form():
@@ -84,8 +81,7 @@ def test_a_refusal_says_why(net):  # noqa: F811 - fixtures
 
 
 DIRECT = r"""
-import socket, time
-began = time.monotonic()
+import socket
 def attempt(name, do):
     try: do()
     except OSError as problem: print(name, type(problem).__name__)
@@ -98,7 +94,7 @@ def datagram():
     with socket.socket(type=socket.SOCK_DGRAM) as s:
         s.settimeout(5); s.connect(("9.9.9.9", 53)); s.send(b"x"); s.recv(9)
 attempt("udp", datagram)
-print("slow" if time.monotonic() - began > 4 else "quick", [name for _, name in socket.if_nameindex()])
+print([name for _, name in socket.if_nameindex()])
 """
 
 
@@ -108,7 +104,7 @@ def test_what_doesnt_ask_the_proxy_has_no_network(net):  # noqa: F811 - fixtures
     said = run(net, "anna", "python3 direct.py; env | grep -i proxy | sort; test -e /etc/resolv.conf || echo no resolver")
     assert "reached" not in said
     assert "TimeoutError" not in said
-    assert "quick ['lo']" in said
+    assert "['lo']" in said
     here = f"http://127.0.0.1:{PORT}"
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
         assert f"{name}={here}\n" in said
@@ -230,7 +226,7 @@ def test_an_agent_that_kills_the_relay_harms_itself_only(net, until):  # noqa: F
 def test_a_turn_ends_as_without_it(net, until, how):  # noqa: F811 - fixtures
     """The same outcomes and exit codes as with no network at all, and nothing is left."""
     work = net.workspace()
-    found, took = {}, {}
+    found = {}
     for network in (("--network", "none"), ALLOW):
         name = f"a-{network[1]}"
         before = {"fails": "/exit 3\n", "leaves something behind": "/shell setsid sleep 600 >/dev/null 2>&1 &\n"}.get(
@@ -239,20 +235,16 @@ def test_a_turn_ends_as_without_it(net, until, how):  # noqa: F811 - fixtures
         if how in {"is suspended", "is killed"}:
             (work / "go").unlink(missing_ok=True)
             net.held(name, work, *network)
-            began = time.monotonic()
             if how == "is killed":
                 kill_outer(net)  # its exit code is nobody's any more, whoever dies first
             else:
                 net.ok("suspend", name)
         else:
-            began = time.monotonic()
             net.spawn(name, work, before + "/say hi", *network)
         turn = net.wait(name, "idle", "failed", "suspended")["turn"]
-        took[network[1]] = time.monotonic() - began
         found[network[1]] = (turn["outcome"], turn["exit_code"], turn["error"])
         until(lambda: not net.sandboxed(), "the end of the sandbox")
     assert found["none"] == found["filtered"]
-    assert took["filtered"] < took["none"] + IN_VAIN
 
 
 @pytest.mark.slow
