@@ -8,8 +8,9 @@ import gc
 
 from hypothesis import settings
 
-from tests.support import surroundings
+from tests.support import leftovers, surroundings
 
+leftovers.watch()
 surroundings.arrange()
 
 # No deadlines: a busy machine is no bug. Where CI is set Hypothesis loads a profile of its own; these aren't built on it.
@@ -17,6 +18,10 @@ base = settings(settings.get_profile("default"), deadline=None, print_blob=True,
 settings.register_profile("gate", base, derandomize=True)
 settings.register_profile("fuzz", base, derandomize=False)
 settings.load_profile("gate")
+
+
+def pytest_sessionstart(session):
+    leftovers.note(str(session.config._tmp_path_factory.getbasetemp()))
 
 
 def pytest_collection_finish():

