@@ -52,6 +52,8 @@ WORKSPACE = (
     Entry("crush.json", "Crush starts the servers it names", new=False),
     Entry(".crush.json", "Crush starts the servers it names", new=False),
     Entry(".aider.conf.yml", "aider runs the lint and test commands it names", new=False),
+    Entry(".theia", "Theia runs the tasks of tasks.json and obeys settings.json", new=False),
+    Entry(".kateproject", "Kate starts the language servers that it names", new=False),
     Entry(".helix", "Helix starts the language servers that languages.toml names", new=False),
     Entry(".project", "Eclipse runs the builders it names whenever a file has changed", new=False),
     Entry(".externalToolBuilders", "the programs of Eclipse's builders", new=False),
@@ -64,6 +66,7 @@ WORKSPACE = (
     Entry(".mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry("mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry(".mise", "mise reads config.toml in it", new=False),
+    Entry("mise", "mise reads config.toml in it; it lies at the top or in .config, with conf.d", new=False),
     Entry(".mise.local.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry("mise.local.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry(".rtx.toml", "mise under its old name", new=False),
@@ -114,6 +117,8 @@ WORKSPACE = (
         for local in ("", "-local")
         for form in ("yml", "yaml", "toml", "json", "jsonc")
     ),
+    Entry(".overcommit.yml", "the hook that overcommit has installed runs the commands it names", new=False),
+    Entry("captainhook.json", "the hook that CaptainHook has installed runs the commands it names", new=False),
     Entry("hgrc", "Mercurial runs the hooks and extensions it names; it lies in .hg", new=False),
     Entry("hgrc-not-shared", "the same for one of the directories that share a Mercurial repository", new=False),
 )

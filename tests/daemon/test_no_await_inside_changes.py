@@ -1,4 +1,4 @@
-"""A change decides, commits and acts in one go: nothing else runs on the loop between its first look and its last effect."""
+"""A change decides, commits and acts in one go: nothing else runs on the loop between its first look and last effect."""
 
 import ast
 from pathlib import Path

@@ -157,7 +157,7 @@ def test_what_an_agent_adds_to_a_rebase_under_way_is_found(house):
     assert shown["attention"]["kind"] == "unsafe"
     (finding,) = shown["findings"]
     assert finding["path"] == str(work / ".git/rebase-merge/git-rebase-todo")
-    assert "would run `exec touch stolen`" in finding["text"]
+    assert "would run 'exec touch stolen'" in finding["text"]
     house.ok("accept", "agent")
     house.ok("send", "agent", "# nothing more", "--wait")
     assert house.show("agent")["attention"]["kind"] == "idle"

@@ -6,7 +6,6 @@ What both forms have in common is in `test_network`.
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest

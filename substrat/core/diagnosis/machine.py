@@ -6,6 +6,7 @@ finding is `CheckResult("limits", "broken", "there is no /usr/bin/prlimit", "sud
 
 from __future__ import annotations
 
+import shlex
 from typing import NamedTuple
 
 from substrat.core.agents.cgroup_limits import CONTROLLERS
@@ -231,7 +232,9 @@ def chats(path: str, existing: str, user: str, *, writable: bool) -> CheckResult
         writable: whether `existing` can be written to.
     """
     if not writable:
-        return CheckResult("chats folder", BROKEN, f"{existing} isn't writable", f"sudo chown {user} {existing}")
+        return CheckResult(
+            "chats folder", BROKEN, f"{existing} isn't writable", f"sudo chown {user} {shlex.quote(existing)}"
+        )
     return CheckResult("chats folder", GOOD, path if existing == path else f"{path} (made when needed)")
 
 

@@ -39,7 +39,10 @@ _V6 = tuple(
     (ipaddress.IPv6Network(network), kind)
     for network, kind in (
         ("::1/128", "a loopback address"),
+        ("fd00:42::/32", "a metadata address"),  # Scaleway's: fd00:42::42
+        ("fd00:c1::/32", "a metadata address"),  # Oracle's: fd00:c1::a9fe:a9fe
         ("fd00:ec2::/32", "a metadata address"),  # Amazon's: its instances' metadata, clock and name server
+        ("fd20:ce::/32", "a metadata address"),  # Google's: fd20:ce::254
         ("fc00::/7", "a private address"),
         ("fe80::/10", "a link-local address"),
         ("fec0::/10", "a private address"),  # site-local, RFC 3879

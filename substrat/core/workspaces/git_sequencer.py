@@ -83,6 +83,6 @@ def changes(before: Mapping[str, tuple[str, ...]], after: Mapping[str, tuple[str
     for path, lines in after.items():
         new = list((Counter(lines) - Counter(before.get(path, ()))).elements())
         if new:
-            shown = ", ".join(f"`{line[:_LONGEST]}{'…' if len(line) > _LONGEST else ''}`" for line in new[:_TOLD])
+            shown = ", ".join(f"'{line[:_LONGEST]}{'…' if len(line) > _LONGEST else ''}'" for line in new[:_TOLD])
             more = f" and {len(new) - _TOLD} more" if len(new) > _TOLD else ""
             yield path, f"{path} was changed during the turn: `git rebase --continue` or its like would run {shown}{more}"

@@ -150,6 +150,6 @@ def conflict_prompt(target: str, files: Iterable[str]) -> str:
         listed += f"\n- and {len(names) - _MOST_LISTED} more"
     return (
         f"Your work can't be landed in {target}: it conflicts with changes that came there meanwhile. Nothing was changed. "
-        f"Rebase your branch onto workspace/{target} (`git rebase workspace/{target}`), resolve the conflicts, and see "
-        f"that the tests pass. Files in conflict:\n{listed}"
+        f"Rebase your branch onto workspace/{target} (`git rebase {shlex.quote(f'workspace/{target}')}`), resolve the "
+        f"conflicts, and see that the tests pass. Files in conflict:\n{listed}"
     )

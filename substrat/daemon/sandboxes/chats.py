@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -149,7 +150,8 @@ class Chats:
             folder, own = None, {name: path for name, path in self._own(workspace).items() if name == session}
         if not PROGRAM.is_session_id(session) or (folder is None and not own):
             raise SessionMissing(
-                f"there is no session {session} of {workspace}: `substratctl sessions -w {workspace}` lists those there are"
+                f"there is no session {session} of {workspace}: `substratctl sessions -w {shlex.quote(workspace)}` lists "
+                f"those there are"
             )
         lines = await self._read(folder, own, "read", _OWN if own else _CHATS, session, str(after))
         head = msgspec.json.decode(lines[0], type=Head)

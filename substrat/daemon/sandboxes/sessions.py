@@ -312,7 +312,8 @@ class Sessions:
         """
         if workspace.session_is_stored(self._user, directory, session):
             return
-        found = await trio.to_thread.run_sync(self._find_without_records, directory, session)
+        known = {agent.id for agent in self._registry.agents}
+        found = await trio.to_thread.run_sync(self._find_without_records, known, directory, session)
         if found is None:
             return
         agent_dir = self._layout.agent(found)
@@ -321,11 +322,11 @@ class Sessions:
         except (NotMoved, OSError) as problem:
             raise SandboxFailed(f"the session {session} can't be moved to your chats: {problem}") from None
 
-    def _find_without_records(self, directory: str, session: str) -> str | None:
-        """Return which directory of an agent without records has a chat."""
+    def _find_without_records(self, known: set[str], directory: str, session: str) -> str | None:
+        """Return which directory of an agent without records has a chat; it runs in a thread of its own."""
         names = os.listdir(self._layout.agents) if os.path.isdir(self._layout.agents) else []
         for name in names:
-            if self._registry.get(name) is None and workspace.is_chat(self._layout.agent(name).chat(directory, session)):
+            if name not in known and workspace.is_chat(self._layout.agent(name).chat(directory, session)):
                 return name
         return None
 

@@ -6,6 +6,7 @@ import errno
 import os
 import pwd
 import secrets
+import shlex
 import shutil
 import stat
 from typing import TYPE_CHECKING, NamedTuple
@@ -142,7 +143,7 @@ def _check_owner(path: str, found: os.stat_result, user: User) -> None:
     if found.st_uid == user.uid:
         raise WorkspaceUnusable(
             f"the workspace {path} has the mode {stat.S_IMODE(mode):04o}, which doesn't let {user.name} read, write and "
-            f"enter it: chmod u+rwx {path}"
+            f"enter it: `chmod u+rwx {shlex.quote(path)}`"
         )
     try:
         owner = pwd.getpwuid(found.st_uid).pw_name

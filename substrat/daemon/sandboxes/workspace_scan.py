@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import shlex
 import stat
 import time
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ def scan(
         where = os.path.join(workspace, problem.filename if isinstance(problem.filename, str) else workspace)
         remedy = "put a file or directory of your own there"
         if problem.errno == errno.EACCES:
-            remedy = f"`chmod u+rwx {where}`"
+            remedy = f"`chmod u+rwx {shlex.quote(where)}`"
         raise WorkspaceUnusable(
             f"{where} can't be looked at ({problem.strerror}), so it can't be protected: {remedy}"
         ) from None

@@ -23,4 +23,4 @@ def test_only_what_is_new_is_told():
     assert list(git_sequencer.changes(before, {"/todo": ("exec make",)})) == []
     ((path, text),) = git_sequencer.changes(before, {"/todo": ("exec make", "exec make", "exec make", "exec evil")})
     assert path == "/todo"
-    assert "would run `exec make`, `exec evil`" in text
+    assert "would run 'exec make', 'exec evil'" in text
