@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from outcomes import Outcome, last_lines, outcome_of, read_quarantine, tests_to_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+LEFTOVERS = Path(__file__).parents[1] / "tests" / "support" / "leftovers.py"
 QUARANTINE = Path("tests", "quarantine.txt")
 STAGES = ("lint", "types", "quick", "slow", "ordinary")
 SPREAD = ("-n", os.environ.get("WORKERS", "5"), "--dist", "worksteal")
@@ -42,6 +44,8 @@ class Tests:
     environment: Mapping[str, str]
     record: Path
     """The file for what each test came to: `tests/support/record.py` writes it."""
+    places: Path
+    """The file for the directories that the tests make: by these `tests/support/leftovers.py` knows what they leave."""
 
 
 def run_program(command: Iterable[str], directory: Path, environment: Mapping[str, str]) -> int:
@@ -83,17 +87,34 @@ def run_check(target: str) -> Outcome:
 def run_tests(name: str, tests: Tests, only: Iterable[str] = ()) -> Outcome:
     """Run the tests of a stage, or only some, one after the other."""
     tests.record.unlink(missing_ok=True)
+    leftovers("begin", tests)
     selection = tuple(only) or (*SPREAD, *tests.selection)
     command = (*tests.pytest, "-q", "-p", "tests.support.record", "--record", str(tests.record), *selection)
     code = run_program(command, tests.directory, tests.environment)
-    return outcome_of(name, tests.record.read_text().splitlines() if tests.record.exists() else (), code)
+    outcome = outcome_of(name, tests.record.read_text().splitlines() if tests.record.exists() else (), code)
+    if left := leftovers("check", tests):
+        print(left, end="", flush=True)
+        outcome = replace(outcome, broken={**outcome.broken, f"{name} left something behind": left.splitlines()[0]})
+    return outcome
+
+
+def leftovers(verb: str, tests: Tests) -> str:
+    """Note what is there before tests run, or return a line for each thing that they have left behind."""
+    command = [sys.executable, str(LEFTOVERS), verb, str(tests.places)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    if verb == "begin":
+        done.check_returncode()
+        shutil.chown(tests.places, user=tests.directory.owner())
+    return done.stdout
 
 
 def tests_of_this_user(selection: str, record: Path, **variables: str) -> Tests:
     """The project's tests, here and by this user."""
     # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **variables}
-    return Tests((str(Path(sys.executable).with_name("pytest")),), ("-m", selection), Path.cwd(), environment, record)
+    places = record.with_suffix(".places")
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "SUBSTRAT_TEST_RUN": str(places), **variables}
+    pytest = str(Path(sys.executable).with_name("pytest"))
+    return Tests((pytest,), ("-m", selection), Path.cwd(), environment, record, places)
 
 
 def tests_of_an_ordinary_user() -> Tests | None:
@@ -120,7 +141,9 @@ def tests_of_an_ordinary_user() -> Tests | None:
     found.check_returncode()
     rooms = ("tests/system", "tests/redteam", "tests/sandbox", "tests/daemon", "tests/standin")
     record = clone / ".venv" / "record"  # the clone is new, and he may write there
-    return Tests((*as_user, ".venv/bin/pytest"), ("-m", "not slow", *rooms), clone, os.environ, record)
+    places = record.with_suffix(".places")
+    pytest = (*as_user, f"SUBSTRAT_TEST_RUN={places}", ".venv/bin/pytest")
+    return Tests(pytest, ("-m", "not slow", *rooms), clone, os.environ, record, places)
 
 
 class Run:

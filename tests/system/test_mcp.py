@@ -278,16 +278,6 @@ def test_what_does_not_exist_and_what_may_not_be_seen_look_the_same(daemon):
     assert over.startswith("!")
 
 
-def test_a_repeated_call_has_one_effect(daemon, until):
-    """The same call id twice, as the program sends it after a silent retry."""
-    work = daemon.workspace()
-    daemon.spawn("bert", work)
-    daemon.ok("suspend", "bert")
-    daemon.spawn("anna", work, '/tool-twice send_message {"to": "bert", "text": "once"}')
-    assert daemon.show("bert")["unread"] in {1, 2}
-    assert daemon.show("anna")["turn"]["outcome"] == "success"
-
-
 RAW = """
 import socket
 
@@ -361,11 +351,14 @@ def test_the_door_says_who_is_calling(house):
 
 
 def test_the_same_call_id_on_a_new_connection_is_not_done_again(house):
-    """A companion that reconnects repeats what was unanswered, with the same ids."""
+    """A companion that reconnects repeats the calls that were unanswered, with the same ids; another's are its own."""
     call = request(7, "tools/call", name="send_message", arguments={"to": "operator", "text": "once"})
-    answers = raw(house, [INITIALIZE, INITIALIZED, call])
+    first, other = (json.dumps({"substrat": "companion", "version": 1, "relay": name}) for name in ("first", "other"))
+    answers = raw(house, *([companion, INITIALIZE, INITIALIZED, call] for companion in (first, first, other)))
     assert '"isError":true' not in answers[1]
-    assert len(house.ok("inbox")) == 1
+    assert answers[3] == answers[1]
+    assert answers[5] != answers[1], "the control"
+    assert len(house.ok("inbox")) == 2
 
 
 def test_nonsense_at_the_agents_door_costs_only_itself(house):
