@@ -223,10 +223,10 @@ class WorktreeKeys(msgspec.Struct, frozen=True):
     ] = ""
     bundle_bytes: Annotated[
         int, Meta(ge=1 << 20, description="bytes of new work that one turn may hand over when its work is kept")
-    ] = 4096 * MIB
+    ] = 1024 * MIB
     turns: Annotated[
         int, Meta(ge=1, description="of how many last turns each agent's work stays in `refs/substrat/NAME/turns`")
-    ] = 100
+    ] = 50
     setup_seconds: Annotated[
         float, Meta(gt=0, description="seconds that the commands which set a clone up may take in all")
     ] = 600.0

@@ -71,6 +71,7 @@ class _AgentBase(TypedDict):
     reason: str | None
     family: str
     priority: Priority
+    status: str | None
     activity: ActivityObject | None
     worktree: WorktreeObject | None
     waits: int
@@ -195,7 +196,8 @@ class EventObject(TypedDict):
 InboxItemObject = TypedDict(
     "InboxItemObject",
     {
-        "id": int, "from": str, "time": str, "text": str, "kind": Literal["question", "message"], "options": list[str],
+        "id": int, "from": str, "time": str, "text": str, "kind": Literal["question", "message", "merge"],
+        "options": list[str],
         "default": str | None, "deadline": str | None,
     },
 )  # fmt: skip

@@ -18,7 +18,7 @@ NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
-    "attention", "reason", "family", "priority", "activity", "worktree", "waits",
+    "attention", "reason", "family", "priority", "status", "activity", "worktree", "waits",
 )  # fmt: skip
 AGENT_EXTRAS = ("heard_at", "said")
 """Members that an agent object has only in a list that is asked for them."""

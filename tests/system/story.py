@@ -464,7 +464,8 @@ class Story:
         assert git(cloned, "show", "refs/substrat/brief/wip:brief.txt") == "brief\n"
         assert (git(cloned, "status", "--short"), git(cloned, "fsck", "--no-dangling")) == ("", "")
         (maker, pupil) = [agent for agent in agents if agent["name"] in {"maker", "pupil"}]
-        assert maker["worktree"]["landed"] is True
+        assert (maker["worktree"]["files"], maker["worktree"]["landed"]) == (1, False), "its uncommitted file stays"
+        assert maker["attention"]["kind"] == "idle", "its commits have landed"
         assert pupil["worktree"]["base"] == maker["worktree"]["head"]
         assert [len(self.house.events("maker", kind)) for kind in ("worktree:landed", "agent:renamed")] == [1, 1]
 

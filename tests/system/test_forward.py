@@ -50,11 +50,11 @@ def server(work, word, port=8000, address="127.0.0.1", family="socket.AF_INET"):
 
 @contextlib.contextmanager
 def forwarding(house, *words):
-    """Run `forward`, and give the address and its first line as JSON."""
+    """Run `forward`, and give the address at which it listens."""
     process = house.follow("forward", *words, "--json")
     try:
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["address"]
+        yield json.loads(process.stdout.readline())["listen"].partition(":")[0]
     finally:
         process.send_signal(signal.SIGINT)
         process.wait()

@@ -65,7 +65,8 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app
     assert (said.code, said.out) == (0, f"fix's work is in main at {tip}; 1 uncommitted file stays in its clone\n")
     assert (app / "a.txt").read_text() == "new\n"
     assert git(house, app, "status", "--short") == ""
-    assert house.show("fix")["worktree"]["landed"] is True
+    assert house.show("fix")["worktree"]["landed"] is False, "its uncommitted file hasn't"
+    assert house.show("fix")["attention"]["kind"] == "idle"
     assert house.ctl("merge", "fix").out.startswith("main has all of fix's commits")
     assert house.events("fix", "worktree:landed")
 
@@ -135,9 +136,11 @@ def test_files_that_the_host_would_obey_are_looked_at_first(house, app, deed, pa
     house.spawn("fix", app, f"/shell {deed}; git add -A; git commit -qm x", "--worktree")
     before = fingerprint(app)
     code, (outcome,) = merged(house, "fix")
-    assert (code, outcome["outcome"], outcome["files"]) == (1, "held", [path])
+    assert (code, outcome["outcome"], outcome["files"], outcome["protected"]) == (1, "refused", [], [path])
     assert fingerprint(app) == before
-    assert path in house.ok("inbox")[0]["text"]
+    (item,) = house.ok("inbox")
+    assert (item["kind"], item["options"]) == ("merge", [])
+    assert item["text"].endswith(f"substratctl merge fix --accept {path}")
     assert merged(house, "fix", "--accept", path)[0] == 0
     assert (app / path).is_symlink() or (app / path).exists()
 
@@ -260,8 +263,8 @@ def test_files_that_the_users_git_runs_are_looked_at_first(house, app):
     tries = "/shell mkdir tools hooks; echo x > tools/clean.sh; echo x > hooks/post-merge; echo x > fine"
     house.spawn("fix", app, f"{tries}; git add -A; git commit -qm x", "--worktree")
     code, (outcome,) = merged(house, "fix")
-    assert (code, outcome["outcome"], "hooks/post-merge" in outcome["files"]) == (1, "held", True)
-    assert "fine" not in outcome["files"]
+    assert (code, outcome["outcome"], "hooks/post-merge" in outcome["protected"]) == (1, "refused", True)
+    assert "fine" not in outcome["protected"]
 
 
 def test_the_users_merge_settings_change_nothing(house, app):
@@ -305,7 +308,6 @@ def test_a_landing_whose_agent_is_removed_meanwhile_says_so(house, app):
     (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/a.txt")), "the check")
     house.ok("rm", "fix")
     (place.parent / "go").touch()
-    out, _ = waiting.communicate(timeout=60)
-    outcome = json.loads(out)
-    assert (outcome["outcome"], "was removed meanwhile" in outcome["text"]) == ("refused", True)
+    out, errors = waiting.communicate(timeout=60)
+    assert (json.loads(out)["outcome"], "was removed meanwhile" in errors) == ("refused", True)
     assert not (app / "a.txt").exists()

@@ -38,8 +38,8 @@ def test_restore_puts_commits_and_files_back_and_keeps_what_was_there(three, app
     assert (tree / "k.tmp").read_text() == "keep\n"
     assert not (tree / "b.txt").exists()
     assert not (tree / "d").exists()
-    assert done["before"] == "refs/substrat/fix/before-restore/1"
-    assert git(three, app, "rev-parse", done["before"]) == wip
+    assert done["kept_as"] == "refs/substrat/fix/before-restore/1"
+    assert git(three, app, "rev-parse", done["kept_as"]) == wip
     head = git(three, app, "rev-parse", "refs/substrat/fix/turns/1^1")
     assert three.show("fix")["worktree"]["head"] == done["head"] == head
     assert fingerprint(app) == before
@@ -49,9 +49,9 @@ def test_restore_puts_commits_and_files_back_and_keeps_what_was_there(three, app
     assert "put your workspace back to how it was at the end of turn 1" in told
     agent = three.ok("send", "fix", "--wait", "/say again")
     assert (three.agents_directory(agent) / "turns" / "5" / "prompt").read_text() == "/say again"
-    assert three.ok("restore", "fix", "--turn", "3")["before"] == "refs/substrat/fix/before-restore/2"
+    assert three.ok("restore", "fix", "--turn", "3")["kept_as"] == "refs/substrat/fix/before-restore/2"
     assert (tree / "u.txt").read_text() == "two\n"
-    assert three.ok("restore", "fix", "--turn", "3")["before"] == "refs/substrat/fix/before-restore/3"
+    assert three.ok("restore", "fix", "--turn", "3")["kept_as"] == "refs/substrat/fix/before-restore/3"
 
 
 def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_anew(three, app):
@@ -65,7 +65,7 @@ def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_ane
     three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1; rm -rf .git; echo x > x")
     assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
     done = three.ok("restore", "fix", "--turn", "2")
-    assert git(three, app, "show", f"{done['before']}:x") == "x"
+    assert git(three, app, "show", f"{done['kept_as']}:x") == "x"
     three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1")
     assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
 

@@ -68,8 +68,11 @@ def test_settings_count_from_the_next_turn_on(house, app, until):
     assert (found["model"], found["network"]) == ("gpt-5", "none")
     house.ok("send", "anna", "--wait", "/shell echo $WORD ${GONE:-none}")
     assert house.shell("anna").splitlines()[-1] == "s3cret none"
-    told = [event["text"] for event in house.events("anna", "agent:set")]
-    assert told == ["model auto is gpt-5 now; network filtered is none now; variables GONE, WORD"]
+    told = {event["data"]["key"]: event["data"] for event in house.events("anna", "agent:changed")}
+    assert list(told) == ["model", "network", "allow", "env.GONE", "env.WORD"]
+    assert told["model"] == {"by": "ctl", "key": "model", "old": "auto", "new": "gpt-5"}
+    assert told["env.WORD"] == {"by": "ctl", "key": "env.WORD", "old": None, "new": None}
+    assert "s3cret" not in str(house.events("anna"))
     assert "s3cret" not in str(house.ctl("explain", "anna").out)
     house.kill()
     house.start()
@@ -86,7 +89,7 @@ def test_settings_that_cannot_be_had_change_nothing(house, app):
     ):  # fmt: skip
         assert house.ctl("set", "anna", *words).code == 2
     assert house.show("anna")["model"] == before["model"]
-    assert house.events("anna", "agent:set") == []
+    assert house.events("anna", "agent:changed") == []
 
 
 def test_a_running_turn_keeps_its_network_and_children_lose_what_their_parent_loses(house, app, until):

@@ -119,7 +119,8 @@ def test_landed_work_is_pruned_without_unlanded(house, app):
     house.spawn("fix", app, commit("a.txt"), "--worktree")
     house.ok("end", "fix")
     git(house, app, "merge", "-q", "refs/substrat/fix/head")
-    assert house.ok("trees", "prune", "--yes")[0]["outcome"] == "pruned"
+    (pruned,) = house.ok("trees", "prune", "--yes")
+    assert (list(pruned), pruned["removed"]) == (["agent", "path", "removed", "reason"], True)
     assert git(house, app, "status", "--short") == ""
 
 
@@ -129,8 +130,9 @@ def test_a_tree_of_a_removed_agent_is_not_kept_over_a_newer_agents_refs(house, i
     house.ok("rm", "fix")
     house.spawn("fix", ignoring, commit("b.txt"), "--worktree")
     head = git(house, ignoring, "rev-parse", "refs/substrat/fix/head")
-    (gone,) = house.ok("trees", "prune", "fix", "--yes")
-    assert (gone["outcome"], gone["refs"]) == ("pruned", None)
+    gone = house.ctl("trees", "prune", "fix", "--yes")
+    assert "fix  removed" in gone.out
+    assert "the refs of fix stay" not in gone.out
     assert git(house, ignoring, "rev-parse", "refs/substrat/fix/head") == head
     assert [tree["id"] for tree in house.ok("trees")] == [house.show("fix")["id"]]
 

@@ -39,7 +39,8 @@ def run(arguments: Arguments) -> int:
             looked = [*accepted, *map(str, files if isinstance(files, list) else ())]
             done = connection.call_object("agent.checkout", agent=name, directory=path, accept=looked)
     if arguments.json:
-        output.put_json(done)
+        shown = {"agent": done.get("agent"), "path": done.get("path"), "commit": done.get("commit")}
+        output.put_json({**shown, "protected": done.get("files")})
     if done.get("outcome") == "held":
         return output.complain(errors.Refused(str(done["text"])))
     if not arguments.json:

@@ -19,7 +19,7 @@ COMMAND = Command(
         "It listens at 127.0.77.N, where N is the agent's own while it lives, and never at 127.0.0.1, because a browser "
         "gives the cookies of one port to all others of an address. Connections go to the agent's running turn, else "
         "to its commands of 'exec', and are refused while none runs. It goes on until Ctrl-C, between turns and across "
-        "restarts of the daemon. --json prints one object and goes on."
+        "restarts of the daemon. --json prints an object for each port and goes on."
     ),
 )
 _LAST = 65535
@@ -59,11 +59,10 @@ def _read(word: str) -> tuple[int, int]:
 
 
 def _tell(arguments: Arguments, found: dict[str, object], ports: list[tuple[int, int]]) -> None:
-    address, name = found["address"], found["agent"]
-    if arguments.json:
-        listed = [{"local": local, "port": port} for local, port in ports]
-        output.put_json({"agent": name, "address": address, "ports": listed})
-    else:
-        for local, port in ports:
-            print(f"{address}:{local} is port {port} of {output.text_of(name)}")
+    for local, port in ports:
+        listen, name = f"{found['address']}:{local}", found["agent"]
+        if arguments.json:
+            output.put_json({"agent": name, "listen": listen, "port": port})
+        else:
+            print(f"{listen} is port {port} of {output.text_of(name)}")
     sys.stdout.flush()

@@ -48,7 +48,7 @@ def _print_all(items: Iterator[dict[str, object]]) -> None:
 
 def _print(item: dict[str, object], columns: int | None) -> None:
     head = "  ".join(output.text_of(item.get(key)) for key in ("id", "time", "from"))
-    kind = "  asks" if item.get("kind") == "question" else ""
+    kind = {"question": "  asks", "merge": "  has work to land"}.get(str(item.get("kind")), "")
     text = output.neutralise(str(item.get("text", ""))).rstrip()
     print(head + kind)
     for line in text.split("\n"):

@@ -48,7 +48,8 @@ def run(arguments: Arguments) -> int:
             again = _merge(connection, arguments, [str(one["agent"]) for one in held], looked, can_ask=True)
             outcomes = [one for one in outcomes if one["outcome"] != "held"] + again
     if arguments.json:
-        many.put_json(arguments, outcomes, errors.DONE)
+        check = arguments.value("check")
+        many.put_json(arguments, [{**_shown(one), "check": check} for one in outcomes], errors.DONE)
     for one in outcomes:
         if one["outcome"] not in _FINE:
             output.complain(errors.Conflict(str(one["text"])))
@@ -82,6 +83,19 @@ def _merge(
             outage.reconnect()
         else:
             return [one for one in found if isinstance(one, dict)]
+
+
+def _shown(outcome: dict[str, object]) -> dict[str, object]:
+    """Return an outcome's members for scripts, to which files that must be looked at first are a refusal."""
+    is_held, files = outcome["outcome"] == "held", _files(outcome)
+    return {
+        "agent": outcome["agent"],
+        "into": outcome["into"],
+        "outcome": "refused" if is_held else outcome["outcome"],
+        "commit": outcome["commit"],
+        "files": [] if is_held else files,
+        "protected": files if is_held else [],
+    }
 
 
 def _files(outcome: dict[str, object]) -> list[object]:

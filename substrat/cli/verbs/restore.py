@@ -30,10 +30,10 @@ def run(arguments: Arguments) -> int:
     with Connection() as connection:
         done = connection.call_object("agent.restore", agent=arguments.words[0], turn=turn)
     if arguments.json:
-        output.put_json(done)
+        output.put_json({name: done.get(name) for name in ("agent", "turn", "head", "kept_as")})
         return errors.DONE
     head = str(done.get("head") or "")[:12]
     print(f"{output.text_of(done['agent'])} is as turn {turn} left it{f', at {head}' if head else ''}")
-    if done.get("before"):
-        print(f"its work of before is {output.text_of(done['before'])}")
+    if done.get("kept_as"):
+        print(f"its work of before is {output.text_of(done['kept_as'])}")
     return errors.DONE

@@ -131,7 +131,10 @@ def _report(arguments: Arguments, found: Answer, *, is_named: bool) -> int:
     """Say what went and what stays; a tree that was named and stays is a failure."""
     staying = [one for one in found if one["outcome"] == "stays"]
     if arguments.json:
-        output.put_json(found)
+        output.put_json([
+            {"agent": one["agent"], "path": one["path"], "removed": one["outcome"] == "pruned", "reason": one["text"]}
+            for one in found
+        ])  # fmt: skip
     else:
         for one in found:
             if one["outcome"] != "stays":

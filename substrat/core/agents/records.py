@@ -251,6 +251,8 @@ class ItemKind(StrEnum):
     """From another agent, from the daemon or an answer of the operator's: all that wait go into one turn."""
     QUESTION = "question"
     """From an agent to the operator, who answers it."""
+    MERGE = "merge"
+    """From the daemon to the operator, about an agent's work that doesn't land by itself."""
 
 
 class Intent(StrEnum):

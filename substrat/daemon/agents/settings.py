@@ -81,8 +81,7 @@ class Settings:
         notes = self._check_rights(before, after)
         with self._registry.change("settings changed") as change:
             self._give(change, after, policy)
-            if (told := _told(before, after)) != "":
-                change.record(DaemonEvent(before.id, None, "agent:set", told, {"by": by}))
+            change.record(*(one.event(before.id, by) for one in _changes(before, after)))
             for note in notes:
                 change.record(DaemonEvent(before.id, None, "workspace:shared", note))
         return self._registry.find(before.id)
@@ -151,14 +150,31 @@ def _difference(before: Policy, after: Policy) -> str:
     return " ".join((*more, *less))
 
 
-def _told(before: Agent, after: Agent) -> str:
-    """Say what has changed; of variables only the names."""
-    parts = [f"model {before.model} is {after.model} now"] if before.model != after.model else []
-    if before.policy != after.policy:
-        parts.append(f"network {_difference(before.policy, after.policy)}")
-    if before.priority is not after.priority:
-        parts.append(f"priority {before.priority} is {after.priority} now")
+class _Changed(NamedTuple):
+    """A setting that has changed. The values of variables are told nowhere."""
+
+    key: str
+    old: object
+    new: object
+
+    def event(self, agent: str, by: str) -> DaemonEvent:
+        change = "is another now" if self.old is None else f"{_shown(self.old)} is {_shown(self.new)} now"
+        return DaemonEvent(agent, None, "agent:changed", f"{self.key} {change}", {"by": by, **self._asdict()})
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) or "nothing" if isinstance(value, list) else str(value)
+
+
+def _changes(before: Agent, after: Agent) -> list[_Changed]:
+    """Return the settings that differ."""
+    values = [
+        ("model", before.model, after.model),
+        ("network", before.policy.network.value, after.policy.network.value),
+        ("allow", list(before.policy.allow), list(after.policy.allow)),
+        ("priority", before.priority.value, after.priority.value),
+    ]
+    found = [_Changed(key, old, new) for key, old, new in values if old != new]
     old, new = dict(before.environment), dict(after.environment)
-    if changed := sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
-        parts.append(f"variables {', '.join(changed)}")
-    return "; ".join(parts)
+    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    return found + [_Changed(f"env.{name}", None, None) for name in names]

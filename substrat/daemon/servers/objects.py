@@ -27,7 +27,7 @@ _LISTED_ERROR = 200
 """Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
 _LISTED_TEXT = 2000
 """Characters of an item's text in a list: few are longer, and sixteen of them are encoded at once."""
-_LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "activity", "worktree", "waits"})
+_LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "status", "activity", "worktree", "waits"})
 """Members of an agent object that `abridged` leaves out, most of them because the record doesn't hold them."""
 
 
@@ -60,13 +60,16 @@ def worktree_object(clone: Clone | None) -> dict[str, object] | None:
         "ahead": kept.ahead,
         "behind": kept.behind,
         "files": kept.files,
-        "landed": kept.landed,
+        "landed": kept.landed and kept.files == 0,
     }
 
 
 def _joined(recorded: dict[str, object], looked_up: dict[str, object], agent: Agent) -> dict[str, object]:
     """Put an agent object together, its members in the order of `vocabulary.AGENT_FIELDS`."""
-    found = {**recorded, **looked_up, "priority": agent.priority.value, "worktree": worktree_object(agent.clone)}
+    found = {
+        **recorded, **looked_up, "priority": agent.priority.value, "status": agent.status or None,
+        "worktree": worktree_object(agent.clone),
+    }  # fmt: skip
     return vocabulary.fields(found, vocabulary.AGENT_FIELDS)
 
 

@@ -332,7 +332,8 @@ def _item_contradicts_itself(row: ItemRow) -> str | None:
         return "turn doesn't go with closed"
     if row.kind is ItemKind.MESSAGE:
         return None
-    return "kind doesn't go with agent" if (row.kind is ItemKind.QUESTION) == (row.agent is not None) else None
+    is_operators = row.kind in {ItemKind.QUESTION, ItemKind.MERGE}
+    return "kind doesn't go with agent" if is_operators == (row.agent is not None) else None
 
 
 def _event_contradicts_itself(row: EventRow) -> str | None:

@@ -221,7 +221,7 @@ class Landings:
                 return None
         if is_heard and not landing.unattended:
             return None
-        return change.add_operator_item(ItemKind.MESSAGE, outcome.text, agent, cause)
+        return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause)
 
     async def _look_again(self, git_dir: str, target: str) -> None:
         """Find out anew how all clones stand to a branch that has moved."""
@@ -250,7 +250,7 @@ def _held(agent: Agent, landing: Landing, held: tuple[Suspect, ...]) -> Outcome:
     listed, options = decisions.listed(held)
     text = (
         f"{agent.name}'s work has files that you must look at before they land in {landing.target}: {listed}; "
-        f"`substratctl diff {agent.name}` shows them, `substratctl merge {agent.name} {options}` lands them"
+        f"`substratctl diff {agent.name}` shows them; to land them: substratctl merge {agent.name} {options}"
     )
     return Outcome(HELD, text, files=tuple(one.path for one in held))
 

@@ -54,7 +54,7 @@ class Restored(NamedTuple):
 
     head: str | None
     wip: str
-    before: str | None
+    kept_as: str | None
 
 
 class Restoring:

@@ -151,7 +151,7 @@ class AgentRestore(OperatorRequest, frozen=True):
             done = await services.clones.restoring.restore(agent, self.turn)
         finally:
             services.registry.admit()
-        return {"agent": agent.name, "turn": self.turn, "head": done.head, "wip": done.wip, "before": done.before}
+        return {"agent": agent.name, "turn": self.turn, "head": done.head, "wip": done.wip, "kept_as": done.kept_as}
 
 
 class AgentCheckout(OperatorRequest, frozen=True):
