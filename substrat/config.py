@@ -135,11 +135,17 @@ class TurnKeys(msgspec.Struct, frozen=True):
         float, Meta(ge=0, description="seconds a turn may take, without those it was frozen; 0: no limit")
     ] = 0.0
     silence_limit: Annotated[
-        float, Meta(ge=0, description="seconds a turn may go on without printing anything; 0: no limit")
+        float, Meta(ge=0, description="seconds a turn may print nothing while no tool call of it is open; 0: no limit")
     ] = 900.0
+    tool_limit: Annotated[
+        float, Meta(ge=0, description="seconds a turn may print nothing while a tool call of it is open; 0: no limit")
+    ] = 0.0
     stuck_after: Annotated[
         float, Meta(ge=0, description="seconds without an event after which a running turn is shown as stuck; 0: never")
     ] = 300.0
+    tool_stuck_after: Annotated[
+        float, Meta(ge=0, description="the same while a tool call of it is open, such as a build or a test; 0: never")
+    ] = 3600.0
     restores: Annotated[int, Meta(ge=0, description="how often `auto` lets an agent go on within the window")] = 3
     restore_window: Annotated[float, Meta(gt=0, description="the window, in seconds")] = 600.0
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.support.waiting import wait_until
 from tests.system.test_freeze import pid_in_namespace
 
 
@@ -43,12 +44,40 @@ def test_a_turn_that_prints_is_not_silent(house):
     assert house.spawn("anna", house.workspace(), script)["turn"]["outcome"] == "success"
 
 
+def test_a_quiet_command_is_not_silent(house):
+    house.start(config="[turns]\nsilence_limit = 0.4\nstuck_after = 0.4\n")
+    work = house.workspace()
+    house.held("anna", work)
+    wait_until(lambda: time.time() > (work / "ready-anna").stat().st_mtime + 1, "more than twice the limit")
+    assert house.show("anna")["attention"]["kind"] == "working"
+    (work / "go").touch()
+    assert house.wait("anna", "idle")["turn"]["outcome"] == "success"
+
+
+def test_a_tool_call_has_a_limit_of_its_own_and_is_named(house):
+    house.start(config="[turns]\ntool_limit = 0.5\n")
+    agent = house.spawn("anna", house.workspace(), "/shell sleep 1000")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "timed_out")
+    assert "nothing for 0.5 s (turns.tool_limit)" in agent["turn"]["error"]
+    assert "sleep 1000" in agent["turn"]["error"]
+
+
+def test_a_quiet_command_is_told_as_stuck_in_its_own_time(house, until):
+    house.start(config="[turns]\ntool_stuck_after = 0.4\n")
+    work = house.workspace()
+    house.held("anna", work)
+    until(lambda: house.show("anna")["attention"]["kind"] == "stuck", "the attention")
+    assert "during shell: touch ready-anna" in house.show("anna")["attention"]["text"]
+    (work / "go").touch()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["silence_limit", "time_limit"])
 def test_the_time_without_a_daemon_counts(house, until, key):
     house.start(config=f"[turns]\n{key} = 2\n")
     work = house.workspace()
-    house.held("anna", work)
+    house.ok("spawn", "anna", "-w", work, "/shell touch ready-anna\n/sleep 1000")
+    until(lambda: house.events("anna", "tool-call-completed"), "the end of its command")
     house.kill()
     began = (work / "ready-anna").stat().st_mtime
     until(lambda: time.time() > began + 2, "time")
@@ -61,7 +90,7 @@ def test_the_time_without_a_daemon_counts(house, until, key):
 
 @pytest.mark.slow
 def test_frozen_time_does_not_count(house, until):
-    house.start(config="[turns]\nsilence_limit = 5\ntime_limit = 5\n")
+    house.start(config="[turns]\ntool_limit = 5\ntime_limit = 5\n")
     work = house.workspace()
     house.held("anna", work)
     began = time.time()

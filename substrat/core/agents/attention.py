@@ -85,6 +85,7 @@ class Facts(NamedTuple):
     Args:
         question: the oldest question of the agent's that the operator hasn't answered.
         heard_at: when its running turn last had an event, in seconds since the epoch; None: it has no running turn.
+        call: the tool call of the running turn that is open, in one line; None: none is.
         held: why no turn of it starts although it could, because the disk is nearly full or its account has used up what it
             may; None when it isn't held.
         waiting_since: when the oldest item that waits for the agent was accepted; None when none waits.
@@ -94,25 +95,38 @@ class Facts(NamedTuple):
 
     question: Item | None = None
     heard_at: float | None = None
+    call: str | None = None
     held: str | None = None
     waiting_since: float | None = None
     queue: str | None = None
     waits: Sequence[Wait] = ()
 
 
-def attention(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Attention:
+class StuckAfter(NamedTuple):
+    """Seconds without an event after which a running turn counts as stuck; 0: never.
+
+    Args:
+        silence: while no tool call is open.
+        tool: while one is.
+    """
+
+    silence: float
+    tool: float
+
+
+def attention(agent: Agent, facts: Facts, now: float, stuck_after: StuckAfter) -> Attention:
     """Return the first thing that a person should know about an agent.
 
     Args:
         agent: the agent.
         facts: the facts that were looked up about it.
         now: seconds since the epoch.
-        stuck_after: seconds without an event after which a running turn counts as stuck; 0: never.
+        stuck_after: when a running turn counts as stuck.
     """
     return next(_candidates(agent, facts, now, stuck_after))
 
 
-def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: float) -> Iterator[Attention]:
+def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: StuckAfter) -> Iterator[Attention]:
     """Give all that applies to an agent, in the order of `AttentionKind`."""
     if facts.question is not None and agent.phase != Phase.ENDED:
         yield Attention(AttentionKind.ANSWER, _line(facts.question.text), facts.question.time)
@@ -125,8 +139,10 @@ def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: float) -> I
         yield Attention(AttentionKind.FAILED, _line(agent.unmet), agent.since)
     if agent.phase == Phase.FAILED and turn is not None and agent.accepted_turn != turn.id:
         yield Attention(AttentionKind.FAILED, _line(turn.error or "its last turn failed"), turn.ended_at or agent.since)
-    if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < stuck_after <= now - facts.heard_at:
-        yield Attention(AttentionKind.STUCK, f"no event for {_span(now - facts.heard_at)}", facts.heard_at)
+    patience = stuck_after.silence if facts.call is None else stuck_after.tool
+    if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= now - facts.heard_at:
+        during = f" during {facts.call}" if facts.call is not None else ""
+        yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(now - facts.heard_at)}{during}"), facts.heard_at)
     # While a turn runs or waits, the work isn't ready to be landed.
     if agent.clone is not None and agent.clone.is_unlanded and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
         yield Attention(AttentionKind.MERGE, _line(_to_land(agent.clone)), agent.clone.kept.time)

@@ -16,15 +16,49 @@ if TYPE_CHECKING:
 
 
 TIME_LIMIT = "time limit"
-SILENCE_LIMIT = "silence limit"
-LIMITS = {
-    TIME_LIMIT: "the turn ran into its time limit (turns.time_limit)",
-    SILENCE_LIMIT: "the turn printed nothing for longer than it may (turns.silence_limit)",
-}
-"""The limits that stop a turn that takes too long, and the sentence for each."""
+_SILENCE_LIMIT = "silence limit"
+_TOOL_LIMIT = "tool limit of "
 _OUTPUT_LIMIT = "output limit of "
 PROTECTION = "protection lost: "
 """How the reason begins for stopping a turn whose agent may have reached a protected file."""
+
+
+def silent_too_long(limit: float) -> str:
+    """Return the reason for stopping a turn that printed nothing, and ran no tool, for too long.
+
+    Args:
+        limit: the seconds that it was allowed.
+    """
+    return f"{_SILENCE_LIMIT} of {limit:g} s"
+
+
+def call_too_long(limit: float, call: str) -> str:
+    """Return the reason for stopping a turn whose tool call printed nothing for too long.
+
+    Args:
+        limit: the seconds that it was allowed.
+        call: the call, in one line.
+    """
+    return f"{_TOOL_LIMIT}{limit:g} s: {call}"
+
+
+def _out_of_time(reason: str) -> str | None:
+    """Say why a turn was stopped that took too long, None when it was stopped for another reason."""
+    if reason == TIME_LIMIT:
+        return "the turn ran into its time limit (turns.time_limit): `substratctl resume` goes on with the task"
+    if reason.startswith(_SILENCE_LIMIT):
+        limit = reason.removeprefix(_SILENCE_LIMIT).removeprefix(" of ")
+        return (
+            f"the turn printed nothing and ran no tool for {limit or 'longer than it may'} (turns.silence_limit): "
+            "`substratctl resume` goes on with the task; raise the limit if it must be silent for so long"
+        )
+    if reason.startswith(_TOOL_LIMIT):
+        limit, _, call = reason.removeprefix(_TOOL_LIMIT).partition(": ")
+        return (
+            f"its tool call printed nothing for {limit} (turns.tool_limit): {call}; `substratctl resume` goes on with the "
+            "task; raise the limit if the call must take so long"
+        )
+    return None
 
 
 def over_output_limit(limit: int) -> str:
@@ -167,8 +201,8 @@ def judge(observation: TurnObservation) -> Verdict:
 
 def _stopped(reason: str) -> Verdict:
     """Judge a turn that the daemon stopped before it had a result."""
-    if reason in LIMITS:
-        return Verdict(Outcome.TIMED_OUT, LIMITS[reason])
+    if (said := _out_of_time(reason)) is not None:
+        return Verdict(Outcome.TIMED_OUT, said)
     if reason.startswith(PROTECTION):
         why = reason.removeprefix(PROTECTION)
         return Verdict(Outcome.ERROR, f"the turn was stopped because of its workspace's protection: {why}")

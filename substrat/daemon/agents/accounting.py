@@ -168,8 +168,13 @@ class Accounting:
         text = f"the agent cut its own output from {expected} to {size} bytes; what was there is lost"
         self._update(turn, "output cut", ("turn:output-truncated", text), urgent=urgent)
 
+    def open_call(self, turn: str) -> str | None:
+        """Return the newest tool call of a turn that has begun and not ended, in one line; None: none is open."""
+        agent = self._registry.agent_of_turn(turn)
+        return self._registry.journal.open_call(agent.id, turn) if agent is not None else None
+
     def turn_limit_reached(self, turn: str, limit: str) -> None:
-        """Stop a turn that has run into a limit (`verdict.LIMITS`)."""
+        """Stop a turn that has run into a limit, for a reason from `verdict`."""
         self._stop(turn, limit)
 
     def turn_output_too_long(self, turn: str, limit: int) -> None:

@@ -49,7 +49,8 @@ class Overview:
         """
         registry = self._registry
         questions = registry.store.open_questions([agent.id for agent in agents])
-        now, stuck_after = registry.now(), registry.config.turns.stuck_after
+        now, turns = registry.now(), registry.config.turns
+        stuck_after = attention.StuckAfter(turns.stuck_after, turns.tool_stuck_after)
         places = places or self.places()
         found: list[dict[str, object]] = []
         for agent in agents:
@@ -57,7 +58,10 @@ class Overview:
             place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
             reason = place.reason if place is not None else None
             held = reason if place is not None and self._is_held(place) else None
-            facts = Facts(questions.get(agent.id), self._heard_at(agent), held, self._waiting_since(agent), reason, waits)
+            facts = Facts(
+                questions.get(agent.id), self._heard_at(agent), self._open_call(agent), held, self._waiting_since(agent),
+                reason, waits,
+            )  # fmt: skip
             one = attention.attention(agent, facts, now, stuck_after)
             shown = {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since)}
             found.append({
@@ -88,6 +92,10 @@ class Overview:
 
     def _waiting_since(self, agent: Agent) -> float | None:
         return self._registry.store.waiting_since(agent.id) if agent.phase == Phase.QUEUED else None
+
+    def _open_call(self, agent: Agent) -> str | None:
+        is_running = agent.phase == Phase.RUNNING and agent.turn is not None
+        return self._registry.journal.open_call(agent.id, agent.turn.id) if is_running and agent.turn is not None else None
 
     def _heard_at(self, agent: Agent) -> float | None:
         turn = agent.turn

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 _ADD_EVENT = EVENTS.insert(without=("cursor",))
 # Only events since the turn was started are read: millions may come before.
 _OF_TURN = (
-    f"{EVENTS.select} INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "  # noqa: S608
-    "max(?, coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0)) ORDER BY cursor"
+    "INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "
+    "max(?, coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0))"
 )
-_EVENTS_OF_TURN = f"{_OF_TURN} LIMIT ?"
-_LAST_EVENT_OF_TURN = f"{_OF_TURN} DESC LIMIT 1"
+_EVENTS_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor LIMIT ?"
+_LAST_EVENT_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor DESC LIMIT 1"
+_COUNT_EVENTS_OF_TURN = f"SELECT count(*) FROM events {_OF_TURN}"  # noqa: S608
 
 
 class EventQueries(Database):
@@ -61,6 +62,11 @@ class EventQueries(Database):
         """Load the last event of a kind that a turn's agent program made, if it made any."""
         row = self._db.execute(_LAST_EVENT_OF_TURN, (agent_id, turn_id, kind, 0, turn_id)).fetchone()
         return readable_event(row) if row is not None else None
+
+    def count_events_of_turn(self, agent_id: str, turn_id: str, kind: str) -> int:
+        """Count the events of a kind that a turn's agent program has made."""
+        row = self._db.execute(_COUNT_EVENTS_OF_TURN, (agent_id, turn_id, kind, 0, turn_id)).fetchone()
+        return int(row[0])
 
     def event(self, cursor: int) -> EventRow | None:
         """Load one event, None when it isn't there any more."""

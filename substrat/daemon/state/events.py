@@ -45,7 +45,8 @@ SLICE_EVENTS = 64
 """Events read back without letting others have their turn: some 20 µs each, so a slice takes one to two milliseconds."""
 SLICE_BYTES = 64 * 1024
 """Bytes of lines in a slice: decoding as many takes about a millisecond, or some where they are no strict JSON."""
-_ACTS = frozenset({"tool-call-started", "tool-call-completed"})
+_BEGUN, _ENDED = "tool-call-started", "tool-call-completed"
+_ACTS = frozenset({_BEGUN, _ENDED})
 _ACT_LENGTH = 200
 """Characters of an agent's last act: it is one column of a list, and kept for each agent."""
 _THREAD_BYTES = SLICE_BYTES
@@ -57,6 +58,14 @@ class Act(NamedTuple):
 
     text: str
     since: float
+
+
+class _Calls(NamedTuple):
+    """The tool calls of a turn that have begun and not ended: how many, and the newest that has begun."""
+
+    turn: str
+    open: int
+    newest: str
 
 
 class DaemonEvent(NamedTuple):
@@ -100,6 +109,8 @@ class Journal:
         self._archives = Archives()
         self._heard: dict[str, float] = {}
         self._acts: dict[str, Act | None] = {}
+        self._calls: dict[str, _Calls] = {}
+        """The calls of running turns that were asked for; a turn's others are counted when it is first asked for them."""
         # Of their own, because a thread may be using them while the loop uses the others.
         self._page_archives = Archives()
         self._reading = trio.Lock()
@@ -133,10 +144,10 @@ class Journal:
         ]
         stored = self._store.add_events(rows)
         self._heard[agent] = now
-        for _, event in reversed(lines):
-            if event.kind in _ACTS:
-                self._acts[agent] = _act(event.text, now)
-                break
+        acts = [event for _, event in lines if event.kind in _ACTS]
+        if acts:
+            self._acts[agent] = _act(acts[-1].text, now)
+            self._count_calls(agent, turn, acts)
         self._keep([encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
 
     def heard_at(self, agent: str) -> float:
@@ -155,6 +166,30 @@ class Journal:
                 with self._reader() as reader:
                     self._acts[agent] = _act(row.text if row.text is not None else text_of(reader, row), row.time)
         return self._acts[agent]
+
+    def open_call(self, agent: str, turn: str) -> str | None:
+        """Return the newest tool call of a running turn that has begun, in one line, while any of them has not ended."""
+        calls = self._calls.get(agent)
+        if calls is None or calls.turn != turn:
+            begun, ended = (self._store.count_events_of_turn(agent, turn, kind) for kind in (_BEGUN, _ENDED))
+            row = self._store.last_event_of_turn(agent, turn, _BEGUN) if begun > ended else None
+            text = ""
+            if row is not None:
+                with self._reader() as reader:
+                    text = _act(text_of(reader, row), row.time).text
+            calls = self._calls[agent] = _Calls(turn, begun - ended, text)
+        return calls.newest if calls.open > 0 else None
+
+    def _count_calls(self, agent: str, turn: str, acts: Sequence[LineEvent]) -> None:
+        calls = self._calls.get(agent)
+        if calls is None or calls.turn != turn:
+            return
+        for event in acts:
+            if event.kind == _BEGUN:
+                calls = _Calls(turn, calls.open + 1, _act(event.text, 0.0).text)
+            else:
+                calls = calls._replace(open=calls.open - 1)
+        self._calls[agent] = calls
 
     @contextmanager
     def transaction(self, *, urgent: bool = False) -> Iterator[None]:
@@ -177,6 +212,7 @@ class Journal:
             while len(self._recent) > mark:
                 self._recent.pop()
             self._recent_bytes = kept_bytes
+            self._calls.clear()
             raise
         finally:
             self._open = False
@@ -186,6 +222,7 @@ class Journal:
         """Drop an agent's events from memory, after they were deleted from the store."""
         self._heard.pop(agent, None)
         self._acts.pop(agent, None)
+        self._calls.pop(agent, None)
         self._keep_only(lambda event: event.agent != agent)
 
     def delete(self, cursors: Collection[int]) -> None:

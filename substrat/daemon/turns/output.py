@@ -64,8 +64,11 @@ class TurnObserver(Protocol):
     def turn_note(self, turn: str, kind: str, text: str, *, holds_up_end: bool = False) -> None:
         """Something is to be told about the turn; `holds_up_end`: on a full disk too once the turn is being stopped."""
 
+    def open_call(self, turn: str) -> str | None:
+        """Return the newest tool call of a turn that has begun and not ended, in one line; None: none is open."""
+
     def turn_limit_reached(self, turn: str, limit: str) -> None:
-        """The turn has run into one of `verdict.LIMITS`."""
+        """The turn has run into a limit, for a reason from `verdict`."""
 
     def turn_output_too_long(self, turn: str, limit: int) -> None:
         """The agent has written more bytes than it may."""

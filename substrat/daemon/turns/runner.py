@@ -446,7 +446,8 @@ class TurnRunner:
         left = turns.time_limit - passed if turns.time_limit else None
         heard_at = turn.thawed_at or turn.started_at
         output = self._registry.config.disk.turn_output
-        return TurnLimits(turns.stop_grace, turns.result_grace, left, turns.silence_limit or None, heard_at, output)
+        silence, tool = turns.silence_limit or None, turns.tool_limit or None
+        return TurnLimits(turns.stop_grace, turns.result_grace, left, silence, tool, heard_at, output)
 
     async def _kill_remains(self, agent: Agent, turn: Turn) -> None:
         """Leave no process behind when a turn's task broke, as soon as there are descriptors for that."""

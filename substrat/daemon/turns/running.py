@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from substrat.core.agents.cgroup_limits import RanOut
-from substrat.core.agents.verdict import SILENCE_LIMIT, TIME_LIMIT, TurnObservation
+from substrat.core.agents.verdict import TIME_LIMIT, TurnObservation, call_too_long, silent_too_long
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
@@ -387,14 +387,18 @@ class RunningTurn:
 
     async def _keep_silence(self) -> None:
         """Stop the turn when it has printed nothing for too long; the times of its files count, also after a restart."""
-        limit = self._limits.silence
-        if limit is None:
-            return
-        while (left := self._place.printed_at(self._heard_at) + limit - self._now()) > 0:
+        while True:
+            call, silent = self._observer.open_call(self.turn), self._now() - self._place.printed_at(self._heard_at)
+            left = self._limits.silence_left(silent, is_calling=call is not None)
+            if left is None:
+                return
+            if left <= 0:
+                break
             await self._thawing.wait()
             with trio.move_on_after(left):
                 await self._freezing.wait()
-        await until_stored(lambda: self._observer.turn_limit_reached(self.turn, SILENCE_LIMIT))
+        reason = silent_too_long(self._limits.silence or 0) if call is None else call_too_long(self._limits.tool or 0, call)
+        await until_stored(lambda: self._observer.turn_limit_reached(self.turn, reason))
 
     async def _keep_frozen(self) -> None:
         """Freeze all processes of the turn, whenever it is to be frozen."""

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox.spec import Network
 from substrat.core.agents import attention
-from substrat.core.agents.attention import AttentionKind, Facts, Level
+from substrat.core.agents.attention import AttentionKind, Facts, Level, StuckAfter
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Finding, Item, ItemKind, Outcome, Policy, Turn
 from substrat.core.agents.waits import Wait, WaitMode
@@ -15,6 +15,7 @@ from substrat.core.workspaces.clones import Clone, Kept, Stage
 from tests.support.cases import each
 
 NOW = 10_000.0
+STUCK_AFTER = StuckAfter(300.0, 3600.0)
 FREE = Agent("a", "a", Phase.IDLE, "/w", "auto", Policy(Network.NONE), 1.0, since=50.0)
 RUNNING = Turn("t", "a", 3, started_at=9_000.0)
 FAILED = replace(RUNNING, outcome=Outcome.ERROR, ended_at=9_500.0, error="it broke\nbadly")
@@ -61,8 +62,15 @@ CASES = {
 @pytest.mark.parametrize("kind", AttentionKind)
 def test_each_kind_has_its_text_and_time(kind):
     agent, facts, since, text = CASES[kind]
-    found = attention.attention(agent, facts, NOW, 300.0)
+    found = attention.attention(agent, facts, NOW, STUCK_AFTER)
     assert (found.kind, found.since, found.text) == (kind, since, text)
+
+
+def test_a_quiet_tool_call_has_more_time_and_is_named():
+    facts = Facts(heard_at=9_100.0, call="shell: make")
+    assert attention.attention(BUSY, facts, NOW, STUCK_AFTER).kind is AttentionKind.WORKING
+    found = attention.attention(BUSY, facts, 9_100.0 + 3600, STUCK_AFTER)
+    assert (found.kind, found.text) == (AttentionKind.STUCK, "no event for 60 min during shell: make")
 
 
 def test_levels_fall_with_the_weight():
@@ -82,7 +90,7 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
         findings=(FINDING,) if is_unsafe else (),
     )  # fmt: skip
     facts = Facts(QUESTION if asks else None, 100.0 if is_silent else NOW)
-    found = attention.attention(agent, facts, NOW, 300.0)
+    found = attention.attention(agent, facts, NOW, STUCK_AFTER)
     if asks and phase != Phase.ENDED:
         assert found.kind is AttentionKind.ANSWER
     elif is_unsafe:
@@ -98,15 +106,16 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
 
 def test_an_accepted_failure_asks_for_nothing():
     agent = replace(FREE, phase=Phase.FAILED, turn=FAILED, accepted_turn=FAILED.id)
-    assert attention.attention(agent, Facts(), NOW, 300.0).kind is AttentionKind.IDLE
-    assert attention.attention(replace(agent, accepted_turn="another"), Facts(), NOW, 300.0).kind is AttentionKind.FAILED
+    assert attention.attention(agent, Facts(), NOW, STUCK_AFTER).kind is AttentionKind.IDLE
+    agent = replace(agent, accepted_turn="another")
+    assert attention.attention(agent, Facts(), NOW, STUCK_AFTER).kind is AttentionKind.FAILED
 
 
 def test_silence_counts_only_where_it_is_limited():
     agent = replace(FREE, phase=Phase.RUNNING, turn=RUNNING)
-    assert attention.attention(agent, Facts(heard_at=0.0), NOW, 0.0).kind is AttentionKind.WORKING
+    assert attention.attention(agent, Facts(heard_at=0.0), NOW, StuckAfter(0.0, 0.0)).kind is AttentionKind.WORKING
 
 
 def test_a_long_text_is_one_short_line():
     agent = replace(FREE, phase=Phase.FAILED, turn=replace(FAILED, error="x" * 5000))
-    assert len(attention.attention(agent, Facts(), NOW, 300.0).text) == 200
+    assert len(attention.attention(agent, Facts(), NOW, STUCK_AFTER).text) == 200

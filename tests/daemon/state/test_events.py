@@ -128,6 +128,25 @@ def test_a_completed_call_keeps_what_its_start_said(bench):
         assert shown(read_all(journal))[1]["text"] == "shell: make → exit 0 (2.5 s)"
 
 
+def test_the_newest_tool_call_is_known_while_any_is_open(bench):
+    begun, ended = (
+        CALL % (kind, 1000, body) for kind, body in ((b"started", b'"args":{"command":"make"}'), (b"completed", b""))
+    )
+    other = begun.replace(b"c\\n1", b"c2").replace(b"make", b"ls")
+    bench.record("nothing yet")
+    assert bench.journal.open_call("a", "t") is None
+    for data, expected in (
+        (begun, "shell: make"),
+        (other, "shell: ls"),
+        (ended, "shell: ls"),
+        (ended.replace(b"c\\n1", b"c2"), None),
+    ):
+        bench.write(data)
+        assert bench.journal.open_call("a", "t") == expected
+        assert bench.again().open_call("a", "t") == expected, "as a new daemon finds it"
+        assert bench.journal.open_call("a", "another turn") is None
+
+
 pieces = st.sampled_from(OUTPUT[:-1]) | st.binary(max_size=30).map(lambda data: data.replace(b"\n", b"") + b"\n")
 
 

@@ -71,6 +71,9 @@ class TurnObserver:
         self._write()
         self.truncated.append((size, expected))
 
+    def open_call(self, _turn):
+        return None
+
     def turn_limit_reached(self, _turn, limit):
         self._write()
         self.limits.append(limit)
