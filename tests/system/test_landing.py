@@ -308,6 +308,6 @@ def test_a_landing_whose_agent_is_removed_meanwhile_says_so(house, app):
     (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/a.txt")), "the check")
     house.ok("rm", "fix")
     (place.parent / "go").touch()
-    out, errors = waiting.communicate(timeout=60)
-    assert (json.loads(out)["outcome"], "was removed meanwhile" in errors) == ("refused", True)
+    out, said = waiting.communicate(timeout=60)
+    assert (json.loads(out)["outcome"], b"was removed meanwhile" in said) == ("refused", True)
     assert not (app / "a.txt").exists()

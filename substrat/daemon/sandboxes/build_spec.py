@@ -165,6 +165,11 @@ def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> t
         "TERM": "dumb",
         "LANG": "C.UTF-8",
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
+        # Nobody is there to edit, to page or to log in (git-var(1); `:` is git's own word for no editor).
+        "GIT_EDITOR": ":",
+        "GIT_SEQUENCE_EDITOR": ":",
+        "GIT_PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
         "SUBSTRAT_AGENT": agent.name,
     }
     built.update({name: host.environ[name] for name in _PASSED_ON if host.environ.get(name)})
