@@ -1,6 +1,7 @@
 """Ports of agents' sandboxes, reached by a person: real sandboxes, real connections."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -71,6 +72,10 @@ def ask(address, port, text=b"hi"):
                 data += piece
             return data or None
     except (ConnectionError, TimeoutError):
+        return None
+    except OSError as problem:
+        if problem.errno != errno.ENOTCONN:  # shutdown(2) after the other end's reset
+            raise
         return None
 
 

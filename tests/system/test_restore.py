@@ -131,4 +131,5 @@ def test_checkout_shows_files_first_that_the_host_would_obey(house, app):
     held = house.ctl("checkout", "fix", copy)
     assert (held.code, "--accept .vscode/tasks.json" in held.error, copy.exists()) == (1, True, False)
     done = house.ok("checkout", "fix", copy, "--accept", ".vscode")
-    assert (done["outcome"], (copy / ".vscode" / "tasks.json").exists()) == ("made", True)
+    assert (list(done), done["protected"]) == (["agent", "path", "commit", "protected"], [])
+    assert (copy / ".vscode" / "tasks.json").exists()

@@ -109,14 +109,24 @@ def find_unrecorded(status: bytes, stdout: str) -> Process | None:
         # The daemon died so soon that bubblewrap hadn't reported yet, or there was no room for its report.
         writers = set(procfs.holders(stdout, 1))
         return _identified(next((pid for pid in writers if procfs.parent(pid) not in writers), None))
+    gone = Process(
+        inner, 0, "ended"
+    )  # no boot has that id, so it will be found gone, its inner one killed, its output read
     if code is not None:
-        return Process(inner, 0, "ended")  # no boot has that id, so it will be found gone and its output read
-    try:
-        if os.readlink(f"/proc/{inner}/fd/1") != os.path.realpath(stdout):
-            return None
-    except OSError:
+        return gone
+    if not _writes_to(inner, stdout):
         return None
-    return _identified(procfs.parent(inner))
+    outer = procfs.parent(inner)
+    # A sandbox whose outer process was killed has another parent by now: the process that takes orphans, such as init.
+    return _identified(outer) if outer is not None and _writes_to(outer, stdout) else gone
+
+
+def _writes_to(pid: int, stdout: str) -> bool:
+    """Say whether a process has a file as its standard output."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/1") == os.path.realpath(stdout)
+    except OSError:
+        return False
 
 
 def _identified(pid: int | None) -> Process | None:

@@ -125,3 +125,16 @@ def test_a_sandbox_that_was_not_recorded_is_found_by_its_output(inner_and_outer,
     assert sandbox_process.find_unrecorded(b"", str(tmp_path / "another")) is None
     mine = b'{ "child-pid": %d }' % os.getpid()
     assert sandbox_process.find_unrecorded(mine, str(bench.files[1])) is None
+
+
+async def test_an_orphans_new_parent_is_not_taken_for_its_sandbox(inner_and_outer, bench):
+    """It may be a user's service manager, which must neither be stopped nor killed."""
+    inner, outer = inner_and_outer
+    os.kill(outer.pid, signal.SIGKILL)
+    os.waitpid(outer.pid, 0)
+    assert procfs.parent(inner) not in {None, outer.pid}, "the control: it lives, and somebody has taken it"
+    found = sandbox_process.find_unrecorded(bench.files[3].read_bytes(), str(bench.files[1]))
+    assert found is not None
+    assert process.open_pidfd(found) is None
+    sandbox_process.kill_recorded(found)
+    assert procfs.parent(inner) is not None
