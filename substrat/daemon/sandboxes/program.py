@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 import shutil
+from contextlib import suppress
 from typing import NamedTuple
 
 from sandbox.host import system_covers
 from substrat.errors import AgentProgramMissing
+
+_EXECUTED = b"'''exec' "
+_LONGEST_HEAD = 2 * 4096
+"""Bytes of a script that are looked at: two lines with a path each (limits.h, PATH_MAX)."""
 
 
 class Program(NamedTuple):
@@ -75,14 +81,22 @@ def _shows_too_much(directory: str) -> bool:
 
 
 def _shebang(path: str) -> str | None:
+    """Return the interpreter that a script names; None if it names none.
+
+    The kernel takes no interpreter whose path has a space or is longer than 127 bytes, so pip lets a shell execute such a
+    one: `#!/bin/sh`, and in the second line `'''exec' "/my tools/v/bin/python" "$0" "$@"`, which is nothing to Python.
+    """
     try:
         with open(path, "rb") as file:
-            first = file.read(512).split(b"\n", 1)[0]
+            first, second, *_ = [*file.read(_LONGEST_HEAD).split(b"\n"), b""]
     except OSError:
         return None
     if not first.startswith(b"#!"):
         return None
     words = first[2:].split()
+    if second.startswith(_EXECUTED):
+        with suppress(ValueError, IndexError):
+            return shlex.split(os.fsdecode(second.removeprefix(_EXECUTED)))[0]
     return os.fsdecode(words[0]) if words else None
 
 

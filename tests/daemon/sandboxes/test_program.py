@@ -124,8 +124,27 @@ def test_an_interpreter_in_the_home_does_not_show_the_home(tmp_path, home, place
     assert "/" not in visible
 
 
+def test_an_interpreter_with_a_space_in_its_path_is_found_where_pip_names_it(tmp_path, home):
+    interpreter = executable(tmp_path / "my tools" / "bin" / "python3", "\x7fELF")
+    head = f"#!/bin/sh\n'''exec' \"{interpreter}\" \"$0\" \"$@\"\n' '''\nimport sys\n"
+    path = executable(tmp_path / "opt" / "agent", head)
+    assert shows(program.find(str(path)).visible, interpreter)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "#!", "#!\n", "#!   \n", "#!/gone/python\n", "\x7fELF", "#!relative\n", "#! /bin/sh\n"]
+    "text",
+    [
+        "",
+        "#!",
+        "#!\n",
+        "#!   \n",
+        "#!/gone/python\n",
+        "\x7fELF",
+        "#!relative\n",
+        "#! /bin/sh\n",
+        "#!/bin/sh\n'''exec' \"open\n",
+        "#!/bin/sh\n'''exec' ",
+    ],
 )
 def test_odd_beginnings(tmp_path, home, text):
     path = executable(tmp_path / "opt" / "agent", text)
