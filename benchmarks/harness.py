@@ -277,7 +277,10 @@ def daemon(agent: str = STANDIN, root: str | None = None) -> Iterator[Daemon]:
 def _started(agent: str, root: str) -> tuple[subprocess.Popen[bytes], float]:
     environ = {"PATH": os.environ["PATH"], "HOME": f"{root}/home", "SUBSTRAT_AGENT_BINARY": agent}
     environ["NOTIFY_SOCKET"] = f"{root}/notify"
-    command = [f"{BIN}/substratd", "--state-dir", f"{root}/state", "--runtime-dir", f"{root}/run"]
+    config = f"{root}/config.toml"
+    with open(config, "w", encoding="utf-8") as file:
+        file.write("[turns]\nmax_running = 256\n")  # a hundred turns run at once, whatever memory the machine has
+    command = [f"{BIN}/substratd", "--state-dir", f"{root}/state", "--runtime-dir", f"{root}/run", "--config", config]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, open(f"{root}/log", "ab") as log:
         ready.bind(f"{root}/notify")
         began = time.perf_counter()

@@ -124,7 +124,14 @@ class SandboxKeys(msgspec.Struct, frozen=True):
 class TurnKeys(msgspec.Struct, frozen=True):
     """`[turns]`: how turns run."""
 
-    max_running: Annotated[int, Meta(ge=1, description="how many run at once; more wait as `queued`")] = 256
+    max_running: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how many run at once; more wait as `queued`; 0: one for each 512 MiB of the machine's memory, "
+            "from 8 to 256",
+        ),
+    ] = 0
     stop_grace: Annotated[
         float, Meta(gt=0, description="seconds between SIGINT, SIGTERM and the kill when a turn is stopped")
     ] = 5.0

@@ -120,6 +120,20 @@ def _of_clone(clone: Clone | None) -> str | None:
     return None if clone.stage is Stage.READY else f"its clone of {clone.repository} isn't ready"
 
 
+_MEMORY_OF_A_TURN = 512 << 20
+"""Bytes that an agent program with its tools takes, so that as many turns run at once as the machine has memory for."""
+
+
+def most_running(wanted: int, memory: int) -> int:
+    """Return how many turns may run at once.
+
+    Args:
+        wanted: `turns.max_running`; 0: as many as the memory is enough for, from 8 to 256.
+        memory: the machine's, in bytes.
+    """
+    return wanted or max(8, min(256, memory // _MEMORY_OF_A_TURN))
+
+
 class Waiting(NamedTuple):
     """An agent that waits for its turn.
 

@@ -58,7 +58,7 @@ class Admission:
         """Start the turns of agents that wait, as many as may run at once."""
         if not self._is_open:
             return
-        room = registry.config.turns.max_running - registry.running
+        room = registry.most_running - registry.running
         waiting = registry.queue.waiting()
         ready = [one for one in waiting if one.obstacle is None]
         may_start = self._disk_gate.look(registry.config.disk.free, needed=bool(ready) and room > 0)

@@ -64,8 +64,8 @@ class Queue:
     def places(self) -> list[Place]:
         """Return every agent that waits with its place and the reason, the next to begin first."""
         registry = self._registry
-        most = registry.config.turns.max_running
-        return scheduling.places(self.waiting(), self._served(), registry.running, most, registry.admission.obstacle)
+        most, closed = registry.most_running, registry.admission.obstacle
+        return scheduling.places(self.waiting(), self._served(), registry.running, most, closed)
 
     def began(self, agent: Agent) -> None:
         """Note that a turn of an agent begins."""

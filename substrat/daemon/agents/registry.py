@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from sandbox import host
+from substrat.core.agents import scheduling
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
 from substrat.core.workspaces.overlap import Claim
@@ -104,6 +106,11 @@ class Registry:
     def running(self) -> int:
         """How many turns are running, as last committed."""
         return sum(agent.phase in RUNNING_PHASES for agent in self._agents.values())
+
+    @property
+    def most_running(self) -> int:
+        """How many turns may run at once."""
+        return scheduling.most_running(self.config.turns.max_running, host.machine_memory())
 
     def claims(self, *without: str) -> tuple[Claim, ...]:
         """Return the directories and rights of all agents that haven't ended, as last committed.

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Policy, Priority
-from substrat.core.agents.scheduling import Facts, Obstacle, ObstacleKind, Waiting, obstacle, order, places
+from substrat.core.agents.scheduling import Facts, Obstacle, ObstacleKind, Waiting, most_running, obstacle, order, places
 from substrat.core.workspaces.clones import Clone, Stage
+from tests.support.cases import each
 
 FAMILIES = ("a", "b", "c", "d")
 served = st.permutations(FAMILIES).map(lambda line: {family: place for place, family in enumerate(line[:3], 1)})
@@ -141,3 +142,11 @@ def test_what_keeps_an_agent_from_beginning(record, facts, kind, words):
     found = obstacle(agent(**record), facts, now=10.0)
     assert (found.kind if found is not None else None) == kind
     assert words in (found.text if found is not None else "")
+
+
+@each(
+    ("wanted", "memory", "expected"),
+    [(0, 16 << 30, 32), (0, 1 << 40, 256), (0, 1 << 30, 8), (3, 16 << 30, 3), (1000, 1 << 30, 1000)],
+)
+def test_as_many_turns_run_as_the_machine_has_memory_for(wanted, memory, expected):
+    assert most_running(wanted, memory) == expected
