@@ -39,8 +39,22 @@ def test_a_question_is_answered_once(daemon):
     assert again.code == 1
     assert "settled already" in again.error
     assert daemon.ctl("answer", "999", "x").code == 4
-    assert daemon.ctl("answer", "one", "x").code == 2
+    assert daemon.ctl("answer", "nobody", "x").code == 4
     assert daemon.ctl("answer", "1").code == 2
+
+
+def test_the_one_open_question_of_an_agent_is_answered_by_its_name(daemon):
+    ask(daemon, daemon.workspace())
+    assert "substratctl answer anna TEXT" in daemon.ctl("show", "anna").out
+    daemon.ok("answer", "anna", "/say by name")
+    assert "by name" in daemon.wait("anna", "idle")["turn"]["result"]
+    done = daemon.ctl("answer", "anna", "x")
+    assert (done.code, "anna has no open question" in done.error) == (4, True)
+    two = "\n".join(f'/tool ask_operator {{"question": "{text}"}}' for text in ("this?", "that?"))
+    daemon.spawn("bert", daemon.workspace("other"), two)
+    first, second = [item["id"] for item in daemon.ok("inbox")]
+    done = daemon.ctl("answer", "bert", "x")
+    assert (done.code, f"2 open questions, {first}, {second}: answer one by its number" in done.error) == (1, True)
 
 
 def test_a_question_survives_the_daemon(daemon):

@@ -29,9 +29,9 @@ def run(arguments: Arguments) -> int:
         for number in numbers:
             connection.call("inbox.dismiss", id=number)
         if arguments.json:
-            output.put_json_list(_items(connection))
+            output.put_json_list(items_of(connection))
         elif not numbers:
-            _print_all(_items(connection))
+            _print_all(items_of(connection))
     return 0
 
 
@@ -61,7 +61,7 @@ def _print(item: dict[str, object], columns: int | None) -> None:
         print(f"    without an answer by {output.text_of(item.get('deadline'))}: {default}")
 
 
-def _items(connection: Connection) -> Iterator[dict[str, object]]:
+def items_of(connection: Connection) -> Iterator[dict[str, object]]:
     """Yield the waiting items, read page by page, each with its whole text.
 
     An item that is answered or dismissed meanwhile is left out.

@@ -144,6 +144,8 @@ def _places(agent: Agent) -> Iterator[tuple[str, str]]:
 def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
     """Give the lines about why an agent needs a person, and about the findings in its workspace."""
     yield "attention", output.attention_of(agent)
+    if isinstance(found := agent.get("attention"), dict) and found.get("kind") == "answer":
+        yield "  to answer", f"substratctl answer {output.text_of(agent['name'])} TEXT"
     findings = agent.get("findings")
     for finding in findings if isinstance(findings, list) else ():
         yield f"  finding {output.text_of(finding.get('number'))}", output.text_of(finding.get("text"))
