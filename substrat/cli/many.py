@@ -9,7 +9,7 @@ from substrat.cli.options import Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from substrat.cli.connection import Connection
     from substrat.cli.options import Arguments
@@ -52,6 +52,24 @@ def chosen(arguments: Arguments, connection: Connection, states: Collection[str]
     if not arguments.flag(flag):
         return arguments.words
     return names_in(connection.call_list("agent.list", fields=["id", "state"]), states)
+
+
+def descendants(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the agents that others descend from which haven't ended, each with their names.
+
+    Args:
+        connection: to the daemon.
+        names: the agents' names or ids; one that isn't there has none.
+    """
+    children: dict[object, list[Agent]] = {}
+    for agent in (agents := connection.call_list("agent.list", fields=["id", "name", "parent", "state"])):
+        children.setdefault(agent.get("parent"), []).append(agent)
+    for agent in [agent for agent in agents if {agent["id"], agent["name"]} & {*names}]:
+        found = [*children.get(agent["id"], [])]
+        for member in found:  # it grows while it is walked
+            found += children.get(member["id"], [])
+        if living := [output.text_of(member["name"]) for member in found if member.get("state") != "ended"]:
+            yield output.text_of(agent["name"]), living
 
 
 def settle(outcomes: Sequence[object]) -> tuple[list[object], int]:

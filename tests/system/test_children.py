@@ -180,3 +180,34 @@ def test_an_agent_looks_at_its_descendants_work(house, app, until):
     assert "stranger" in other
     assert "doesn't descend from you" in refused
     assert "list_agents" in nobody
+
+
+def family(house, until, name):
+    """Spawn a lead with a child that has a child of its own, all at rest."""
+    inner = json.dumps({"name": f"{name}-leaf", "prompt": "/say leaf"})
+    outer = json.dumps({"name": f"{name}-kid", "prompt": f"/tool spawn_agent {inner}"})
+    house.spawn(name, house.workspace(f"work-{name}"), f"/tool spawn_agent {outer}")
+    members = (name, f"{name}-kid", f"{name}-leaf")
+    until(lambda: {agent["name"] for agent in house.ok("ls")} == {*members}, "the spawns")
+    idle(house, until, *members)
+    return members
+
+
+def test_end_takes_the_descendants_along_and_says_whom(house, until):
+    house.start()
+    members = family(house, until, "lead")
+    done = house.ctl("end", "lead")
+    assert (done.code, done.out) == (0, "lead  ended\n")
+    assert "lead takes along lead-kid, lead-leaf" in done.err
+    assert {house.show(name)["state"] for name in members} == {"ended"}
+    ended = [house.events(name, "agent:ended")[0]["cursor"] for name in members]
+    assert ended == sorted(ended, reverse=True), "the deepest first"
+
+
+def test_end_alone_and_rm_leave_the_descendants(house, until):
+    house.start()
+    family(house, until, "lead")
+    assert house.ctl("end", "lead", "--alone").err == ""
+    assert house.show("lead-kid")["state"] == "idle"
+    assert "lead-kid, lead-leaf go on without lead" in house.ctl("rm", "lead").err
+    assert house.show("lead-leaf")["state"] == "idle"

@@ -32,6 +32,8 @@ def run(arguments: Arguments) -> int:
     with Connection() as connection:
         names = many.chosen(arguments, connection, ("ended",), "ended")
         found, status = many.ask_objects(connection, "agent.show", names)
+        for name, others in many.descendants(connection, names):
+            output.note(f"{', '.join(others)} {'goes' if len(others) == 1 else 'go'} on without {name}")
         outcomes = connection.each([("agent.rm", {"agent": agent["id"]}) for agent in found])
     _, failed = many.settle(outcomes)
     agents = [

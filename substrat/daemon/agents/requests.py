@@ -23,6 +23,7 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
+from substrat.core.agents.usage import family
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning
 from substrat.daemon.state.events import DaemonEvent
@@ -228,6 +229,16 @@ class AgentRequests:
     def end(self, name: str, by: str = BY_OPERATOR) -> Agent:
         """Ask for an agent to be finished."""
         return self._request(name, Event.END, "end asked", {Phase.ENDED: "agent:ended"}, by)
+
+    def end_family(self, name: str, by: str = BY_OPERATOR) -> list[Agent]:
+        """Ask for an agent and all that descend from it to be finished; returns those that hadn't been, deepest first."""
+        members = [one for one in family(self.find(name), self.registry.agents) if one.phase != Phase.ENDED][::-1]
+        with self.registry.change("end asked") as change:
+            for one in members:
+                after = change.step(self.registry.find(one.id), Event.END)
+                if after.phase == Phase.ENDED:
+                    change.record(DaemonEvent(one.id, None, "agent:ended", "ended", {"by": by}))
+        return members
 
     def _request(self, name: str, event: Event, what: str, kinds: dict[Phase, str], by: str) -> Agent:
         before = self.find(name)

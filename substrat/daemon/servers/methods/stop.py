@@ -66,13 +66,17 @@ class AgentEnd(OperatorRequest, frozen=True):
     waits: ClassVar[bool] = True
 
     agent: AgentName
+    family: Annotated[bool, about("whether all that descend from it are finished too, the deepest first")] = False
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        agent = await services.requests.wait_settled(services.requests.end(self.agent, connection.by).id)
-        if agent.clone is not None and agent.phase == Phase.ENDED:
-            await services.clones.trees.ended(agent.id)
-            agent = services.requests.find(agent.id)
-        return services.objects.one(agent)
+        requests = services.requests
+        agent = requests.find(self.agent)
+        ending = requests.end_family(agent.id, connection.by) if self.family else [requests.end(agent.id, connection.by)]
+        for one in ending:
+            ended = await requests.wait_settled(one.id)
+            if ended.clone is not None and ended.phase == Phase.ENDED:
+                await services.clones.trees.ended(one.id)
+        return services.objects.one(requests.find(agent.id))
 
 
 async def _settled(services: Services, agent: Agent) -> dict[str, object]:
