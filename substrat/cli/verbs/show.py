@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import time
 
@@ -133,12 +135,21 @@ def _places(agent: Agent) -> Iterator[tuple[str, str]]:
     if isinstance(variables, list) and variables:
         yield "variables", ", ".join(map(output.text_of, variables))
     if agent.get("ssh_agent") is not None:
-        yield "ssh-agent", f"{output.text_of(agent['ssh_agent'])}: it can sign with each key of that"
+        place = str(agent["ssh_agent"])
+        can = "it can list its keys and sign with them" if _is_socket(place) else "it is gone, so nothing is signed"
+        yield "ssh-agent", f"{output.text_of(place)}: {can}"
     for bind in binds if isinstance(binds, list) else ():
         yield "bind", f"{output.text_of(bind['path'])} ({'read-write' if bind['writable'] else 'read-only'})"
     for share in shares if isinstance(shares, list) else ():
         with_whom = f"{output.text_of(share['agent'])} (network {output.text_of(share['network'])})"
         yield "shares", f"{output.text_of(share['path'])} with {with_whom}"
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _attention(agent: Agent) -> Iterator[tuple[str, str]]:

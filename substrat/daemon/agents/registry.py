@@ -112,6 +112,11 @@ class Registry:
         """How many turns may run at once."""
         return scheduling.most_running(self.config.turns.max_running, host.machine_memory())
 
+    def ssh_agent_of(self, agent_id: str) -> str | None:
+        """Return the socket of the person's ssh-agent that an agent may use; None: it may use none, or is gone."""
+        agent = self._agents.get(agent_id)
+        return agent.ssh_agent if agent is not None else None
+
     def claims(self, *without: str) -> tuple[Claim, ...]:
         """Return the directories and rights of all agents that haven't ended, as last committed.
 

@@ -69,7 +69,6 @@ class HostFacts(NamedTuple):
         variables: further variables of every agent, from the configuration.
         authorities: the file of all certificate authorities, if there are any besides the system's.
         bundles: the system's files in whose place it is shown.
-        has_ssh_agent: whether the agent's ssh-agent is still there.
     """
 
     user: User
@@ -89,7 +88,6 @@ class HostFacts(NamedTuple):
     variables: Variables = ()
     authorities: str = ""
     bundles: tuple[str, ...] = ()
-    has_ssh_agent: bool = False
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -293,11 +291,9 @@ def _trusted(host: HostFacts) -> Iterator[Mount]:
 
 
 def _ssh(agent: Agent, host: HostFacts) -> Iterator[Mount]:
-    """Show an ssh-agent's socket, and which hosts' keys the person knows already."""
+    """Show to an agent that may use an ssh-agent which hosts' keys the person knows already."""
     if agent.ssh_agent is not None:
         known = f"{host.user.home}/.ssh/known_hosts"
-        if host.has_ssh_agent:
-            yield Bind(agent.ssh_agent, SSH_AGENT_IN_SANDBOX, held=True)
         yield Bind(known, known, optional=True)
 
 

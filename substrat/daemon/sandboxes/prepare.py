@@ -390,7 +390,6 @@ class SandboxPreparer:
             variables=environment.checked(self._config.agent.env),
             authorities=self._layout.authorities if self._config.sandbox.ca else "",
             bundles=self._bundles,
-            has_ssh_agent=agent.ssh_agent is not None and binds.is_socket(agent.ssh_agent),
             hidden=self.protector.own_places,
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
             environ=self._environ,

@@ -18,6 +18,8 @@ from substrat import __version__
 from substrat.core.programs import lenient
 from substrat.daemon.kernel import limits, sockets
 from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.servers import ssh_agent as ssh_agents
+from substrat.daemon.state.layout import SSH_AGENT_SOCKET
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import MessageTooLarge, StateUnusable
 
@@ -57,6 +59,7 @@ class AgentServer:
         call: performs a tool call: agent id, turn id (None: a command of the operator's calls), tool, arguments, the call's
             identity (None: it has none).
         called: notes that a turn's companion has been called for the first time.
+        ssh_agent_of: returns the socket of the person's ssh-agent that an agent may use; None: it may use none.
     """
 
     def __init__(
@@ -64,17 +67,19 @@ class AgentServer:
         failpoints: Failpoints,
         call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], Awaitable[tuple[str, bool]]],
         called: Callable[[str], None],
+        ssh_agent_of: Callable[[str], str | None],
     ) -> None:
         self._failpoints = failpoints
         self._call = call
         self._called = called
+        self._ssh_agent_of = ssh_agent_of
         self._newer: ModuleType | None = None
         self._importing = trio.Lock()
 
     async def serve(
         self, agent: str, turn: str | None, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen on an agent's socket until cancelled, then remove it.
+        """Listen on an agent's socket, and on the one for its ssh-agent if it has one, until cancelled; then remove both.
 
         Args:
             agent: the agent's id.
@@ -91,21 +96,26 @@ class AgentServer:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._failpoints.before("agent socket made")
         listener = sockets.listen(path, 0o600)
+        ssh_agent, ssh_path = self._ssh_agent_of(agent), os.path.join(directory, SSH_AGENT_SOCKET)
+        try:
+            ssh_listener = sockets.listen(ssh_path, 0o600) if ssh_agent is not None else None
+        except BaseException:
+            listener.socket.close()
+            raise
         self._failpoints.after("agent socket made")
         task_status.started()
         pace = RateLimiter(_RATE, _BURST)
+        accept = partial(sockets.accept_forever, spares_reserve=True, limiter=pace)
         try:
-            await sockets.accept_forever(
-                listener,
-                MAX_CONNECTIONS,
-                partial(self._serve_one, agent, turn, pace),
-                spares_reserve=True,
-                limiter=pace,
-            )
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(accept, listener, MAX_CONNECTIONS, partial(self._serve_one, agent, turn, pace))
+                if ssh_agent is not None and ssh_listener is not None:
+                    nursery.start_soon(accept, ssh_listener, MAX_CONNECTIONS, partial(ssh_agents.serve_one, ssh_agent))
         finally:
             self._failpoints.before("agent socket removed")
-            with suppress(OSError):  # another process has removed it
-                os.unlink(path)
+            for made in (path, ssh_path):
+                with suppress(OSError):  # another process has removed it, or there was none
+                    os.unlink(made)
             self._failpoints.after("agent socket removed")
 
     async def _serve_one(

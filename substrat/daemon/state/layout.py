@@ -22,7 +22,9 @@ SOCKET_DIR_IN_SANDBOX = "/run/substrat/door"
 SOCKET_IN_SANDBOX = f"{SOCKET_DIR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
 RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
-SSH_AGENT_IN_SANDBOX = "/run/substrat/ssh-agent.sock"
+SSH_AGENT_SOCKET = "ssh-agent.sock"
+"""Beside the agent socket, for an agent that may use the person's ssh-agent."""
+SSH_AGENT_IN_SANDBOX = f"{SOCKET_DIR_IN_SANDBOX}/{SSH_AGENT_SOCKET}"
 
 
 SCRATCH = "scratch"

@@ -20,7 +20,8 @@ async def test_a_call_of_any_id_has_an_identity_that_can_be_stored(tmp_path):
     path = str(tmp_path / "agent" / "agent.sock")
     ids = ["\ud800" * 70, "\ud800", "x" * 70, "é", 7]
     async with trio.open_nursery() as nursery:
-        await nursery.start(AgentServer(Failpoints({}), call, lambda _turn: None).serve, "a", "t", path)
+        server = AgentServer(Failpoints({}), call, lambda _turn: None, lambda _agent: None)
+        await nursery.start(server.serve, "a", "t", path)
         async with await trio.open_unix_socket(path) as stream:
             lines: list[dict[str, object]] = [{"substrat": "companion", "relay": "7f3a"}]
             lines.append({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HANDSHAKE})
