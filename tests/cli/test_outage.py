@@ -256,7 +256,9 @@ def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words):
     assert done.error.endswith("daemon.sock has not answered for 0.05 s; still waiting")
 
 
-@pytest.mark.parametrize("words", [("wait", "anna"), ("suspend", "anna"), ("interrupt", "anna"), ("end", "anna")])
+@pytest.mark.parametrize(
+    "words", [("wait", "anna"), ("suspend", "anna"), ("interrupt", "anna"), ("end", "anna", "--alone")]
+)
 def test_what_may_take_long_says_nothing_of_the_daemon_and_stopping_says_what_it_waits_for(
     ctl, fake, agent, words, monkeypatch
 ):

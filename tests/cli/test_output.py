@@ -403,7 +403,8 @@ def test_version_with_and_without_a_daemon(ctl, fake):
 
 @pytest.mark.parametrize("verb", ["interrupt", "end", "rm"])
 def test_verbs_on_one_agent(ctl, fake, agent, verb):
-    daemon = fake({"agent.show": agent(), f"agent.{verb}": None if verb == "rm" else agent(state="ended")})
+    answer = None if verb == "rm" else agent(state="ended")
+    daemon = fake({"agent.list": [agent()], "agent.show": agent(), f"agent.{verb}": answer})
     assert ctl(verb, "anna").out == ("anna  removed\n" if verb == "rm" else "anna  ended\n")
     assert ctl(verb, "anna", "--json").json["name"] == "anna"
     assert len(daemon.calls(f"agent.{verb}")) == 2

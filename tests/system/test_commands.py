@@ -20,6 +20,7 @@ AGENT = [
     "reason",
     "family",
     "priority",
+    "status",
     "activity",
     "worktree",
     "waits",
@@ -37,7 +38,7 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
         "id": str(uuid.UUID(agent["id"])), "name": "anna", "state": "idle", "session_id": None, "workspace": str(work),
         "model": agent["model"], "network": "filtered", "parent": None, "created_at": agent["created_at"], "unread": 0,
         "turn": None, "attention": agent["attention"], "reason": None, "family": agent["id"],
-        "priority": "normal", "activity": None, "worktree": None, "waits": 0,
+        "priority": "normal", "status": None, "activity": None, "worktree": None, "waits": 0,
     }  # fmt: skip
     assert agent["attention"] == {
         "kind": "idle", "level": "info", "text": "has nothing to do", "since": agent["created_at"],

@@ -11,7 +11,7 @@ def test_a_child_that_ends_while_its_parent_is_being_ended_stops_nobody(house, u
     spawn = json.dumps({"name": "child", "prompt": "/sleep 1"})
     house.ok("spawn", "anna", "-w", work, f"/ignore-signals\n/tool spawn_agent {spawn}\n/sleep 100")
     until(lambda: any(a["name"] == "child" and a["state"] == "running" for a in house.ok("ls")), "the child")
-    house.ok("end", "anna")
+    house.ok("end", "anna", "--alone")
     assert house.wait("child")["turn"]["outcome"] == "success"
     assert house.show("anna")["state"] == "ended"
     assert house.daemon.poll() is None

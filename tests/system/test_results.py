@@ -111,7 +111,7 @@ def test_a_child_that_ends_while_its_parent_does_not_listen_is_told_later_or_nev
     kid = f"{HOLD.format(mark='k')}\n/say the child's result"
     shared.spawn("lead", work, tool("spawn_agent", name="kid", prompt=kid))
     until((work / "k").exists, "the child's turn")
-    shared.ok(*(("suspend", "lead") if how == "suspended" else ("end", "lead")))
+    shared.ok(*(("suspend", "lead") if how == "suspended" else ("end", "lead", "--alone")))
     (work / "go-k").touch()
     until(lambda: settled(shared, "kid", 1), "the child's end")
     assert shared.show("lead")["state"] == how
