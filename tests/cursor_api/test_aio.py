@@ -181,28 +181,23 @@ async def test_a_program_that_never_exits_after_its_result(monkeypatch):
 
 
 async def test_the_loop_is_free_while_agents_work(program, place):
-    ticks = 0
-
-    async def tick():
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await trio.lowlevel.checkpoint()
-
-    binary = program("line({'type': 'result', 'subtype': 'success', 'result': prompt})")
+    """Six agents wait for a file that another task makes once all six have begun."""
+    waiting = "while not os.path.exists('go'):\n    time.sleep(0.01)\n"
+    binary = program(
+        f"import time\nmark(prompt)\n{waiting}line({{'type': 'result', 'subtype': 'success', 'result': prompt}})"
+    )
     results = {}
 
     async def ask(number):
         results[number] = (await aio.query(str(number), agent_binary=binary)).result
 
-    async with trio.open_nursery() as outer:
-        outer.start_soon(tick)
-        async with trio.open_nursery() as inner:
-            for number in range(6):
-                inner.start_soon(ask, number)
-        outer.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(ask, number)
+        while not all((place / str(number)).exists() for number in range(6)):  # noqa: ASYNC110 - files have no event
+            await trio.sleep(0.01)
+        (place / "go").touch()
     assert results == {number: str(number) for number in range(6)}
-    assert ticks > 10
 
 
 async def test_megabytes_both_ways(program):
