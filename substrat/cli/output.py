@@ -302,6 +302,12 @@ def clock(stamp: object) -> str:
     return "--:--:--" if then is None else time.strftime("%H:%M:%S", time.localtime(then))
 
 
+def local(stamp: object) -> str:
+    """Return an RFC 3339 time as people read it, in the local zone: `2026-01-31 13:00:00`; what is none, as it is."""
+    then = seconds_of(stamp)
+    return text_of(stamp) if then is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(then))
+
+
 def lines_more(number: int) -> str:
     """Say how many lines more there are."""
     return f"{number} more line{'' if number == 1 else 's'}"

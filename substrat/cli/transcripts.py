@@ -35,7 +35,7 @@ def heading(turn: Turn | None) -> str:
     parts = [f"Turn {output.text_of(turn.get('number'))}", output.text_of(turn.get("outcome"), "running")]
     if began is not None and ended is not None:
         parts.append(f"{ended - began:.1f} s")
-    parts.append(output.text_of(turn.get("started_at")))
+    parts.append(output.local(turn.get("started_at")))
     return " · ".join(parts)
 
 

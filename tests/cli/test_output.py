@@ -209,7 +209,7 @@ def test_show_without_a_turn(agent):
     assert (lines["network"], lines["session"], lines["created"], lines["parent"]) == (
         "none",
         "s",
-        "2026-01-01T00:00:00Z",
+        "2026-01-01 00:00:00",
         "-",
     )
 
@@ -353,7 +353,7 @@ def test_resume_waits_for_all_and_names_them(ctl, fake, agent):
 def test_the_inbox_is_harmless(ctl, fake):
     item = {"id": 1, "from": "anna", "time": "2026-01-01T00:00:00Z", "text": "one\n\x1b[2Jtwo\n", "cut": False}
     fake({"inbox.list": {"items": [item], "after": 1, "more": False}})
-    assert ctl("inbox").out == "1  2026-01-01T00:00:00Z  anna\n  one\n  \\x1b[2Jtwo\n"
+    assert ctl("inbox").out == "1  2026-01-01 00:00:00  anna\n  one\n  \\x1b[2Jtwo\n"
 
 
 def test_an_empty_inbox_says_so(ctl, fake):

@@ -37,9 +37,9 @@ def test_verdicts_have_colours(status, colour):
 
 def test_a_turns_head():
     turn = {"number": 3, "outcome": None, "started_at": "2026-01-01T00:00:00.000Z", "ended_at": None}
-    assert transcripts.heading(turn) == "Turn 3 · running · 2026-01-01T00:00:00.000Z"
+    assert transcripts.heading(turn) == "Turn 3 · running · 2026-01-01 00:00:00"
     ended = {**turn, "outcome": "error", "ended_at": "2026-01-01T00:01:00.500Z"}
-    assert transcripts.heading(ended) == "Turn 3 · error · 60.5 s · 2026-01-01T00:00:00.000Z"
+    assert transcripts.heading(ended) == "Turn 3 · error · 60.5 s · 2026-01-01 00:00:00"
     assert transcripts.heading(None) == "Between turns"
     assert transcripts.usage_line({"usage": {"inputTokens": 5, "x": 1}}) == "inputTokens 5, x 1"
     assert transcripts.usage_line({"usage": None}) == transcripts.usage_line(None) == ""

@@ -47,7 +47,7 @@ def _print_all(items: Iterator[dict[str, object]]) -> None:
 
 
 def _print(item: dict[str, object], columns: int | None) -> None:
-    head = "  ".join(output.text_of(item.get(key)) for key in ("id", "time", "from"))
+    head = "  ".join((output.text_of(item.get("id")), output.local(item.get("time")), output.text_of(item.get("from"))))
     kind = {"question": "  asks", "merge": "  has work to land"}.get(str(item.get("kind")), "")
     text = output.neutralise(str(item.get("text", ""))).rstrip()
     print(head + kind)
@@ -58,7 +58,7 @@ def _print(item: dict[str, object], columns: int | None) -> None:
         print(f"    {number}  {output.neutralise(str(option))}")
     if item.get("deadline") is not None:
         default = output.neutralise(str(item.get("default")))
-        print(f"    without an answer by {output.text_of(item.get('deadline'))}: {default}")
+        print(f"    without an answer by {output.local(item.get('deadline'))}: {default}")
 
 
 def items_of(connection: Connection) -> Iterator[dict[str, object]]:

@@ -73,7 +73,7 @@ def describe(
         now: seconds since the epoch, from which silence is counted.
     """
     for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
-        value = output.text_of(agent.get(key))
+        value = (output.local if key == "created_at" else output.text_of)(agent.get(key))
         if key == "network" and value == "host":
             value = _HOST
         if key == "network" and network and network.get("form") == "proxy":
@@ -95,8 +95,8 @@ def describe(
         yield "turn", "none yet"
         return
     yield "turn", f"{output.turn_summary(agent)} (id {output.text_of(turn.get('id'))})"
-    yield "  started", output.text_of(turn.get("started_at"))
-    yield "  ended", output.text_of(turn.get("ended_at"))
+    yield "  started", output.local(turn.get("started_at"))
+    yield "  ended", output.local(turn.get("ended_at"))
     if isinstance(use := agent.get("use"), dict):
         yield "  uses", _use(use)
     yield "  exit code", output.text_of(turn.get("exit_code"))
@@ -175,9 +175,9 @@ def _doing(agent: Agent, now: float) -> Iterator[tuple[str, str]]:
     activity = agent.get("activity")
     if isinstance(activity, dict):
         title = "doing" if agent.get("state") == "running" or output.is_frozen(agent) else "did last"
-        yield title, f"{output.text_of(activity.get('text'))} (since {output.text_of(activity.get('since'))})"
+        yield title, f"{output.text_of(activity.get('text'))} (since {output.local(activity.get('since'))})"
     if agent.get("heard_at") is not None:
-        yield "silent for", f"{output.age(agent['heard_at'], now)} (since {output.text_of(agent['heard_at'])})"
+        yield "silent for", f"{output.age(agent['heard_at'], now)} (since {output.local(agent['heard_at'])})"
     if agent.get("reason"):
         yield "waits", output.text_of(agent["reason"])
 

@@ -36,7 +36,7 @@ def run(arguments: Arguments) -> int:
         those = ", ".join(map(str, names)) if isinstance(names, list) else ""
         rows.append((
             output.text_of(wait.get("id")), output.text_of(wait.get("agent")), output.text_of(wait.get("mode")), finished,
-            output.age(wait.get("created_at"), now), output.text_of(wait.get("deadline")), output.text_of(those),
+            output.age(wait.get("created_at"), now), output.local(wait.get("deadline")), output.text_of(those),
         ))  # fmt: skip
     titles = ("ID", "AGENT", "MODE", "DONE", "SINCE", "UNTIL", "WAITS FOR")
     shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"WAITS FOR": 20, "AGENT": 10})

@@ -34,7 +34,10 @@ def run(arguments: Arguments) -> int:
     for one, events in zip(found, chains, strict=True):
         name = events[0].get("agent") if events else ""
         sys.stdout.write(many.title(name, more=len(arguments.words) > 1, colour=colour))
-        rows = [tuple(output.text_of(event.get(key)) for key in ("time", "agent", "kind", "text")) for event in events]
+        rows = [
+            (output.local(event.get("time")), *(output.text_of(event.get(key)) for key in ("agent", "kind", "text")))
+            for event in events
+        ]
         titles = ("TIME", "AGENT", "EVENT", "TEXT")
         shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"TEXT": 20, "AGENT": 12})
         sys.stdout.write(output.table(titles, shown, colour=colour) if rows else "no turn of it has started\n")
