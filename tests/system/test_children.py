@@ -188,8 +188,10 @@ def family(house, until, name):
     outer = json.dumps({"name": f"{name}-kid", "prompt": f"/tool spawn_agent {inner}"})
     house.spawn(name, house.workspace(f"work-{name}"), f"/tool spawn_agent {outer}")
     members = (name, f"{name}-kid", f"{name}-leaf")
-    until(lambda: {agent["name"] for agent in house.ok("ls")} == {*members}, "the spawns")
-    idle(house, until, *members)
+    # The second turns of lead and kid tell them how their children's have ended.
+    wanted = {(name, turn, "idle") for name, turn in zip(members, (2, 2, 1), strict=True)}
+    rests = lambda agent: (agent["name"], (agent["turn"] or {}).get("number"), agent["state"])  # noqa: E731 - it is short
+    until(lambda: set(map(rests, house.ok("ls"))) == wanted, "the end of all their turns")
     return members
 
 
