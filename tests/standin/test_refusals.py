@@ -226,7 +226,7 @@ def test_hang_without_a_result(standin):
     assert running.signal(signal.SIGTERM).of("result") == []
 
 
-@pytest.mark.parametrize("script", ["/sleep 1000", "/shell sleep 1000", "/fail hang", "/tool slow"])
+@pytest.mark.parametrize("script", ["/sleep 1000", "/shell sleep 5", "/fail hang", "/tool slow"])
 @pytest.mark.parametrize(("number", "code", "text"), [(2, 130, "Aborting operation...\n"), (15, 143, "")])
 def test_signals_end_it_at_once(standin, script, number, code, text):
     standin.use_mcp()
