@@ -25,6 +25,7 @@ _STATUSES = (
     ("3", "no daemon answers"),
     ("4", "there is no such agent, session or message"),
     ("5", "the turn failed"),
+    ("6", "an agent that was waited for needs you: a line says why, and what to type"),
     ("124", "the awaited state or end didn't come in time"),
 )
 _ENVIRONMENT = (

@@ -59,7 +59,7 @@ JSON = Option("--json", about="one JSON document on standard output (one object 
 HELP = Option("--help", "-h", about="show this text")
 VERSION = Option("--version", about="show the version of this program")
 COMMON = (JSON, HELP, VERSION)
-WAIT = Option("--wait", about="wait for the turn; the exit status is its verdict (0, 5, or 124 after --timeout)")
+WAIT = Option("--wait", about="wait for the turn; the exit status is its verdict (0, 5, 6: it needs you, 124: --timeout)")
 TIMEOUT = Option("--timeout", value="S", about="with --wait: give up waiting after S seconds; the turn goes on")
 
 
@@ -236,7 +236,7 @@ def overview() -> str:
         "",
         f"'{COMMAND_NAME} help COMMAND' or '{COMMAND_NAME} COMMAND --help' says more.",
         "Exit status: 0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing,",
-        "5 the turn failed, 124 timed out.",
+        "5 the turn failed, 6 it needs you, 124 timed out.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -90,8 +90,13 @@ def complain(problem: errors.SubstratError) -> int:
 
 def note(sentence: str) -> None:
     """Write one line to standard error, after the pending text of standard output."""
+    tell(f"{COMMAND_NAME}: {sentence}")
+
+
+def tell(sentence: str) -> None:
+    """Write one line to standard error as it is, after the pending text of standard output."""
     sys.stdout.flush()
-    sys.stderr.write(f"{COMMAND_NAME}: {one_line(sentence)}\n")
+    sys.stderr.write(f"{one_line(sentence)}\n")
     sys.stderr.flush()
 
 
@@ -104,15 +109,6 @@ def turn_of(agent: Agent) -> dict[str, object] | None:
     """Return an agent object's turn, if it has one."""
     turn = agent.get("turn")
     return turn if isinstance(turn, dict) else None
-
-
-def attention_of(agent: Agent) -> str:
-    """Return an agent's attention: its kind and, if it adds something, its text."""
-    found = agent.get("attention")
-    if not isinstance(found, dict):
-        return "-"
-    kind = text_of(found.get("kind"))
-    return kind if found.get("level") == "info" else f"{kind}: {text_of(found.get('text'))}"
 
 
 def turn_summary(agent: Agent) -> str:
@@ -193,24 +189,27 @@ def work_of(agent: Agent) -> str:
     return " ".join(filter(None, parts)) or "-"
 
 
-def doing(agent: Agent) -> str:
-    """Return why an agent needs a person, why it waits, or its activity; `-` when it is idle."""
-    found, activity = agent.get("attention"), agent.get("activity")
-    if agent.get("reason"):
-        return text_of(agent["reason"])
-    if isinstance(found, dict) and found.get("kind") not in {"working", "stuck", "idle", "done"}:
-        return text_of(found.get("text"))
-    if agent.get("state") == "running" and isinstance(activity, dict):
-        return text_of(activity.get("text"))
-    return "-"
+def terminal_width(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return the width that COLUMNS asks for, or that of a stream's terminal; None when there is neither."""
+    return _asked_for(environ.get("COLUMNS")) or _terminal_size(stream)[0]
 
 
-def terminal_width(stream: TextIO) -> int | None:
-    """Return the width of a stream's terminal; None when the stream is no terminal."""
+def terminal_height(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return the height of a stream's terminal, which LINES may set; None when the stream is no terminal."""
+    height = _terminal_size(stream)[1]
+    return height and (_asked_for(environ.get("LINES")) or height)
+
+
+def _asked_for(number: str | None) -> int | None:
+    return int(number) if number and number.isascii() and number.isdigit() and int(number[:6]) > 0 else None
+
+
+def _terminal_size(stream: TextIO) -> tuple[int | None, int | None]:
     try:
-        return os.get_terminal_size(stream.fileno()).columns or None
+        size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
-        return None
+        return None, None
+    return size.columns or None, size.lines or None
 
 
 def wrapped(text: str, indent: int, columns: int | None) -> str:

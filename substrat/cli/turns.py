@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from substrat import errors
-from substrat.cli import outage, output
+from substrat.cli import attention, outage, output
 from substrat.cli.connection import as_object
 from substrat.protocol import vocabulary
 
@@ -76,7 +76,38 @@ def wait_for_verdict(connection: Connection, agent: Agent, message: object, time
     after = as_object("agent.wait_message", found)
     if json:
         output.put_json(after)
-    return show_verdict(after, json=json)
+    return show_verdict(after, json=json) or tell_needs(connection, [after])
+
+
+def tell_needs(connection: Connection, agents: Sequence[Agent]) -> int:
+    """Write a line for each agent that needs a person now: of those that were waited for, and those that these wait for.
+
+    Returns:
+        The exit status for that.
+    """
+    found = list(agents)
+    if any(agent.get("waits") for agent in agents):
+        found = _with_awaited(connection, found)
+    needing = [agent for agent in found if attention.level(agent) == "urgent"]
+    for agent in needing:
+        output.tell(attention.need(agent))
+    return errors.NEEDS_YOU if needing else errors.DONE
+
+
+def _with_awaited(connection: Connection, agents: list[Agent]) -> list[Agent]:
+    """Add those that some agents wait for, and that those wait for."""
+    try:
+        waits = connection.call_list("wait.list")
+        known = {agent["name"]: agent for agent in connection.call_list("agent.list", fields=["id", "name", "attention"])}
+    except errors.ConnectionLost:
+        return agents  # the command itself has succeeded
+    found = {agent["name"]: agent for agent in agents}
+    for name in (names := list(found)):  # it grows while it is walked
+        for wait in waits:
+            members = wait.get("names")
+            if wait.get("agent") == name and isinstance(members, list):
+                names += [member for member in members if member in known and member not in names]
+    return [found.get(name) or known[name] for name in names]
 
 
 def ask_once(connection: Connection, name: object, method: str, **params: object) -> object:

@@ -54,6 +54,13 @@ class WorktreeObject(TypedDict):
     landed: bool
 
 
+class TokensObject(TypedDict):
+    """The tokens of all turns of an agent."""
+
+    input: int
+    output: int
+
+
 class _AgentBase(TypedDict):
     """The members of an agent object, but for its turn."""
 
@@ -75,6 +82,8 @@ class _AgentBase(TypedDict):
     activity: ActivityObject | None
     worktree: WorktreeObject | None
     waits: int
+    last: str | None
+    tokens: TokensObject
 
 
 class AgentObject(_AgentBase):

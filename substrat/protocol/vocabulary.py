@@ -18,10 +18,11 @@ NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
-    "attention", "reason", "family", "priority", "status", "activity", "worktree", "waits",
+    "attention", "reason", "family", "priority", "status", "activity", "worktree", "waits", "last",
+    "tokens",
 )  # fmt: skip
-AGENT_EXTRAS = ("heard_at", "said")
-"""Members that an agent object has only in a list that is asked for them."""
+HEARD_AT = "heard_at"
+"""The member that an agent object has only in a list that is asked for it."""
 TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause")
 

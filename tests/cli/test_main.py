@@ -69,7 +69,7 @@ def test_a_daemon_that_goes_away(ctl, fake):
         (("",), "there is no command ''"),
         (("-w", "ls"), "there is no option '-w' before the command"),
         (("--", "ls"), "there is no option '--' before the command"),
-        (("ls", "x"), "ls: 'x' is one argument too many, it takes no arguments"),
+        (("inbox", "x"), "inbox: 'x' is one argument too many, it takes no arguments"),
         (("show",), "show: it takes NAME..., and none of them came"),
         (("send", "a", "\udcff"), "the argument '\\udcff' isn't UTF-8"),
         (("spawn", "a"), "spawn: -w DIR is missing"),

@@ -5,10 +5,8 @@ import subprocess
 import pytest
 
 from substrat import errors
-from substrat.cli import habits, output
+from substrat.cli import habits
 from substrat.cli.table import VERBS
-from substrat.cli.verbs import ls
-from substrat.core.agents.attention import AttentionKind
 
 STATES = {"a": "idle", "b": "failed", "c": "ended", "d": "suspended"}
 
@@ -131,59 +129,3 @@ def test_tail_is_the_last_events(ctl, several, words, since):
         assert several.calls("events.read")[-1]["since"] == since
     assert ctl("logs", "a", "-n", "0").code == 2
     assert ctl("events", "-n", "3", "--since", "4").code == 2
-
-
-def listed(agent, name, kind, level, **fields):
-    found = {"kind": kind, "level": level, "text": f"why {name}", "since": "2026-01-01T00:00:00Z"}
-    return agent(name=name, attention=found, **fields)
-
-
-def test_ls_begins_with_what_needs_a_person_and_ends_with_counts(ctl, fake, agent):
-    working = {"state": "running", "activity": {"text": "shell: make", "since": "2026-01-01T00:00:00Z"}}
-    agents = [
-        listed(agent, "calm", "idle", "info"),
-        listed(agent, "busy", "working", "info", **working, heard_at="2026-01-01T00:00:00Z"),
-        listed(agent, "broken", "failed", "urgent", state="failed"),
-        listed(agent, "curious", "answer", "urgent"),
-        listed(agent, "later", "queued", "info", state="queued", reason="it waits for a turn to end"),
-    ]
-    fake({"agent.list": agents, "daemon.status": {}})
-    lines = ctl("ls").out.splitlines()
-    assert [line.split()[0] for line in lines[1:-1]] == ["curious", "broken", "busy", "later", "calm"]
-    assert lines[-1] == "5 agents: 1 answer, 1 failed, 1 working, 1 queued, 1 idle"
-    by_name = {line.split()[0]: line for line in lines}
-    assert "why curious" in by_name["curious"]
-    assert "why broken" in by_name["broken"]
-    assert "shell: make" in by_name["busy"]
-    assert "it waits for a turn to end" in by_name["later"]
-    assert "why calm" not in by_name["calm"]
-
-
-def test_ls_picks_states(ctl, several):
-    assert ctl("ls", "-q", "--state", "idle,failed").out == "a\nb\n"
-    assert ctl("ls", "-q", "--state", "idle", "--state", "ended").out == "a\nc\n"
-    assert ctl("ls", "-q", "-a").out == "a\nb\nc\nd\n"
-    done = ctl("ls", "--state", "asleep")
-    assert (done.code, "'asleep' is no state" in done.error) == (2, True)
-
-
-def test_the_order_of_attention_is_the_daemons():
-    order = [kind for kind in ls.ATTENTION if kind in set(AttentionKind)]
-    assert order == list(AttentionKind)
-
-
-@pytest.mark.parametrize("width", [80, 200])
-def test_a_table_fits_a_terminal(width):
-    rows = [
-        ["a-name-of-forty-letters-which-is-quite-long", "suspended", "suspended", "12 interrupted", "12m", "0", "3d",
-         "claude-4-sonnet-thinking", "filtered", "+2 ~3", "shell: " + "word " * 60, "/home/somebody/with/a/long/path/" * 3],
-        ["b", "idle", "-", "1 success", "-", "0", "1s", "auto", "host", "-", "-", "/w"],
-    ]  # fmt: skip
-    titles, shown = ls.fitted(ls.TITLES, rows, width)
-    lines = output.table(titles, shown, colour=False).splitlines()
-    assert max(map(len, lines)) <= width
-    assert {"NAME", "STATE", "ATTENTION", "SILENT", "DOING"} <= set(titles)
-    assert shown[1][0] == "b"
-    assert ("WORKSPACE" in titles) == (width == 200)
-    assert len(shown[0][titles.index("DOING")]) >= 20
-    assert len(shown[0][0]) >= 20, "enough of a name to know the agent by"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from substrat import errors
 from substrat.cli import output
-from substrat.cli.verbs import ls, show
+from substrat.cli.verbs import show
 
 NOW = 1_767_225_600.0
 """2026-01-01T00:00:00Z"""
@@ -136,23 +136,6 @@ def test_a_frozen_turn_is_not_called_running(agent):
     assert output.turn_summary(agent(state="running", turn=turn)) == "2 running"
 
 
-def test_a_listed_agents_fields_cannot_break_the_table(ctl, fake, agent):
-    fake(
-        {"agent.list": [agent(name="a\nb\x1b[2J", workspace="/a\r/b", model=None, turn={"outcome": None}, created_at="?")]}
-    )
-    done = ctl("ls")
-    cells = ["a", "b\\x1b[2J", "idle", "-", "3", "running", "-", "0", "-", "-", "host", "-", "/a", "/b"]
-    assert done.out.splitlines()[1].split() == cells
-    assert done.out.count("\n") == 3
-    assert "\x1b" not in done.out
-
-
-def test_ls_without_agents_is_its_heads_and_its_count(ctl, fake):
-    fake({"agent.list": []})
-    assert ctl("ls").out == "  ".join(title for title in ls.TITLES if title != "WORK") + "\n0 agents\n"
-    assert ctl("ls", "--json").json == []
-
-
 def test_an_answer_of_another_form_is_a_clear_error(ctl, fake, agent):
     fake({"agent.list": {"agents": []}, "agent.show": [agent()], "agent.send": {"agent": None}})
     for words in (("ls",), ("tree",), ("show", "a"), ("send", "a", "b")):
@@ -235,29 +218,27 @@ def test_a_long_hostile_result_is_cut_and_harmless(agent):
 
 
 def test_tree(ctl, fake, agent):
+    idle, working, asks = ({"kind": kind, "text": "which?", "level": "info"} for kind in ("idle", "working", "answer"))
     family = [
-        agent(id="1", name="root"), agent(id="2", name="kid", parent="1", state="running"),
-        agent(id="3", name="grandkid", parent="2"), agent(id="4", name="last", parent="1"),
-        agent(id="5", name="orphan", parent="gone"),
-    ]  # fmt: skip
+        agent(id="1", name="root", attention=idle),
+        agent(id="2", name="kid", parent="1", attention=working, activity={"text": "shell: make", "since": ""}),
+        agent(id="3", name="grandkid", parent="2", attention=idle),
+        agent(id="4", name="last", parent="1", attention=idle, last="Done.\nReally."),
+        agent(id="5", name="orphan", parent="gone", attention=asks),
+    ]
     fake({"agent.list": family})
     assert ctl("tree").out == (
-        "root  idle  -\n"
-        "├─ kid  running  -\n"
-        "│  └─ grandkid  idle  -\n"
-        "└─ last  idle  -\n"
-        "orphan  idle  -\n"
+        "root  idle\n"
+        "├─ kid  working  shell: make\n"
+        "│  └─ grandkid  idle\n"
+        "└─ last  idle  Done.\n"
+        "orphan  answer  which?\n"
     )  # fmt: skip
     nested = ctl("tree", "--json").json
     assert [root["name"] for root in nested] == ["root", "orphan"]
     assert nested[0]["children"][0]["children"][0] == {**family[2], "children": []}
-    assert ctl("tree", "kid").out == "kid  running  -\n└─ grandkid  idle  -\n"
+    assert ctl("tree", "kid").out == "kid  working  shell: make\n└─ grandkid  idle\n"
     assert ctl("tree", "nobody").code == 4
-
-
-def test_tree_says_why_each_waits_and_what_came_of_the_last_turn(ctl, fake, agent):
-    fake({"agent.list": [agent(name="root", said="All\x1b is well."), agent(id="2", name="kid", reason="waits for a")]})
-    assert ctl("tree").out == "root  idle  -  All\\x1b is well.\nkid  idle  -  waits for a\n"
 
 
 def test_an_empty_tree(ctl, fake):

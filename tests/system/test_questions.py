@@ -88,7 +88,7 @@ def test_what_is_settled_goes_with_its_agent(daemon):
     settled = ask(daemon, daemon.workspace())
     daemon.ok("answer", str(settled["id"]), "yes")
     daemon.wait("anna", "idle")
-    daemon.ok("send", "anna", '/tool ask_operator {"question": "and now?"}', "--wait")
+    assert daemon.ctl("send", "anna", '/tool ask_operator {"question": "and now?"}', "--wait").code == 6
     assert len(daemon.ok("inbox")) == 1
     daemon.ok("end", "anna")
     daemon.ok("rm", "anna")

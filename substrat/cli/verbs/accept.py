@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from substrat.cli import many, output
+from substrat.cli import attention, many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
@@ -30,7 +30,7 @@ def run(arguments: Arguments) -> int:
         many.put_json(arguments, agents, status, names=len(names))
     else:
         for agent in agents:
-            print(f"{output.text_of(agent['name'])}  accepted; {output.attention_of(agent)}")
+            print(f"{output.text_of(agent['name'])}  accepted; {attention.said(agent)}")
     return status
 
 

@@ -2,158 +2,169 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
-from substrat.cli import output, waiting
+from substrat import errors
+from substrat.cli import agent_rows, attention, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from substrat.cli.output import Agent, Rows
+    from substrat.cli.output import Agent
 
 COMMAND = Command(
     "ls",
     VERBS["ls"],
+    "[NAME|GLOB]...",
+    most=None,
     options=(
-        Option("--quiet", "-q", about="the names only, one a line"),
+        Option("--attention", value="KIND", about="only agents of this attention; several with commas or repeated"),
         Option("--state", value="STATE", about="only agents in this state; several with commas or repeated"),
-        Option("--all", "-a", about="changes nothing: ended agents are always listed"),
+        Option("--workspace", "-w", value="DIR", about="only agents that work in this directory or below it"),
+        Option("--all", "-a", about="fold no rows together that don't fit the terminal"),
+        Option("--watch", about="draw the list anew each second, until Ctrl-C"),
+        Option("--quiet", "-q", about="the names only, one a line"),
     ),
     notes=(
-        "Agents that need you come first. SILENT is how long a running turn has had no event. DOING is the "
-        "last tool call or status of a running turn, otherwise why an agent waits or needs you. WORK is what "
-        "agents with a clone of their own have: '+2 ~3' stands for 2 commits that have not landed and 3 uncommitted "
-        "files. On a terminal "
-        "columns are left out and cut to fit its width. --json gives whole values, oldest agent first."
+        "Agents that need you come first, each with why and what to type. SINCE is since when. TOKENS are those of all "
+        "its turns, without the model's cache. DOING is the last tool call or status of a running turn, the first line "
+        "of the last result of an idle agent, otherwise why an agent waits or needs you. WORK is what agents with a clone "
+        "of their own have: '+2 ~3' stands for 2 commits that have not landed and 3 uncommitted files. On a terminal "
+        "columns are left out and cut to fit its width, and rows that don't fit its height are folded, the least urgent "
+        "first. --json gives whole values, oldest agent first.\n"
+        f"The kinds of attention: {', '.join(attention.KINDS)}."
     ),
 )
-ATTENTION = (
-    "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle",
-    "done",
-)  # fmt: skip
-"""Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
-`budget`; it is known so that a newer daemon's agents are sorted rightly."""
 _FIELDS = (
-    "name", "state", "attention", "turn", "reason", "activity", "heard_at", "model", "network", "unread", "created_at",
-    "workspace", "worktree",
+    "name", "state", "attention", "activity", "last", "tokens", "model", "network", "unread", "workspace", "worktree",
 )  # fmt: skip
-TITLES = (
-    "NAME", "STATE", "ATTENTION", "TURN", "SILENT", "UNREAD", "AGE", "MODEL", "NETWORK", "WORK", "DOING", "WORKSPACE",
-)  # fmt: skip
-_LEAST = {"WORKSPACE": 20, "DOING": 20, "NAME": 20, "MODEL": 8}
-"""Columns that are cut to fit a terminal, and how narrow they may become: a person must type the NAME."""
-_DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "UNREAD", "AGE", "TURN")
-"""Columns that a narrow terminal goes without, in the order in which they go."""
 
 
 def run(arguments: Arguments) -> int:
     """Print the agents and return the exit status."""
-    states = _states(arguments)
+    wanted = _Wanted(arguments)
+    if arguments.flag("watch"):
+        if arguments.json or arguments.flag("quiet"):
+            raise COMMAND.wrong("--watch draws the table for a person: leave --json and --quiet out")
+        # Imported here because most lists are printed once.
+        from substrat.cli import watch
+
+        return watch.run(lambda connection: wanted.of(connection, list(_FIELDS)))
     quiet = arguments.flag("quiet")
-    fields = ["name", *(["state"] if states else [])] if quiet else None if arguments.json else list(_FIELDS)
     with Connection() as connection:
-        agents = connection.call_list("agent.list", fields=fields)
-        if states:
-            agents = [agent for agent in agents if agent.get("state") in states]
+        agents, unknown = wanted.of(connection, ["name"] if quiet else None if arguments.json else list(_FIELDS))
         if not quiet:
             waiting.explain(connection, agents)
-    if quiet:
-        return _print_names(agents, json=arguments.json)
     if arguments.json:
-        output.put_json(agents)
-    else:
-        _print_table(agents)
-    return 0
-
-
-def _states(arguments: Arguments) -> list[str]:
-    given = arguments.values("state")
-    states = [state.strip() for part in given for state in part.split(",") if state.strip()]
-    if given and not states:
-        raise COMMAND.wrong("--state names no state")
-    if states:
-        # Imported here because the table of methods is a third of all imports of the bare `ls`.
-        from substrat.protocol import vocabulary
-
-        for state in states:
-            if state not in vocabulary.AGENT_STATES:
-                raise COMMAND.wrong(f"{state!r} is no state; the states are {', '.join(vocabulary.AGENT_STATES)}")
-    return states
-
-
-def _print_names(agents: list[Agent], *, json: bool) -> int:
-    if json:
-        output.put_json([{"name": agent.get("name")} for agent in agents])
-    else:
+        output.put_json([{"name": agent.get("name")} for agent in agents] if quiet else agents)
+    elif quiet:
         sys.stdout.write("".join(f"{output.text_of(agent.get('name'))}\n" for agent in agents))
-    return 0
+    else:
+        _print_table(agents, whole=arguments.flag("all"))
+    for problem in unknown:
+        output.complain(problem)
+    return errors.NOT_FOUND if unknown else errors.DONE
 
 
-def _print_table(agents: list[Agent]) -> None:
-    now = time.time()
-    rows = [_row(agent, now) for agent in sorted(agents, key=_weight)]
-    titles, shown = fitted(TITLES, rows, output.terminal_width(sys.stdout))
-    text = output.table(titles, shown, colour=output.has_colour(sys.stdout), painted=titles.index("STATE"))
-    sys.stdout.write(text + counts(agents) + "\n")
+def _print_table(agents: list[Agent], *, whole: bool) -> None:
+    # A line below the table is the shell's next prompt.
+    height = None if whole else output.terminal_height(sys.stdout)
+    place = here(output.terminal_width(sys.stdout), height - 1 if height is not None else None)
+    sys.stdout.write("".join(f"{line}\n" for line in agent_rows.laid_out(agents, place)))
 
 
-def counts(agents: list[Agent]) -> str:
-    """Say how many agents there are, and how many for each kind of attention, the weightiest first."""
-    kinds = [_kind(agent) for agent in agents]
-    parts = [f"{kinds.count(kind)} {kind}" for kind in (*ATTENTION, "-") if kind in kinds]
-    total = f"{len(agents)} agent{'' if len(agents) == 1 else 's'}"
-    return f"{total}: {', '.join(parts)}" if parts else total
+def here(columns: int | None, lines: int | None) -> agent_rows.Place:
+    """Return this process's standard output as the place of a table."""
+    colour = output.has_colour(sys.stdout)
+    try:
+        directory = os.getcwd()
+    except OSError:
+        directory = ""  # it was removed
+    home = os.environ.get("HOME", "")
+    return agent_rows.Place(time.time(), columns, lines, colour=colour, here=directory, home=home)
 
 
-def fitted(titles: tuple[str, ...], rows: list[list[str]], width: int | None) -> tuple[Sequence[str], Rows]:
-    """Leave columns out and cut cells so that no line of the table is wider than a terminal; None leaves all as it is."""
-    if all(row[titles.index("WORK")] == "-" for row in rows):
-        kept = [column for column, title in enumerate(titles) if title != "WORK"]
-        titles, rows = tuple(titles[column] for column in kept), [[row[column] for column in kept] for row in rows]
-    if width is None:
-        return titles, rows
-    widths = dict(zip(titles, output.widths(titles, rows), strict=True))
-    for title in _DISPENSABLE:
-        least = sum(min(_LEAST.get(kept, size), size) for kept, size in widths.items()) + 2 * (len(widths) - 1)
-        if least > width or (title == "WORKSPACE" and width < 120):
-            del widths[title]
-    kept = [column for column, title in enumerate(titles) if title in widths]
-    rows = [[row[column] for column in kept] for row in rows]
-    return tuple(widths), output.cut(tuple(widths), rows, width, _LEAST)
+class _Wanted:
+    """The agents that a command line asks for.
+
+    Raises:
+        UsageError: it names a state or a kind that there isn't.
+    """
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._words = list(dict.fromkeys(arguments.words))
+        self._kinds = _listed(arguments, "attention", "kind of attention", lambda: attention.KINDS)
+        self._states = _listed(arguments, "state", "state", _states)
+        directory = arguments.value("workspace")
+        self._directory = os.path.realpath(directory) if directory is not None else None
+
+    def of(self, connection: Connection, fields: list[str] | None) -> tuple[list[Agent], list[errors.NotFound]]:
+        """Ask for the agents.
+
+        Args:
+            connection: the conversation with the daemon.
+            fields: the members that are needed; None: all.
+
+        Returns:
+            The agents, with more members than asked for, and an error for each NAME that there isn't.
+        """
+        if fields is not None:
+            needed = ("id" if self._words else "", "attention" if self._kinds else "", "state" if self._states else "")
+            fields = list(dict.fromkeys([*fields, *filter(None, needed), *(["workspace"] if self._directory else [])]))
+        agents = connection.call_list("agent.list", fields=fields)
+        named, unknown = self._named(agents) if self._words else (agents, [])
+        return [agent for agent in named if self._fits(agent)], unknown
+
+    def _named(self, agents: list[Agent]) -> tuple[list[Agent], list[errors.NotFound]]:
+        # Imported here because most lists are of all agents.
+        from fnmatch import fnmatchcase
+
+        globs = [word for word in self._words if set(word) & set("*?[")]
+        names = [word for word in self._words if word not in globs]
+        known = {agent.get(key) for agent in agents for key in ("name", "id")}
+        unknown = [errors.NotFound(f"there is no agent {name!r}") for name in names if name not in known]
+        found = [
+            agent
+            for agent in agents
+            if agent.get("name") in names or agent.get("id") in names
+            or any(fnmatchcase(str(agent.get("name")), glob) for glob in globs)
+        ]  # fmt: skip
+        return found, unknown
+
+    def _fits(self, agent: Agent) -> bool:
+        if self._kinds and attention.kind(agent) not in self._kinds:
+            return False
+        if self._states and agent.get("state") not in self._states:
+            return False
+        if self._directory is None:
+            return True
+        return f"{agent.get('workspace')}/".startswith(f"{self._directory.rstrip('/')}/")
 
 
-def _weight(agent: Agent) -> tuple[int, str]:
-    found = agent.get("attention")
-    since = found.get("since") if isinstance(found, dict) else ""
-    kind = _kind(agent)
-    return ATTENTION.index(kind) if kind in ATTENTION else len(ATTENTION), str(since)
+def _listed(arguments: Arguments, key: str, what: str, known: Callable[[], tuple[str, ...]]) -> list[str]:
+    """Return the values of an option that takes several with commas.
+
+    Raises:
+        UsageError: one of them isn't known, or there is none.
+    """
+    given = arguments.values(key)
+    words = [word.strip() for part in given for word in part.split(",") if word.strip()]
+    if given and not words:
+        raise COMMAND.wrong(f"--{key} names no {what}")
+    for word in words:
+        if word not in known():
+            raise COMMAND.wrong(f"{word!r} is no {what}; there are {', '.join(known())}")
+    return words
 
 
-def _kind(agent: Agent) -> str:
-    found = agent.get("attention")
-    return output.text_of(found.get("kind")) if isinstance(found, dict) else "-"
+def _states() -> tuple[str, ...]:
+    # Imported here because the table of methods is a third of all imports of the bare `ls`.
+    from substrat.protocol import vocabulary
 
-
-def _row(agent: Agent, now: float) -> list[str]:
-    text = output.text_of
-    found = agent.get("attention")
-    needed = isinstance(found, dict) and found.get("level") != "info"
-    return [
-        text(agent.get("name")),
-        text(agent.get("state")),
-        _kind(agent) if needed else "-",
-        output.turn_summary(agent),
-        output.age(agent.get("heard_at"), now),
-        text(agent.get("unread")),
-        output.age(agent.get("created_at"), now),
-        text(agent.get("model")),
-        text(agent.get("network")),
-        output.work_of(agent),
-        output.doing(agent),
-        text(agent.get("workspace")),
-    ]
+    return vocabulary.AGENT_STATES

@@ -128,4 +128,4 @@ def _wait(
             after[agent["id"]] = outcome
             verdict = turns.show_verdict(outcome, json=json, named=named)
         status = status or verdict
-    return list(after.values()), status
+    return list(after.values()), status or turns.tell_needs(connection, list(after.values()))

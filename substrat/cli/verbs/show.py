@@ -8,7 +8,7 @@ import sys
 import time
 
 from substrat import errors
-from substrat.cli import many, output, waiting
+from substrat.cli import attention, many, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
@@ -154,9 +154,9 @@ def _is_socket(path: str) -> bool:
 
 def _attention(agent: Agent) -> Iterator[tuple[str, str]]:
     """Give the lines about why an agent needs a person, and about the findings in its workspace."""
-    yield "attention", output.attention_of(agent)
-    if isinstance(found := agent.get("attention"), dict) and found.get("kind") == "answer":
-        yield "  to answer", f"substratctl answer {output.text_of(agent['name'])} TEXT"
+    yield "attention", attention.said(agent)
+    if command := attention.command(agent, is_shown=True):
+        yield "  to do", f"substratctl {command}"
     findings = agent.get("findings")
     for finding in findings if isinstance(findings, list) else ():
         yield f"  finding {output.text_of(finding.get('number'))}", output.text_of(finding.get("text"))

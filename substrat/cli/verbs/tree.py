@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from substrat.cli import output
+from substrat.cli import attention, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 from substrat.errors import NotFound
-from substrat.protocol import vocabulary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ COMMAND = Command(
     words="[NAME]",
     most=1,
     notes=(
-        "With NAME: that agent and those below it. After an agent's state, turn and work stands why it waits or needs "
-        "you, its last tool call while it runs, or else the first line of what came of its last turn."
+        "With NAME: that agent and those below it. After an agent's attention and work stands what `ls` has as DOING: why "
+        "it needs you or waits, its last tool call while it runs, or the first line of its last result."
     ),
 )
 
@@ -38,7 +37,7 @@ _LEAST = 20
 def run(arguments: Arguments) -> int:
     """Print the tree and return the exit status."""
     with Connection() as connection:
-        agents = connection.call_list("agent.list", fields=[*vocabulary.AGENT_FIELDS, "said"])
+        agents = connection.call_list("agent.list")
     families = _families(agents)
     roots = _roots(agents, families, arguments.words[0] if arguments.words else None)
     if arguments.json:
@@ -85,13 +84,11 @@ def _branches(families: Families, agent: Agent, indent: str) -> Iterator[tuple[s
 
 
 def _line(lead: str, agent: Agent, width: int | None, *, colour: bool) -> str:
-    state, work, why = output.text_of(agent.get("state")), output.work_of(agent), output.doing(agent)
-    if why == "-":
-        why = output.text_of(agent.get("said") or "-")
-    start = [lead + output.text_of(agent.get("name")), state, output.turn_summary(agent)]
-    parts = [*start, *(part for part in (work, why) if part != "-")]
+    kind, why = attention.kind(agent), attention.doing(agent)
+    more = [part for part in (output.work_of(agent), why) if part != "-"]
+    parts = [lead + output.text_of(agent.get("name")), kind, *more]
     if width is not None and why != "-":
         taken = output.width("  ".join(parts[:-1])) + 2
         parts[-1] = output.shortened(why, max(width - taken, _LEAST))
-    parts[1] = output.paint_state(state, on=colour)
+    parts[1] = attention.paint(kind, kind, on=colour)
     return "  ".join(parts)

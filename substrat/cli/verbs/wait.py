@@ -25,8 +25,10 @@ COMMAND = Command(
         Option("--timeout", value="S", about="give up after S seconds, with exit status 124"),
     ),
     notes=(
-        "Without --until: until each is neither queued nor running; the exit status is 5 when one of them is "
-        f"then failed. With --until it is 0 as soon as each is in one of the states.\n{many.JSON_NOTE}"
+        "Without --until: until each is neither queued nor running, waits for no other agent and has asked you nothing; or "
+        "until none of them goes on by itself and one needs you now. The exit status is 5 when one of them is then failed, "
+        "else 6 when one needs you; a line names it and what to type. With --until it is 0 as soon as each is in one of the "
+        f"states.\n{many.JSON_NOTE}"
     ),
 )
 
@@ -41,25 +43,37 @@ def run(arguments: Arguments) -> int:
         calls: list[Call] = [("agent.wait", {"agents": [name], "until": until}) for name in names]
         try:
             outcomes = outage.wait_for_all(connection, calls)
+            while until is None and len(names) > 1 and _goes_on(connection, outcomes):
+                outcomes = outage.wait_for_all(connection, calls)
         except errors.WaitTimedOut:
             raise _too_long(names, until, timeout) from None
         except KeyboardInterrupt:
             output.note("nothing was changed: the agents go on; 'substratctl ls' shows them")
             raise
-    late = [name for name, outcome in zip(names, outcomes, strict=True) if isinstance(outcome, errors.WaitTimedOut)]
-    if late:
-        outcomes = [outcome for outcome in outcomes if not isinstance(outcome, errors.WaitTimedOut)]
-        outcomes.append(_too_long(late, until, timeout))
-    results, status = many.settle(outcomes)
-    agents = [as_list("agent.wait", result)[0] for result in results]
-    if until is None:
-        status = status or _verdict(agents)
+        late = [name for name, outcome in zip(names, outcomes, strict=True) if isinstance(outcome, errors.WaitTimedOut)]
+        if late:
+            outcomes = [outcome for outcome in outcomes if not isinstance(outcome, errors.WaitTimedOut)]
+            outcomes.append(_too_long(late, until, timeout))
+        results, status = many.settle(outcomes)
+        agents = [as_list("agent.wait", result)[0] for result in results]
+        if until is None:
+            status = status or _verdict(agents) or turns.tell_needs(connection, agents)
     if arguments.json:
         many.put_json(arguments, agents, status)
     else:
         for agent in agents:
             print(f"{output.text_of(agent['name'])}  {output.text_of(agent['state'])}")
     return status
+
+
+def _goes_on(connection: Connection, outcomes: list[object]) -> bool:
+    """Say whether one of the agents that were waited for works again: it was answered while others were waited for."""
+    waited = [outcome[0]["id"] for outcome in outcomes if isinstance(outcome, list)]
+    try:
+        agents = connection.call_list("agent.list", fields=["id", "state"])
+    except errors.ConnectionLost:
+        return True  # the next wait connects again
+    return any(agent["id"] in waited and agent["state"] in {"queued", "running"} for agent in agents)
 
 
 def _too_long(names: list[str], until: list[str] | None, timeout: float | None) -> errors.WaitTimedOut:

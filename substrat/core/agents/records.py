@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Network
+from substrat.core.agents.usage import NO_TOKENS, Tokens
 from substrat.core.netfilter.names import AllowList
 
 if TYPE_CHECKING:
@@ -375,6 +376,8 @@ class Agent:
         priority: which agents that wait it goes before.
         needs: the ids of agents that must succeed before its first turn.
         unmet: why it has failed without a turn, in one sentence: one that it needed has not succeeded.
+        last: the beginning of its newest result.
+        tokens: those of all its turns.
     """
 
     id: str
@@ -405,6 +408,8 @@ class Agent:
     priority: Priority = Priority.NORMAL
     needs: tuple[str, ...] = ()
     unmet: str | None = None
+    last: str | None = None
+    tokens: Tokens = NO_TOKENS
 
     @property
     def host_directory(self) -> str:

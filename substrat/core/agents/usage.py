@@ -14,6 +14,23 @@ _LARGEST = 2**63 - 1
 """The largest number that JSON answers carry: agent programs may report up to as much for each turn."""
 
 
+class Tokens(NamedTuple):
+    """The tokens of all turns of an agent, as lists show them: without those that the model's cache read or wrote."""
+
+    input: int = 0
+    output: int = 0
+
+    def after(self, usage: Mapping[str, int] | None) -> Tokens:
+        """Return the tokens after a turn that reported `usage`; no sum gets smaller or larger than a database keeps."""
+        if usage is None:
+            return self
+        sums = (held + max(0, usage.get(name, 0)) for held, name in zip(self, ("inputTokens", "outputTokens"), strict=True))
+        return Tokens(*(min(number, _LARGEST) for number in sums))
+
+
+NO_TOKENS = Tokens()
+
+
 class Total(NamedTuple):
     """The use of tokens of some turns.
 

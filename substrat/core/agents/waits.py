@@ -63,14 +63,19 @@ class Wait:
         return self.wake is None
 
 
-def is_finished(agent: Agent | None, *, has_open_wait: bool) -> bool:
+def is_finished(agent: Agent | None, *, has_open_wait: bool, asks: bool) -> bool:
     """Say whether an agent goes on by itself no more; one that was removed (None) doesn't.
 
     A failed agent has finished though messages may wait for it: they start no turn before a person has looked.
+
+    Args:
+        agent: the agent.
+        has_open_wait: whether it waits for others.
+        asks: whether it has asked the operator something that isn't answered: its work isn't done then.
     """
     if agent is None or agent.phase == Phase.ENDED:
         return True
-    return agent.phase in {Phase.IDLE, Phase.FAILED} and not has_open_wait
+    return agent.phase in {Phase.IDLE, Phase.FAILED} and not has_open_wait and not asks
 
 
 def is_satisfied(mode: WaitMode, members: Sequence[str], finished: Collection[str]) -> bool:

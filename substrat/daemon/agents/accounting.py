@@ -49,6 +49,8 @@ _MAX_RESULT = 1024 * 1024
 _MAX_URGENT_RESULT = 16 * 1024
 """Characters of a stopped turn's result when the disk is full: an agent chooses its result, and must not use up by
 it the room that is kept for stopping others."""
+_LAST = 200
+"""Characters of a result that lists show: the first line is one column of `ls`."""
 _MAX_ERROR = 16 * 1024
 """Characters: the registry holds the last error of each agent, and every agent of a thousand may have failed."""
 _UNREAD_LINES = 16
@@ -253,7 +255,9 @@ class Accounting:
         )  # fmt: skip
         turn = self._with_report(agent, turn, text)
         with self._registry.change("turn accounted for", urgent=urgent) as change:
-            agent = change.put_turn(self._with_stored_session(agent, turn), turn)
+            last = agent.last if turn.result is None else turn.result[:_LAST]
+            told = replace(agent, last=last, tokens=agent.tokens.after(turn.usage))
+            agent = change.put_turn(self._with_stored_session(told, turn), turn)
             if result is not None and not turn.contacted:
                 change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             (ended,) = change.record(_end_event(agent, turn, self._store.start_of_turn(turn.id)))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
 
+_LONGEST = 200
+"""Characters of what came of an agent's last turn: one line of a list."""
+
 
 class AgentLists:
     """Lists agents.
@@ -34,8 +37,7 @@ class AgentLists:
             scope: `children`, `family` (its root and all that descend from it), or `all`.
         """
         found = [one for one in self._scope(caller, scope) if one.id != caller.id and one.phase != Phase.ENDED]
-        last = self._registry.store.last_words([one.turn.id for one in found if one.turn is not None])
-        return [self._row(one, last) for one in found]
+        return [self._row(one) for one in found]
 
     def one(self, caller: Agent, name: str) -> dict[str, object]:
         """Return the facts about an agent, more of them about a descendant; raises `NotFound`."""
@@ -43,7 +45,7 @@ class AgentLists:
             agent = self._registry.find(name)
         except NotFound:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
-        facts = self._row(agent, {})
+        facts = self._row(agent)
         if agent in family(caller, self._registry.agents)[1:]:
             facts["last_outcome"] = results.outcome_of(self._registry.store.turn(agent.turn.id) if agent.turn else None)
             facts["failure"] = agent.clone.error if agent.clone is not None else None
@@ -56,10 +58,10 @@ class AgentLists:
             return [one for one in agents if one.parent == caller.id]
         return family(root_of(self._registry, caller), agents) if scope == "family" else agents
 
-    def _row(self, agent: Agent, last: dict[str, str]) -> dict[str, object]:
+    def _row(self, agent: Agent) -> dict[str, object]:
         registry = self._registry
         waits = [name for wait in registry.waits.open_of(agent.id) for name in wait.names]
-        said = last.get(agent.turn.id, "") if agent.turn is not None else ""
+        came = (agent.turn.error if agent.turn is not None else None) or agent.last or ""
         return {
             "name": agent.name,
             "state": STATE_OF[agent.phase],
@@ -67,7 +69,7 @@ class AgentLists:
             "parent": registry.name_of(agent.parent) or OPERATOR,
             "status": agent.status,
             **({"waits_for": waits} if waits else {}),
-            **({"last": said} if said else {}),
+            **({"last": came.strip().partition("\n")[0][:_LONGEST]} if came else {}),
         }
 
 

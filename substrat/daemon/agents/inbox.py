@@ -176,9 +176,12 @@ class Inbox:
             Refused: it is settled already.
         """
         item = self._open_item(number)
-        with self._registry.change("question dismissed"):
+        agent = self._registry.get(item.sender)
+        with self._registry.change("question dismissed") as change:
             self._store.close_items([item], Closed.SETTLED)
             self._store.forget_settled()
+            if agent is not None:
+                change.put(agent)  # those who wait for it look at it again: it may have finished by that
 
     def _open_item(self, number: int) -> Item:
         item = self._store.item(number)

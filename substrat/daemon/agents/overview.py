@@ -70,15 +70,18 @@ class Overview:
             })  # fmt: skip
         return found
 
+    def is_urgent(self, agents: Sequence[Agent]) -> bool:
+        """Say whether one of some agents, none of which has a running turn, needs a person now."""
+        registry = self._registry
+        questions = registry.store.open_questions([agent.id for agent in agents])
+        never = attention.StuckAfter(0.0, 0.0)
+        found = (attention.attention(agent, Facts(questions.get(agent.id)), registry.now(), never) for agent in agents)
+        return any(one.level is attention.Level.URGENT for one in found)
+
     def heard_at(self, agents: Sequence[Agent]) -> list[str | None]:
         """Return since when each agent's running turn is silent, None for agents without one."""
         found = [self._heard_at(agent) for agent in agents]
         return [timestamp(heard) if heard is not None else None for heard in found]
-
-    def said(self, agents: Sequence[Agent]) -> list[str | None]:
-        """Return the first line of what came of each agent's newest turn, None where nothing has come of it yet."""
-        words = self._registry.store.last_words([agent.turn.id for agent in agents if agent.turn is not None])
-        return [words.get(agent.turn.id) if agent.turn is not None else None for agent in agents]
 
     def _is_held(self, place: Place) -> bool:
         """Say whether an agent waits although there may be room: for the disk, or for its account."""

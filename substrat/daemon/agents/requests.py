@@ -1,15 +1,13 @@
-"""Answers requests of people and agents about agents: send, suspend, resume, end, wait; `accounting` records turns."""
+"""Answers requests of people and agents about agents: send, suspend, resume, end; `accounting` records turns."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-import trio
-
 from mcp_server.tools import MAX_STATUS
 from substrat.core.agents import result_schema, results
-from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Event, Phase
+from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
     BY_OPERATOR,
@@ -26,14 +24,12 @@ from substrat.core.agents.records import (
 from substrat.core.agents.usage import family
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning
+from substrat.daemon.agents.waiting import Waiting
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import CloneFailed, InvalidParams, LimitReached, NotFound, Refused, WaitTimedOut
+from substrat.errors import InvalidParams, LimitReached, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
-
     from substrat.config import Config
-    from substrat.core.agents.records import Turn
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.overlap import Overlap
     from substrat.daemon.agents.accounting import Accounting, StoredSessions
@@ -60,6 +56,7 @@ class AgentRequests:
         self._accounting = accounting
         self._sessions = sessions
         self._store = registry.store
+        self.waiting = Waiting(registry)
 
     @property
     def _config(self) -> Config:
@@ -214,7 +211,7 @@ class AgentRequests:
             change.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text, data))
 
     def suspend(self, name: str, by: str = BY_OPERATOR) -> Agent:
-        """Ask for an agent to be suspended; `wait_settled` tells when its process is gone."""
+        """Ask for an agent to be suspended; `Waiting.settled` tells when its process is gone."""
         return self._request(name, Event.SUSPEND, "suspend asked", {Phase.SUSPENDED: "agent:suspended"}, by)
 
     def freeze(self, name: str, by: str = BY_OPERATOR) -> Agent:
@@ -324,89 +321,7 @@ class AgentRequests:
         if (waiting := self.unread(agent)) >= self._config.limits.waiting_items:
             raise LimitReached(f"{agent.name} has {waiting} messages waiting: let it work first")
 
-    # Waiting
-
-    async def wait_states(self, names: Iterable[str], states: Collection[str] | None) -> list[Agent]:
-        """Wait until each agent is in one of the states; None means neither queued nor running, and waiting for no other.
-
-        Raises:
-            NotFound: an agent isn't there, or was removed meanwhile.
-        """
-        wanted = states if states else {"idle", "suspended", "failed", "ended"}
-        found = []
-        for agent_id in [self.find(name).id for name in names]:
-            while STATE_OF[(agent := self.find(agent_id)).phase] not in wanted or (
-                not states and self.registry.waits.open_of(agent_id)
-            ):
-                await self.registry.next_change(agent_id)
-            found.append(agent)
-        return found
-
-    async def wait_settled(self, name: str) -> Agent:
-        """Wait until no turn of an agent is being stopped."""
-        agent_id = self.find(name).id
-        while (agent := self.find(agent_id)).phase in STOPPING_PHASES:
-            await self.registry.next_change(agent_id)
-        return agent
-
-    async def wait_item(self, name: str, item: int | None) -> Agent:
-        """Wait until the turn that delivered an inbox item has ended, or the one in which its work came to its end.
-
-        Those differ where the agent waited for others: the turn that its last wait started counts.
-
-        Returns:
-            The agent, with that turn as its turn.
-
-        Raises:
-            NotFound: no such item.
-            Refused: the item will never get a turn, because the agent has ended.
-            CloneFailed: the agent has nowhere to work.
-        """
-        agent_id = self.find(name).id
-        item = item if item is not None else self._store.newest_prompt(agent_id)
-        while True:
-            where = self._store.item_turn(item) if item is not None else None
-            if where is None or where[0] != agent_id:
-                raise NotFound(f"{name} was given no such prompt")
-            agent = self.find(agent_id)
-            turn = self._store.turn(where[1]) if where[1] is not None else None
-            if turn is not None and (turn := self._last_of(agent, turn)) is not None:
-                return replace(agent, turn=turn)
-            turn = self._store.turn(where[1]) if where[1] is not None else None
-            if turn is None and agent.phase == Phase.FAILED and agent.clone is not None and agent.clone.error is not None:
-                raise CloneFailed(f"{agent.clone.error}; `substratctl resume {agent.name}` tries again")
-            if turn is None and agent.phase == Phase.FAILED and agent.unmet is not None:
-                how = f"`substratctl resume {agent.name}` lets it run all the same"
-                raise Refused(f"{agent.name} failed: {agent.unmet}; {how}")
-            if turn is None and agent.phase == Phase.ENDED:
-                raise Refused(f"{agent.name} has ended before it came to this prompt")
-            await self.registry.next_change(agent_id)
-
-    def _last_of(self, agent: Agent, turn: Turn) -> Turn | None:
-        """Return the turn in which the work of a turn came to its end, None when that is still to come."""
-        while turn.outcome is not None and turn.unsettled:
-            following = self._store.turns_after(agent.id, turn.number, 1)
-            if following:
-                turn = following[0]
-            elif agent.phase in {Phase.FAILED, Phase.ENDED}:
-                return turn
-            else:
-                goes_on = agent.waiting or agent.phase in LIVE_PHASES or self.registry.waits.of(agent.id)
-                return None if goes_on else turn
-        return turn if turn.outcome is not None else None
-
 
 def by_a_person(agent: Agent) -> Agent:
     """Forget earlier tries: a person has decided that the agent shall work now."""
     return replace(agent, attempts=0, retry_at=None)
-
-
-async def bounded(seconds: float | None, what: str, wait: Callable[[], Awaitable[T]]) -> T:
-    """Await something for at most some seconds.
-
-    Raises:
-        WaitTimedOut: it didn't happen in time.
-    """
-    with trio.move_on_after(seconds if seconds is not None else float("inf")):
-        return await wait()
-    raise WaitTimedOut(f"timed out after {seconds:g} s waiting for {what}; it goes on")

@@ -69,10 +69,20 @@ class Waits:
 
     def finished(self, members: Iterable[str]) -> set[str]:
         """Return those of some agents that have finished, by id."""
-        return {member for member in members if self._is_finished(member)}
+        found = list(members)
+        askers = self._store.askers(found)
+        return {member for member in found if self._is_finished(member, asks=member in askers)}
 
-    def _is_finished(self, agent_id: str) -> bool:
-        return waits.is_finished(self._registry.get(agent_id), has_open_wait=bool(self.open_of(agent_id)))
+    def _is_finished(self, agent_id: str, *, asks: bool) -> bool:
+        return waits.is_finished(self._registry.get(agent_id), has_open_wait=bool(self.open_of(agent_id)), asks=asks)
+
+    def awaited(self, agent_id: str) -> list[str]:
+        """Return an agent and all that it waits for, and that those wait for, by id."""
+        found = [agent_id]
+        for one in found:  # it grows while it is walked
+            members = (member for wait in self.open_of(one) for member in wait.members)
+            found += [member for member in dict.fromkeys(members) if member not in found]
+        return found
 
     def about(self, agent_id: str) -> list[Wait]:
         """Return the waits in which an agent waits or is waited for, as the change under way has left them."""

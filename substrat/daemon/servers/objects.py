@@ -44,6 +44,8 @@ def agent_object(agent: Agent) -> dict[str, object]:
         "parent": agent.parent,
         "created_at": timestamp(agent.created_at),
         "unread": agent.waiting,
+        "last": agent.last,
+        "tokens": agent.tokens._asdict(),
         "turn": turn_object(agent.turn) if agent.turn else None,
     }
 
@@ -203,8 +205,7 @@ class AgentObjects:
             return self._many(agents, places)
         is_recorded = _LOOKED_UP.isdisjoint(members)
         found = [abridged(agent) for agent in agents] if is_recorded else self._many(agents, places)
-        for name in vocabulary.AGENT_EXTRAS:
-            if name in members:
-                look_up = self._overview.heard_at if name == "heard_at" else self._overview.said
-                found = [{**one, name: value} for one, value in zip(found, look_up(agents), strict=True)]
+        if vocabulary.HEARD_AT in members:
+            heard = self._overview.heard_at(agents)
+            found = [{**one, vocabulary.HEARD_AT: value} for one, value in zip(found, heard, strict=True)]
         return [{name: one[name] for name in members} for one in found]

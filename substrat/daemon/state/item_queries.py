@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - the queries are put together from constants
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from substrat.core.agents.records import Closed, Intent, Item
@@ -226,6 +227,15 @@ class ItemQueries(Database):
             agents,
         )
         return {item.sender: item for item in map(_item, found)}
+
+    def askers(self, agents: Sequence[str]) -> set[str]:
+        """Return those of some agents that have asked the operator something that isn't answered."""
+        found = self._db.execute(
+            f"SELECT DISTINCT sender FROM items WHERE {_WAITS} AND agent IS NULL AND kind = 'question' "
+            "AND sender IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(agents)),),
+        )
+        return {row[0] for row in found}
 
     def waiting_since(self, agent_id: str) -> float | None:
         """Return when the oldest item that waits for an agent was accepted, in seconds since the epoch."""

@@ -90,6 +90,9 @@ class AgentRow(NamedTuple):
     priority: Annotated[Priority, member_of(Priority)]
     needs: Annotated[tuple[str, ...], NAMES]
     unmet: Annotated[str | None, or_null(PROSE)]
+    last: Annotated[str | None, or_null(PROSE)]
+    input_tokens: Annotated[int, BITS_63]
+    output_tokens: Annotated[int, BITS_63]
 
 
 class TurnRow(NamedTuple):

@@ -162,6 +162,18 @@ MIGRATIONS = (
         failures INTEGER NOT NULL, trial TEXT
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE agents ADD COLUMN last TEXT;
+    ALTER TABLE agents ADD COLUMN input_tokens INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE agents ADD COLUMN output_tokens INTEGER NOT NULL DEFAULT 0;
+    UPDATE agents SET
+        last = (SELECT substr(result, 1, 200) FROM turns WHERE agent = agents.id AND result NOT NULL
+            ORDER BY number DESC LIMIT 1),
+        input_tokens = (SELECT CAST(total(max(0, json_extract(usage, '$.inputTokens'))) AS INTEGER) FROM turns
+            WHERE agent = agents.id AND json_valid(usage)),
+        output_tokens = (SELECT CAST(total(max(0, json_extract(usage, '$.outputTokens'))) AS INTEGER) FROM turns
+            WHERE agent = agents.id AND json_valid(usage));
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.records import Agent, Finding, Policy, Process, Reminder, Session, Turn
+from substrat.core.agents.usage import Tokens
 from substrat.daemon.state.clone_queries import CloneQueries
 from substrat.daemon.state.columns import ANSWER, USAGE
 from substrat.daemon.state.database import unusable
@@ -18,7 +19,7 @@ from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLE
 from substrat.daemon.state.wait_queries import WaitQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 
 class KeptRow(NamedTuple):
@@ -46,6 +47,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries):
         row = AGENTS.row_of(
             agent, network=agent.policy.network, allow=agent.policy.allow, binds=agent.policy.binds,
             session_id=session.id if session else None, session_stored=session.stored if session else False,
+            input_tokens=agent.tokens.input, output_tokens=agent.tokens.output,
         )  # fmt: skip
         self._db.execute(_SAVE_AGENT, AGENTS.write(row))
 
@@ -102,15 +104,6 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries):
         """Load one turn."""
         row = self._db.execute(f"{TURNS.select} WHERE id = ?", (turn_id,)).fetchone()
         return _turn(TURNS.read(row)) if row else None
-
-    def last_words(self, turns: Sequence[str]) -> dict[str, str]:
-        """Return the first line of what came of each of some turns, cut short."""
-        found = self._db.execute(
-            "SELECT id, substr(coalesce(error, report, result), 1, 200) FROM turns "
-            "WHERE outcome NOT NULL AND id IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(turns)),),
-        )
-        return {row[0]: str(row[1]).strip().partition("\n")[0] for row in found if row[1] is not None}
 
     def turn_number(self, turn_id: str) -> int | None:
         """Load a turn's number alone: its row may hold a result of a megabyte."""
@@ -300,8 +293,10 @@ _NEWEST_TURNS = (
 def _agent(row: AgentRow, turn: Turn | None, waiting: int, findings: tuple[Finding, ...]) -> Agent:
     session = Session(row.session_id, row.session_stored) if row.session_id is not None else None
     policy = Policy(row.network, row.allow, row.binds)
-    same = AGENTS.fields_of(row, "network", "allow", "binds", "session_id", "session_stored")
-    return Agent(policy=policy, session=session, waiting=waiting, turn=turn, findings=findings, **same)
+    tokens = Tokens(row.input_tokens, row.output_tokens)
+    others = ("network", "allow", "binds", "session_id", "session_stored", "input_tokens", "output_tokens")
+    same = AGENTS.fields_of(row, *others)
+    return Agent(policy=policy, session=session, waiting=waiting, turn=turn, findings=findings, tokens=tokens, **same)
 
 
 def _turn(row: TurnRow) -> Turn:

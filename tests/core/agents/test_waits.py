@@ -14,9 +14,11 @@ from substrat.core.agents.waits import Report, WaitMode
 @pytest.mark.parametrize("phase", list(Phase))
 def test_only_those_that_go_on_no_more_have_finished(phase):
     agent = Agent("id", "anna", phase, "/w", "auto", Policy(Network.NONE), 1.0)
-    assert waits.is_finished(agent, has_open_wait=False) == (phase in {Phase.IDLE, Phase.FAILED, Phase.ENDED})
-    assert waits.is_finished(agent, has_open_wait=True) == (phase == Phase.ENDED)
-    assert waits.is_finished(None, has_open_wait=False)
+    at_rest = phase in {Phase.IDLE, Phase.FAILED, Phase.ENDED}
+    assert waits.is_finished(agent, has_open_wait=False, asks=False) == at_rest
+    assert waits.is_finished(agent, has_open_wait=True, asks=False) == (phase == Phase.ENDED)
+    assert waits.is_finished(agent, has_open_wait=False, asks=True) == (phase == Phase.ENDED)
+    assert waits.is_finished(None, has_open_wait=False, asks=False)
 
 
 def test_all_or_any_must_have_finished():

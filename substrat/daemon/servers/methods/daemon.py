@@ -89,5 +89,5 @@ class DaemonShutdown(OperatorRequest, frozen=True):
             for agent in [agent for agent in registry.agents if agent.phase in _SUSPENDABLE]:
                 requests.suspend(agent.id)
             for agent in [agent for agent in registry.agents if agent.phase in RUNNING_PHASES]:
-                await requests.wait_settled(agent.id)
+                await requests.waiting.settled(agent.id)
         return Last(None, services.stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from substrat.daemon.agents.requests import bounded
+from substrat.daemon.agents.waiting import bounded
 from substrat.daemon.servers.methods.request import AgentName, Integer, OperatorRequest, State, Timeout, about
 
 if TYPE_CHECKING:
@@ -33,13 +33,18 @@ class AgentWait(OperatorRequest, frozen=True):
 
     agents: Annotated[tuple[str, ...], about("the agents' names or ids")]
     until: Annotated[
-        tuple[State, ...], about("the states; default, also for an empty array: all but `queued` and `running`")
+        tuple[State, ...],
+        about(
+            "the states. Default, also for an empty array: until it is neither `queued` nor `running`, waits for no other "
+            "agent and has asked the operator nothing, or until neither it nor any that it waits for works and one of them "
+            "has an urgent attention"
+        ),
     ] = ()
     timeout: Timeout = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        requests = services.requests
-        found = await bounded(self.timeout, ", ".join(self.agents), lambda: requests.wait_states(self.agents, self.until))
+        waiting = services.requests.waiting
+        found = await bounded(self.timeout, ", ".join(self.agents), lambda: waiting.states(self.agents, self.until))
         return await services.objects.encode(found)
 
 
@@ -54,10 +59,8 @@ class AgentWaitMessage(OperatorRequest, frozen=True):
     timeout: Timeout = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        requests = services.requests
-        agent = await bounded(
-            self.timeout, f"the turn of {self.agent}", lambda: requests.wait_item(self.agent, self.message)
-        )
+        waiting = services.requests.waiting
+        agent = await bounded(self.timeout, f"the turn of {self.agent}", lambda: waiting.item(self.agent, self.message))
         return services.objects.whole(agent)
 
 

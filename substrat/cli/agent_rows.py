@@ -1,0 +1,222 @@
+"""Lays the rows of `ls` out for a terminal: who needs a person first, and what doesn't fit folded. Pure.
+
+On a terminal of 80 columns:
+
+    NAME     ATTENTION  SINCE  TOKENS  DOING
+    billing  answer        4m     82k  Which of the two tables may I drop, users_old or accounts?
+                                       answer billing TEXT
+    docs     working      12m     15k  shell: make html
+    11 idle: 'ls -a' lists them
+    13 agents: 1 answer, 1 working, 11 idle
+
+A row has its command in the same line where both fit, and below it otherwise. What doesn't fit the terminal's height is
+folded, the least urgent first, into one line a kind. When even those who need a person don't fit, each has one line.
+"""
+
+from __future__ import annotations
+
+from substrat.cli import attention, output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from substrat.cli.output import Agent
+
+_RIGHT = ("SINCE", "TOKENS", "UNREAD")
+"""Columns of numbers, which stand at their right edge."""
+_DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "UNREAD", "WORK", "TOKENS")
+"""Columns that a narrow terminal goes without, in the order in which they go."""
+_WIDE, _FOR_WIDE = 120, frozenset({"WORKSPACE", "NETWORK", "MODEL"})
+"""Columns of a terminal from which on it shows what seldom changes."""
+_CUTS = (("WORKSPACE", 20), ("DOING", 40), ("NAME", 20), ("DOING", 30), ("MODEL", 8))
+"""Which columns are cut to fit a terminal, in this order, and to what width."""
+_LEAST = dict(_CUTS)
+_WANTED, _WANTED_WIDE = 32, 60
+"""Columns that DOING keeps before the others go, and before those of `_FOR_WIDE` go."""
+
+
+class Place:
+    """Where the table is printed.
+
+    Args:
+        now: the time, in seconds since the epoch.
+        columns: the terminal's width; None: there is none, and nothing is cut.
+        lines: the lines there are; None: as many as it takes.
+        colour: whether to use colours.
+        here: the directory that workspaces are shown relative to.
+        home: the user's own.
+    """
+
+    __slots__ = ("colour", "columns", "here", "home", "lines", "now")
+
+    def __init__(
+        self, now: float, columns: int | None = None, lines: int | None = None, *, colour: bool = False, here: str = "",
+        home: str = "",
+    ) -> None:  # fmt: skip
+        self.now = now
+        self.columns = columns
+        self.lines = lines
+        self.colour = colour
+        self.here = here
+        self.home = home
+
+
+def laid_out(agents: list[Agent], place: Place) -> list[str]:
+    """Return the lines of the table, its heads first and its counts last.
+
+    Args:
+        agents: agent objects.
+        place: where they are printed.
+    """
+    agents = sorted(agents, key=attention.weight)
+    room = None if place.lines is None else place.lines - 2
+    table = _Table(agents, place)
+    rows = table.rows(has_second_lines=True)
+    shown = _fitting(rows, agents, room)
+    if any(map(attention.command, agents[shown:])):
+        rows = table.rows(has_second_lines=False)
+        shown = _fitting(rows, agents, room)
+    folded = _folded([attention.kind(agent) for agent in agents], shown)
+    return [table.heads(), *(line for row in rows[:shown] for line in row), *folded, attention.counts(agents)]
+
+
+def _fitting(rows: Sequence[Sequence[str]], agents: Sequence[Agent], room: int | None) -> int:
+    """Return how many rows are shown, so that they and the lines of those that are folded fit."""
+    if room is None:
+        return len(rows)
+    for shown in range(len(rows), 0, -1):
+        kinds = {attention.kind(agent) for agent in agents[shown:]}
+        if sum(map(len, rows[:shown])) + len(kinds) <= room:
+            return shown
+    return 0
+
+
+def _folded(kinds: Sequence[str], shown: int) -> Iterator[str]:
+    """Give a line for each kind of the rows that aren't shown."""
+    for kind in dict.fromkeys(kinds[shown:]):
+        more = "more " if kind in kinds[:shown] else ""
+        yield f"{kinds[shown:].count(kind)} {more}{kind}: 'ls -a' lists them"
+
+
+class _Table:
+    """The cells of the rows, and the columns that are shown."""
+
+    def __init__(self, agents: Sequence[Agent], place: Place) -> None:
+        self._place = place
+        self._cells = [_cells(agent, place) for agent in agents]
+        self._commands = [attention.command(agent) for agent in agents]
+        self._kinds = [attention.kind(agent) for agent in agents]
+        self._sizes = self._fitted()
+
+    def heads(self) -> str:
+        """Return the line above the rows."""
+        line = self._line({title: title for title in self._sizes})
+        return output.paint(line, output.BOLD, on=self._place.colour)
+
+    def rows(self, *, has_second_lines: bool) -> list[list[str]]:
+        """Return each row's lines.
+
+        Args:
+            has_second_lines: whether a command that doesn't fit into DOING gets a line of its own.
+        """
+        made = zip(self._cells, self._commands, self._kinds, strict=True)
+        return [self._row(*one, has_second_lines=has_second_lines) for one in made]
+
+    def _row(self, cells: Mapping[str, str], command: str, kind: str, *, has_second_lines: bool) -> list[str]:
+        width = self._sizes["DOING"] if self._place.columns is not None else None
+        why = cells["DOING"]
+        if not command or width is None or output.width(why) + 2 + output.width(command) <= width:
+            doing = f"{why}: {command}" if command else why
+            return [self._line({**cells, "DOING": doing}, kind)]
+        if has_second_lines:
+            return [self._line(cells, kind), self._below(command)]
+        room = width - output.width(command) - 2
+        doing = f"{output.shortened(why, room)}: {command}" if room > 0 else command
+        return [self._line({**cells, "DOING": doing}, kind)]
+
+    def _below(self, command: str) -> str:
+        """Return the line of a command under DOING; one for a long name begins further left, and has its first way only."""
+        columns = self._place.columns or 0
+        before = sum(self._sizes[title] + 2 for title in self._sizes if title not in {"DOING", "WORKSPACE"})
+        if before + output.width(command) > columns:
+            command = command.partition(", ")[0]
+        return " " * min(before, max(0, columns - output.width(command))) + output.shortened(command, columns)
+
+    def _line(self, cells: Mapping[str, str], kind: str = "") -> str:
+        parts = []
+        for title, size in self._sizes.items():
+            cell = cells[title] if self._place.columns is None else output.shortened(cells[title], size)
+            filled = " " * (size - output.width(cell))
+            painted = attention.paint(cell, kind, on=self._place.colour) if title == "ATTENTION" else cell
+            parts.append(filled + painted if title in _RIGHT else painted + filled)
+        return "  ".join(parts).rstrip()
+
+    def _fitted(self) -> dict[str, int]:
+        """Return the columns that are shown, each with its width."""
+        sizes: dict[str, int] = {}
+        for title in TITLES:
+            column = [cells[title] for cells in self._cells]
+            if title in {"WORK", "UNREAD"} and all(cell in {"-", "0"} for cell in column):
+                continue
+            if title == "DOING":
+                column = [f"{why}: {todo}" if todo else why for why, todo in zip(column, self._commands, strict=True)]
+            sizes[title] = max(map(output.width, [title, *column]))
+        columns = self._place.columns
+        if columns is None:
+            return sizes
+        for title in _DISPENSABLE:
+            least = {**_LEAST, "DOING": _WANTED_WIDE if title in _FOR_WIDE else _WANTED}
+            wanted = sum(min(least.get(kept, size), size) for kept, size in sizes.items()) + 2 * (len(sizes) - 1)
+            if title in sizes and (wanted > columns or (title in _FOR_WIDE and columns < _WIDE)):
+                del sizes[title]
+        excess = sum(sizes.values()) + 2 * (len(sizes) - 1) - columns
+        for title, narrowest in _CUTS:
+            if title in sizes and excess > 0:
+                less = min(excess, max(0, sizes[title] - narrowest))
+                sizes[title] -= less
+                excess -= less
+        return sizes
+
+
+TITLES = (
+    "NAME", "ATTENTION", "SINCE", "TOKENS", "UNREAD", "MODEL", "NETWORK", "WORK", "DOING", "WORKSPACE",
+)  # fmt: skip
+
+
+def _cells(agent: Agent, place: Place) -> dict[str, str]:
+    text = output.text_of
+    return {
+        "NAME": text(agent.get("name")),
+        "ATTENTION": attention.kind(agent),
+        "SINCE": output.age(attention.since(agent), place.now),
+        "TOKENS": shortened(agent.get("tokens")),
+        "UNREAD": text(agent.get("unread")),
+        "MODEL": text(agent.get("model")),
+        "NETWORK": text(agent.get("network")),
+        "WORK": output.work_of(agent),
+        "DOING": attention.doing(agent),
+        "WORKSPACE": _short_path(text(agent.get("workspace")), place),
+    }
+
+
+def shortened(tokens: object) -> str:
+    """Say a number of tokens in at most five characters: `950`, `82k`, `1.2M`."""
+    counts = [tokens.get("input"), tokens.get("output")] if isinstance(tokens, dict) else []
+    total = sum(count for count in counts if isinstance(count, int))
+    if total < 10_000:
+        return str(total)
+    for size, unit in ((1_000, "k"), (1_000_000, "M"), (1_000_000_000, "G")):
+        if total < 999.5 * size or unit == "G":
+            return f"{total / size:.1f}{unit}" if total < 10 * size else f"{total / size:.0f}{unit}"
+    raise AssertionError
+
+
+def _short_path(path: str, place: Place) -> str:
+    """Return a path from the present directory on, or from the home on, where it lies below it."""
+    if path == place.here:
+        return "."
+    for base, short in ((place.here, ""), (place.home, "~/")):
+        if base not in {"", "/"} and path.startswith(f"{base}/"):
+            return short + path[len(base) + 1 :]
+    return path

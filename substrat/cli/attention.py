@@ -1,0 +1,102 @@
+"""Says who needs a person, why, and what to type, from agents' objects: one vocabulary for `ls`, `tree` and the waits."""
+
+from __future__ import annotations
+
+from substrat.cli import output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.cli.output import Agent
+
+KINDS = (
+    "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle",
+    "done",
+)  # fmt: skip
+"""Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
+`budget`; it is known so that a newer daemon's agents are sorted rightly."""
+_COMMANDS = {
+    "answer": "answer {name} TEXT",
+    "unsafe": "show {name}, then accept {name}",
+    "failed": "resume {name}, or accept {name}",
+    "stuck": "interrupt {name}",
+    "merge": "merge {name}",
+    "held": "queue",
+    "suspended": "resume {name}",
+}
+"""What a person types next, without the program's name."""
+_COLOURS = {
+    "answer": output.RED, "unsafe": output.RED, "failed": output.RED, "stuck": output.RED, "budget": output.YELLOW,
+    "merge": output.YELLOW, "held": output.YELLOW, "suspended": output.YELLOW, "working": output.GREEN,
+    "queued": output.CYAN, "idle": output.DIM, "done": output.DIM,
+}  # fmt: skip
+
+
+def kind(agent: Agent) -> str:
+    """Return the kind of an agent's attention; `-` where there is none."""
+    return output.text_of(_member(agent, "kind"))
+
+
+def level(agent: Agent) -> str:
+    """Return how much a person should care: `urgent`, `action` or `info`."""
+    return output.text_of(_member(agent, "level"))
+
+
+def since(agent: Agent) -> object:
+    """Return the time since which an agent's attention is what it is."""
+    return _member(agent, "since")
+
+
+def weight(agent: Agent) -> tuple[int, str]:
+    """Return a key that sorts agents: the weightiest kind first, then the oldest."""
+    found = kind(agent)
+    return KINDS.index(found) if found in KINDS else len(KINDS), str(since(agent))
+
+
+def said(agent: Agent) -> str:
+    """Return an agent's attention: its kind and, if it adds something, its text."""
+    return kind(agent) if level(agent) in {"info", "-"} else f"{kind(agent)}: {output.text_of(_member(agent, 'text'))}"
+
+
+def command(agent: Agent, *, is_shown: bool = False) -> str:
+    """Return what a person types next for an agent, without the program's name; empty where nothing has to be done.
+
+    Args:
+        agent: the agent object.
+        is_shown: whether the person sees already what `show` tells.
+    """
+    found = _COMMANDS.get(kind(agent), "").format(name=output.text_of(agent.get("name")))
+    return found.rpartition(", then ")[2] if is_shown else found
+
+
+def doing(agent: Agent) -> str:
+    """Return why an agent needs a person or waits, what it does, or the first line of its last words; `-` for nothing."""
+    activity = agent.get("activity")
+    if kind(agent) == "working" and isinstance(activity, dict):
+        return output.text_of(activity.get("text"))
+    if kind(agent) in {"idle", "done"}:
+        return output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
+    return output.text_of(_member(agent, "text"))
+
+
+def paint(text: str, of: str, *, on: bool) -> str:
+    """Put a text in the colour of a kind, if colours are on."""
+    return output.paint(text, _COLOURS.get(of, ""), on=on and of in _COLOURS)
+
+
+def counts(agents: list[Agent]) -> str:
+    """Say how many agents there are, and how many for each kind of attention, the weightiest first."""
+    kinds = [kind(agent) for agent in agents]
+    parts = [f"{kinds.count(one)} {one}" for one in (*KINDS, "-") if one in kinds]
+    total = f"{len(agents)} agent{'' if len(agents) == 1 else 's'}"
+    return f"{total}: {', '.join(parts)}" if parts else total
+
+
+def need(agent: Agent) -> str:
+    """Say in a line that an agent needs a person: why, and the command to type."""
+    said = f"{output.text_of(agent.get('name'))} needs you: {output.text_of(_member(agent, 'text'))}"
+    return f"{said}: substratctl {command(agent)}"
+
+
+def _member(agent: Agent, name: str) -> object:
+    found = agent.get("attention")
+    return found.get(name) if isinstance(found, dict) else None

@@ -1,0 +1,230 @@
+"""`ls`: who comes first, what stands in a row, what is folded, and which agents it picks."""
+
+import itertools
+
+import pytest
+
+from substrat.cli import agent_rows, attention, output
+from substrat.cli.agent_rows import Place
+from substrat.core.agents.attention import AttentionKind
+from tests.support.cases import each
+
+LEVELS = {"answer": "urgent", "unsafe": "urgent", "failed": "urgent", "stuck": "urgent", "merge": "action",
+          "held": "action", "suspended": "action"}  # fmt: skip
+
+
+@pytest.fixture
+def listed(agent):
+    """Make an agent as a list shows it."""
+
+    def make(name, kind, text=None, **fields):
+        found = {
+            "kind": kind,
+            "level": LEVELS.get(kind, "info"),
+            "text": text or f"why {name}",
+            "since": "2026-01-01T00:00:00Z",
+        }
+        return agent(
+            id=name, name=name, **{"last": None, "tokens": {"input": 0, "output": 0}, "attention": found, **fields}
+        )
+
+    return make
+
+
+def test_those_who_need_a_person_come_first_and_counts_last(ctl, fake, listed):
+    agents = [
+        listed("calm", "idle", last="All\x1b is well.\nReally."),
+        listed("busy", "working", activity={"text": "shell: make", "since": "2026-01-01T00:00:00Z"}),
+        listed("broken", "failed"),
+        listed("curious", "answer"),
+        listed("later", "queued", state="queued", reason="why later"),
+        listed("gone", "done", last="Bye."),
+    ]
+    fake({"agent.list": agents, "daemon.status": {}})
+    lines = ctl("ls").out.splitlines()
+    rows = [line.split()[0] for line in lines[1:-1]]
+    assert rows == ["curious", "broken", "busy", "later", "calm", "gone"]
+    assert lines[-1] == "6 agents: 1 answer, 1 failed, 1 working, 1 queued, 1 idle, 1 done"
+    said = dict(zip(rows, lines[1:-1], strict=True))
+    assert "why curious: answer curious TEXT" in said["curious"]
+    assert "why broken: resume broken, or accept broken" in said["broken"]
+    assert "shell: make" in said["busy"]
+    assert "why later" in said["later"]
+    assert "All\\x1b is well." in said["calm"]
+    assert "Bye." in said["gone"]
+
+
+def test_the_order_of_attention_is_the_daemons():
+    order = [kind for kind in attention.KINDS if kind in set(AttentionKind)]
+    assert order == list(AttentionKind)
+
+
+def test_what_needs_a_person_has_a_command_and_nothing_else_has(listed):
+    for kind in AttentionKind:
+        assert bool(attention.command(listed("a", kind.value))) == (kind.value in LEVELS), kind
+    unsafe = listed("a", "unsafe")
+    assert attention.command(unsafe) == "show a, then accept a"
+    assert attention.command(unsafe, is_shown=True) == "accept a"
+
+
+def crowd(listed, urgent, working, idle):
+    sentence = "Which of the two tables may I drop, users_old or accounts, and shall I keep a copy of them?"
+    return [
+        *(listed(f"idle-{number}", "idle", last="done") for number in range(idle)),
+        *(
+            listed(f"working-{number}", "working", activity={"text": "shell: make", "since": ""})
+            for number in range(working)
+        ),
+        *(listed(f"asks-{number}", "answer", sentence) for number in range(urgent)),
+    ]
+
+
+@each(
+    ("urgent", "working", "idle", "shown"),
+    [(1, 2, 3, 1), (6, 4, 15, 6), (8, 17, 0, 8), (19, 4, 2, 19), (21, 0, 0, 21), (25, 2, 2, 18)],
+)
+def test_at_80_by_24_everybody_who_needs_a_person_is_there_with_the_command(listed, urgent, working, idle, shown):
+    lines = agent_rows.laid_out(crowd(listed, urgent, working, idle), Place(0.0, 80, 23))
+    assert len(lines) <= 23
+    assert max(map(output.width, lines)) <= 80
+    screen = "\n".join(lines)
+    assert all(f"answer asks-{number} TEXT" in screen for number in range(shown))
+    assert screen.count("Which of") == shown
+    assert ("ls -a" in screen) == (urgent + working + idle > 21)
+
+
+def test_what_does_not_fit_is_folded_the_least_urgent_first(listed):
+    lines = agent_rows.laid_out(crowd(listed, 1, 12, 30), Place(0.0, 120, 12))
+    assert lines[-4].startswith("working-5 ")
+    assert lines[-3:] == [
+        "6 more working: 'ls -a' lists them",
+        "30 idle: 'ls -a' lists them",
+        "43 agents: 1 answer, 12 working, 30 idle",
+    ]
+    assert len(lines) == 12
+    assert len(agent_rows.laid_out(crowd(listed, 1, 12, 30), Place(0.0, 120, None))) == 46
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_table_fits_a_terminal_and_what_an_agent_does_is_widest(listed, width):
+    worktree = {"ahead": 2, "files": 3, "landed": False}
+    activity = {"text": "shell: " + "word " * 60, "since": ""}
+    agents = [
+        listed("a-name-of-some-more-letters", "working", worktree=worktree, activity=activity,
+               model="claude-4-sonnet-thinking", workspace="/home/somebody/with/a/long/path/" * 3),
+        listed("b", "idle", tokens={"input": 81_600, "output": 500}, workspace="/home/me/project/sub"),
+        listed("\u4e2d\u6587", "merge", "2 commits to land in main"),
+    ]  # fmt: skip
+    heads, *rows = agent_rows.laid_out(agents, Place(0.0, width, here="/home/me/project", home="/home/me"))[:-1]
+    assert max(map(output.width, [heads, *rows])) <= width
+    titles = heads.split()
+    assert titles[:4] == ["NAME", "ATTENTION", "SINCE", "TOKENS"]
+    assert ("WORK" in titles) == (width > 80)
+    assert ("WORKSPACE" in titles) == (width == 200)
+    starts = [heads.index(title) for title in titles] + [width]
+    sizes = dict(zip(titles, (end - start for start, end in itertools.pairwise(starts)), strict=True))
+    assert max(sizes, key=sizes.get) == "DOING"
+    assert any("2 commits to land in main" in row for row in rows)
+    assert any("merge \u4e2d\u6587" in row for row in rows)
+    assert any("82k" in row for row in rows)
+    if width == 200:
+        assert rows[-1].endswith("  sub")
+
+
+@each(
+    ("tokens", "said"),
+    [
+        (0, "0"),
+        (9_999, "9999"),
+        (10_000, "10k"),
+        (999_499, "999k"),
+        (999_500, "1.0M"),
+        (12_345_678, "12M"),
+        (5 * 10**12, "5000G"),
+    ],
+)
+def test_numbers_of_tokens_are_short(tokens, said):
+    assert agent_rows.shortened({"input": tokens, "output": 0}) == said
+    assert agent_rows.shortened(None) == "0"
+
+
+def test_an_agents_fields_cannot_break_the_table(ctl, fake, listed):
+    fake({"agent.list": [listed("a\nb\x1b[2J", "answer", "x\r\ny", workspace="/a\r/b", model=None)]})
+    done = ctl("ls")
+    assert done.out.splitlines()[1].split()[:3] == ["a", "b\\x1b[2J", "answer"]
+    assert done.out.count("\n") == 3
+    assert "\x1b" not in done.out
+
+
+def test_without_agents_it_is_its_heads_and_its_count(ctl, fake):
+    fake({"agent.list": []})
+    assert ctl("ls").out == "NAME  ATTENTION  SINCE  TOKENS  MODEL  NETWORK  DOING  WORKSPACE\n0 agents\n"
+    assert ctl("ls", "--json").json == []
+
+
+@pytest.fixture
+def some(fake, listed, tmp_path):
+    """A daemon with three agents, two of them below one directory."""
+    agents = [
+        listed("api-1", "idle", workspace=str(tmp_path)),
+        listed("api-2", "failed", state="failed", workspace=str(tmp_path / "sub")),
+        listed("web", "done", state="ended", workspace=f"{tmp_path}-other"),
+    ]
+    return fake({
+        "agent.list": lambda params: [{key: one[key] for key in params.get("fields") or one} for one in agents],
+        "daemon.status": {},
+    })  # fmt: skip
+
+
+@each(
+    ("words", "found"),
+    [
+        ([], "api-1 api-2 web"),
+        (["-a"], "api-1 api-2 web"),
+        (["web", "api-1"], "api-1 web"),
+        (["api-*"], "api-1 api-2"),
+        (["API-*"], ""),
+        (["--state", "idle,ended"], "api-1 web"),
+        (["--state", "idle", "--state", "failed"], "api-1 api-2"),
+        (["--attention", "failed"], "api-2"),
+        (["-w", "."], "api-1 api-2"),
+        (["api-*", "--attention", "idle, done"], "api-1"),
+    ],
+)
+def test_it_picks_names_globs_states_kinds_and_directories(ctl, some, monkeypatch, tmp_path, words, found):
+    monkeypatch.chdir(tmp_path)
+    done = ctl("ls", "-q", *words)
+    assert (done.out.split(), done.code) == (found.split(), 0)
+
+
+def test_a_name_that_is_not_there_costs_a_line_and_a_glob_nothing(ctl, some):
+    assert ctl("ls", "x*", "--json").json == []
+    done = ctl("ls", "web", "nobody", "-q")
+    assert (done.out, done.code, done.error) == ("web\n", 4, "there is no agent 'nobody'")
+
+
+@each(
+    ("words", "said"),
+    [
+        (["--state", "asleep"], "'asleep' is no state"),
+        (["--attention", "tired"], "'tired' is no kind of attention"),
+        (["--attention", ","], "--attention names no kind of attention"),
+        (["--watch", "--json"], "leave --json and --quiet"),
+        (["--watch"], "standard output is none"),
+    ],
+)
+def test_a_list_that_cannot_be_is_status_2(ctl, some, words, said):
+    done = ctl("ls", *words)
+    assert (done.code, said in done.error) == (2, True), done
+
+
+def test_columns_and_lines_count_where_they_are_set(monkeypatch, ctl, fake, listed):
+    fake({"agent.list": crowd(listed, 1, 2, 30)})
+    monkeypatch.setenv("LINES", "10")
+    assert ctl("ls").out.count("\n") == 35, "a pipe folds nothing"
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = ctl("ls").out.splitlines()
+    assert max(map(len, lines)) <= 60
+    for odd in ("0", "x", "-1", "", "1e3", "\u0663"):
+        monkeypatch.setenv("COLUMNS", odd)
+        assert max(map(len, ctl("ls").out.splitlines())) > 60, odd
