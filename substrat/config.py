@@ -246,6 +246,18 @@ class WorktreeKeys(msgspec.Struct, frozen=True):
     check_seconds: Annotated[float, Meta(gt=0, description="seconds that `merge --check` may take")] = 1800.0
 
 
+class NotifyKeys(msgspec.Struct, frozen=True):
+    """`[notify]`: telling a person that an agent needs them."""
+
+    command: Annotated[
+        tuple[Annotated[str, Meta(min_length=1)], ...],
+        Meta(
+            description="the program, and its arguments, that is run when agents need a person, with who and why on its "
+            "standard input; empty: none"
+        ),
+    ] = ()
+
+
 class LogKeys(msgspec.Struct, frozen=True):
     """`[log]`: the daemon's own log."""
 
@@ -266,6 +278,7 @@ class Config(msgspec.Struct, frozen=True):
     limits: LimitKeys = LimitKeys()
     disk: DiskKeys = DiskKeys()
     worktree: WorktreeKeys = WorktreeKeys()
+    notify: NotifyKeys = NotifyKeys()
     log: LogKeys = LogKeys()
 
 

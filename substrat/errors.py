@@ -190,6 +190,12 @@ class CloneFailed(SubstratError):
     exit_status = TURN_FAILED
 
 
+class NotifyFailed(SubstratError):
+    """The command that tells a person who needs them failed."""
+
+    code = -32031
+
+
 class Conflict(SubstratError):
     """An agent's work can't be landed: it conflicts with the target, or git refuses."""
 

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from substrat.cli import output
+from substrat.protocol import attention
+from substrat.protocol.attention import KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from substrat.cli.output import Agent
 
-KINDS = (
-    "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle",
-    "done",
-)  # fmt: skip
-"""Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
-`budget`; it is known so that a newer daemon's agents are sorted rightly."""
-_COMMANDS = {
-    "answer": "answer {name} TEXT",
-    "unsafe": "show {name}, then accept {name}",
-    "failed": "resume {name}, or accept {name}",
-    "stuck": "interrupt {name}",
-    "merge": "merge {name}",
-    "held": "queue",
-    "suspended": "resume {name}",
-}
-"""What a person types next, without the program's name."""
 _COLOURS = {
     "answer": output.RED, "unsafe": output.RED, "failed": output.RED, "stuck": output.RED, "budget": output.YELLOW,
     "merge": output.YELLOW, "held": output.YELLOW, "suspended": output.YELLOW, "working": output.GREEN,
@@ -64,7 +50,7 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
         agent: the agent object.
         is_shown: whether the person sees already what `show` tells.
     """
-    found = _COMMANDS.get(kind(agent), "").format(name=output.text_of(agent.get("name")))
+    found = attention.command(kind(agent), output.text_of(agent.get("name")))
     return found.rpartition(", then ")[2] if is_shown else found
 
 

@@ -40,6 +40,7 @@ VERBS = {
     "allow": "an agent's allow-list, and changes to it",
     "set": "change an agent's model, network, priority or variables",
     "rename": "give an agent another name",
+    "notify": "try the command that tells you when agents need you",
     "doctor": "check what this machine offers",
     "demo": "show the main job with a stand-in agent",
     "shutdown": "stop the daemon; turns go on",

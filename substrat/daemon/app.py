@@ -18,6 +18,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.allow_list import AllowLists
+from substrat.daemon.agents.bell import Bell
 from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
@@ -139,6 +140,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         logins = Logins(user.home, settings.environ)
         registry = Registry(store, journal, settings.config, now, points, timer.ring_at, turns, admission, logins.of)
         reminders, inbox = Reminders(registry), Inbox(registry)
+        bell = Bell(registry, settings.environ)
         notifier = Notifier(settings.environ)
         async with trio.open_nursery() as nursery:
             groups, networks, sandboxes = find_cgroups(), Networks(), RunningSandboxes()
@@ -201,14 +203,14 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             services = Services(
                 requests, AgentObjects(registry), runner, preparer, groups, layout, chats, sessions, inbox,
                 allow_lists, exec_sessions, findings, clones, renaming, Settings(registry, allow_lists),
-                sandboxes, nursery.cancel_scope.cancel,
+                sandboxes, bell, nursery.cancel_scope.cancel,
             )  # fmt: skip
             operator_server = OperatorServer(services)
             nursery.start_soon(watcher.deliver)
             nursery.start_soon(journal.followers.run)
             nursery.start_soon(protection.run)
             nursery.start_soon(preparer.unreadable.keep)
-            await nursery.start(_obey_signals, settings, registry, preparer, notifier, nursery.cancel_scope)
+            await nursery.start(_obey_signals, settings, registry, preparer, bell, notifier, nursery.cancel_scope)
             _set_aside_lost_turns(registry, layout, now())
             await preparer.protector.find_all_git()
             registry.take_up()
@@ -221,6 +223,8 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             _tidy_up(exec_sessions, preparer, registry, groups, nursery)
             nursery.start_soon(Retention(registry, layout, trash, sweep_wanted).run)
             nursery.start_soon(disk_watch.run)
+            bell.look_at_all()
+            nursery.start_soon(bell.run)
             reminders.tell_due()
             registry.waits.end_due()
             inbox.end_due()
@@ -271,6 +275,7 @@ async def _obey_signals(
     settings: DaemonSettings,
     registry: Registry,
     preparer: SandboxPreparer,
+    bell: Bell,
     notifier: Notifier,
     everything: trio.CancelScope,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -284,6 +289,7 @@ async def _obey_signals(
                 return
             notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
             _reload(settings, registry, preparer)
+            bell.look_at_all()
             notifier.send("READY=1")
 
 

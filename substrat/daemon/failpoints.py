@@ -33,7 +33,7 @@ CHANGES = (
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
     "protected files reached", "clone made", "clone set up", "clone failed", "clone kept",
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
-    "gate tried",
+    "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",
     "landing asked", "landing intended", "landing noted", "landing decided", "landing heard", "wait over", LOST, *SWEPT,
     *(f"tool called: {name_of(tool)}" for tool in TOOLS if not tool.hints.reads_only),
@@ -61,6 +61,7 @@ ACTS = (
     "sandbox frozen", "sandbox thawed", "visit started", "visit ended", "daemon ready", "sandbox held", "protected again",
     "moved aside", "tree made", "clone set up", "base noted", "bundle made", "bundle imported", "branch moved",
     "refs copied", "old refs deleted", "tree removed", "earlier work noted", "tree restored", "chat copied", "chat moved",
+    "bell rung",
 )  # fmt: skip
 """Acts outside the database."""
 MOMENTS = ("sandbox to be adopted", "tool to be answered", "daemon to be stopped")

@@ -51,6 +51,7 @@ METHODS = (
     "queue.gates",
     "queue.try",
     "daemon.status",
+    "notify.test",
     "daemon.check",
     "daemon.shutdown",
 )
@@ -72,6 +73,7 @@ WAITING = frozenset({
     "tree.prune",
     "session.list",
     "session.read",
+    "notify.test",
     "daemon.shutdown",
 })  # fmt: skip
 """Methods whose answers may take long; the others of a connection are carried out one after the other."""

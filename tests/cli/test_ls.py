@@ -7,6 +7,7 @@ import pytest
 from substrat.cli import agent_rows, attention, output
 from substrat.cli.agent_rows import Place
 from substrat.core.agents.attention import AttentionKind
+from substrat.protocol.attention import KINDS
 from tests.support.cases import each
 
 LEVELS = {"answer": "urgent", "unsafe": "urgent", "failed": "urgent", "stuck": "urgent", "merge": "action",
@@ -55,7 +56,7 @@ def test_those_who_need_a_person_come_first_and_counts_last(ctl, fake, listed):
 
 
 def test_the_order_of_attention_is_the_daemons():
-    order = [kind for kind in attention.KINDS if kind in set(AttentionKind)]
+    order = [kind for kind in KINDS if kind in set(AttentionKind)]
     assert order == list(AttentionKind)
 
 
@@ -123,7 +124,7 @@ def test_a_table_fits_a_terminal_and_what_an_agent_does_is_widest(listed, width)
     assert ("WORKSPACE" in titles) == (width == 200)
     starts = [heads.index(title) for title in titles] + [width]
     sizes = dict(zip(titles, (end - start for start, end in itertools.pairwise(starts)), strict=True))
-    assert max(sizes, key=sizes.get) == "DOING"
+    assert max(sizes, key=lambda title: sizes[title]) == "DOING"
     assert any("2 commits to land in main" in row for row in rows)
     assert any("merge \u4e2d\u6587" in row for row in rows)
     assert any("82k" in row for row in rows)

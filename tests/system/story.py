@@ -13,7 +13,10 @@ from collections import Counter
 from tests.support.waiting import PATIENCE, wait_until
 from tests.support.wire import Wire
 
-CONFIG = "[turns]\nstop_grace = 0.2\n"
+RING = """read -r line; printf '%s\\n' "$line" >> "$HOME/bells"; printf '%s' "$line" | grep -q '"test": true'"""
+BELL = f"[notify]\ncommand = {json.dumps(['sh', '-c', RING])}\n"
+"""It fails unless it is a test: such a failure is told."""
+CONFIG = BELL + "[turns]\nstop_grace = 0.2\n"
 CROWDED = CONFIG + "[disk]\nfree = 1000000000000000\n"
 HUSH = CONFIG + "silence_limit = 0.3\n"
 
@@ -185,6 +188,7 @@ class Story:
             self.one_that_says_nothing()
             self.one_whose_repository_somebody_changes()
             self.one_that_steers_its_child()
+            self.the_bell_has_rung()
         self.the_end()
 
     def spawn(self, name, workspace, prompt, *options):
@@ -295,6 +299,7 @@ class Story:
         self.call("events.unsubscribe")
         self.call("inbox.list")
         self.call("daemon.status")
+        self.call("notify.test")
         assert self.call("daemon.check")["obstacle"] is None
         self.ask("rm", "kid", done=lambda: "kid" not in self.agents())
 
@@ -421,6 +426,9 @@ class Story:
     def attention(self, name):
         return self.agents()[name]["attention"]["kind"]
 
+    def the_bell_has_rung(self):
+        self.until(lambda: self.told("mute", "notify:failed") or self.told("keeper", "notify:failed"), "the bell's failure")
+
     def the_end(self):
         self.ask("shutdown", done=lambda: False)
         if self.house.daemon.wait(PATIENCE) != 0:
@@ -454,6 +462,17 @@ class Story:
         assert max(count for session, count in sessions.items() if session is not None) == 1
         self.check_events(agents)
         self.check_leftovers(agents)
+        self.check_bells()
+
+    def check_bells(self):
+        """Nobody was told anything twice."""
+        rung = self.house.home / "bells"
+        lines = map(json.loads, rung.read_text().splitlines() if rung.exists() else ())
+        told = Counter(
+            (one["id"], one["attention"]["kind"], one["attention"]["since"])
+            for line in lines if not line["test"] for one in line["agents"]
+        )  # fmt: skip
+        assert not told or max(told.values()) == 1, told
 
     def check_clones(self, agents):
         """The work has landed once, its uncommitted file is kept, and the user's repository is whole."""

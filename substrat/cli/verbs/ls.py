@@ -11,6 +11,7 @@ from substrat.cli import agent_rows, attention, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
+from substrat.protocol.attention import KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ COMMAND = Command(
         "of their own have: '+2 ~3' stands for 2 commits that have not landed and 3 uncommitted files. On a terminal "
         "columns are left out and cut to fit its width, and rows that don't fit its height are folded, the least urgent "
         "first. --json gives whole values, oldest agent first.\n"
-        f"The kinds of attention: {', '.join(attention.KINDS)}."
+        f"The kinds of attention: {', '.join(KINDS)}."
     ),
 )
 _FIELDS = (
@@ -99,7 +100,7 @@ class _Wanted:
 
     def __init__(self, arguments: Arguments) -> None:
         self._words = list(dict.fromkeys(arguments.words))
-        self._kinds = _listed(arguments, "attention", "kind of attention", lambda: attention.KINDS)
+        self._kinds = _listed(arguments, "attention", "kind of attention", lambda: KINDS)
         self._states = _listed(arguments, "state", "state", _states)
         directory = arguments.value("workspace")
         self._directory = os.path.realpath(directory) if directory is not None else None

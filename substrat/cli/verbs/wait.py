@@ -27,8 +27,8 @@ COMMAND = Command(
     notes=(
         "Without --until: until each is neither queued nor running, waits for no other agent and has asked you nothing; or "
         "until none of them goes on by itself and one needs you now. The exit status is 5 when one of them is then failed, "
-        "else 6 when one needs you; a line names it and what to type. With --until it is 0 as soon as each is in one of the "
-        f"states.\n{many.JSON_NOTE}"
+        "else 6 when one needs you; a line names it and what to type. With --until it is 0 as soon as each is in one of "
+        f"the states.\n{many.JSON_NOTE}"
     ),
 )
 

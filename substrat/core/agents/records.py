@@ -378,6 +378,7 @@ class Agent:
         unmet: why it has failed without a turn, in one sentence: one that it needed has not succeeded.
         last: the beginning of its newest result.
         tokens: those of all its turns.
+        told: why a person was told last that it needs one (`bell.cause`).
     """
 
     id: str
@@ -410,6 +411,7 @@ class Agent:
     unmet: str | None = None
     last: str | None = None
     tokens: Tokens = NO_TOKENS
+    told: str | None = None
 
     @property
     def host_directory(self) -> str:

@@ -73,6 +73,7 @@ class Inbox:
                 options=question.options or None, default_answer=question.default, deadline=deadline,
             )  # fmt: skip
             number = self._store.add_item(item)
+            change.put(self._registry.find(agent.id))  # for those who look at what has changed: its attention has
             data = {"by": by_agent(agent), "question": number}
             told = f"question {number}: {text}"
             start = self._store.start_of_turn(turn)

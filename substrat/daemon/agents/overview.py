@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import attention
-from substrat.core.agents.attention import Facts
+from substrat.core.agents.attention import Attention, Facts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.scheduling import ObstacleKind
@@ -47,28 +47,33 @@ class Overview:
             agents: a few agents; a caller with many asks for one slice after the other.
             places: their places in the queue, where a caller with many has them looked up once.
         """
+        found: list[dict[str, object]] = []
+        for agent, facts, one in self._judged(agents, places or self.places()):
+            family, reason = self._registry.queue.family_of(agent), attention.reason(agent, facts)
+            found.append({
+                "attention": attention_object(one), "reason": reason, "family": family, "activity": self._activity(agent),
+                "waits": len(facts.waits),
+            })  # fmt: skip
+        return found
+
+    def attentions(self, agents: Sequence[Agent]) -> list[Attention]:
+        """Return the attention of each of a few agents, in their order."""
+        return [one for _, _, one in self._judged(agents, self.places())]
+
+    def _judged(self, agents: Sequence[Agent], places: Places) -> Iterator[tuple[Agent, Facts, Attention]]:
         registry = self._registry
         questions = registry.store.open_questions([agent.id for agent in agents])
         now, turns = registry.now(), registry.config.turns
         stuck_after = attention.StuckAfter(turns.stuck_after, turns.tool_stuck_after)
-        places = places or self.places()
-        found: list[dict[str, object]] = []
         for agent in agents:
-            waits = registry.waits.open_of(agent.id)
             place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
             reason = place.reason if place is not None else None
             held = reason if place is not None and self._is_held(place) else None
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._open_call(agent), held, self._waiting_since(agent),
-                reason, waits,
+                reason, registry.waits.open_of(agent.id),
             )  # fmt: skip
-            one = attention.attention(agent, facts, now, stuck_after)
-            shown = {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since)}
-            found.append({
-                "attention": shown, "reason": attention.reason(agent, facts), "family": registry.queue.family_of(agent),
-                "activity": self._activity(agent), "waits": len(waits),
-            })  # fmt: skip
-        return found
+            yield agent, facts, attention.attention(agent, facts, now, stuck_after)
 
     def is_urgent(self, agents: Sequence[Agent]) -> bool:
         """Say whether one of some agents, none of which has a running turn, needs a person now."""
@@ -106,6 +111,11 @@ class Overview:
             return None
         # The time a turn was frozen is no silence of the agent's.
         return max(turn.started_at, turn.thawed_at or 0.0, self._registry.journal.heard_at(agent.id))
+
+
+def attention_object(one: Attention) -> dict[str, object]:
+    """Return an agent's attention as people see it."""
+    return {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since)}
 
 
 def finding_object(finding: Finding) -> dict[str, object]:

@@ -32,7 +32,7 @@ from substrat.daemon.failpoints import URGENT
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from substrat.config import Config
     from substrat.core.agents.records import Agent
@@ -86,6 +86,7 @@ class Registry:
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
         open_turns = {agent.id: open_turn_id(agent) for agent in self._agents.values()}
         self._agents_of_turns = {turn: agent_id for agent_id, turn in open_turns.items() if turn is not None}
+        self._observers: list[Callable[[Iterable[str]], None]] = []
         self._change: Change | None = None
         self._changed: dict[str, trio.Event] = {}
         self._git: dict[str, tuple[str, ...]] = {}
@@ -209,6 +210,10 @@ class Registry:
         """Wait until an agent changes."""
         await self.change_of(agent_id).wait()
 
+    def observe(self, observer: Callable[[Iterable[str]], None]) -> None:
+        """Tell someone after each commit which agents it has changed, by their ids."""
+        self._observers.append(observer)
+
     def change_of(self, agent_id: str) -> trio.Event:
         """Return the event that is set when an agent changes next."""
         return self._changed.setdefault(agent_id, trio.Event())
@@ -267,6 +272,8 @@ class Registry:
         self.needs.apply(change)
         for agent_id in (*change.agents, *change.removed):
             self._changed.pop(agent_id, trio.Event()).set()
+        for observer in self._observers:
+            observer(change.agents)
 
     def admit(self) -> None:
         """Start the turns of agents that wait, as many as may run."""

@@ -93,6 +93,7 @@ class AgentRow(NamedTuple):
     last: Annotated[str | None, or_null(PROSE)]
     input_tokens: Annotated[int, BITS_63]
     output_tokens: Annotated[int, BITS_63]
+    told: Annotated[str | None, or_null(WORDS)]
 
 
 class TurnRow(NamedTuple):

@@ -43,6 +43,20 @@ class HelloRequest(OperatorRequest, frozen=True):
         }
 
 
+class NotifyTest(OperatorRequest, frozen=True):
+    """Runs `notify.command` with one made-up agent, as it is run when an agent needs a person.
+
+    Fails with `NotAvailable` when none is configured, and with `NotifyFailed` and its words when it fails.
+    """
+
+    method: ClassVar[str] = "notify.test"
+    waits: ClassVar[bool] = True
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        await services.bell.test()
+        return {}
+
+
 class DaemonStatus(OperatorRequest, frozen=True):
     """Says how the daemon is."""
 

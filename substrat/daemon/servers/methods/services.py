@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.daemon.agents.allow_list import AllowLists
+    from substrat.daemon.agents.bell import Bell
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.registry import Registry
@@ -46,6 +47,7 @@ class Services(NamedTuple):
         renaming: gives agents other names.
         settings: changes their settings.
         sandboxes: tells which of their sandboxes run.
+        bell: tells a person who needs them.
         stop: stops the daemon.
     """
 
@@ -65,6 +67,7 @@ class Services(NamedTuple):
     renaming: Renaming
     settings: Settings
     sandboxes: RunningSandboxes
+    bell: Bell
     stop: Callable[[], None]
 
     @property

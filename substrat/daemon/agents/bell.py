@@ -1,0 +1,182 @@
+"""Tells a person who needs them, by running `notify.command`: once for each cause, those of two seconds together.
+
+That a person is told is recorded before the command runs, so that no death of the daemon tells anything twice. Agents are
+looked at when they change, and those at work or in the queue every few seconds too: that a turn is stuck, or an account
+held, is no change of the agent.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from substrat.core.agents import bell
+from substrat.core.agents.lifecycle import STATE_OF
+from substrat.core.agents.prompts import timestamp
+from substrat.daemon.agents.overview import Overview, attention_object
+from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.kernel import command
+from substrat.daemon.state.events import DaemonEvent
+from substrat.errors import NotAvailable, NotifyFailed, StorageFailed
+from substrat.protocol.attention import KINDS
+from substrat.protocol.attention import command as command_for
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from substrat.core.agents.attention import Attention
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+
+log = structlog.get_logger("substrat.bell")
+
+_GATHER_S = 2.0
+"""Seconds in which causes are gathered: a person who ends the day with `suspend --all` is told once."""
+_LOOK_S = 10.0
+"""Seconds after which agents at work are looked at again."""
+_LONGEST_S = 10.0
+"""Seconds that the command may take."""
+_SLICE = 50
+"""Agents that are looked at in one go: their facts are read in a few milliseconds."""
+_PASSED_ON = ("PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY")
+_AT_WORK = frozenset({"running", "queued"})
+
+
+class Bell:
+    """Tells a person who needs them.
+
+    Args:
+        registry: the agents.
+        environ: the daemon's environment, of which the command gets a part.
+    """
+
+    def __init__(self, registry: Registry, environ: Mapping[str, str]) -> None:
+        self._registry = registry
+        self._overview = Overview(registry)
+        self._environment = {name: environ[name] for name in _PASSED_ON if name in environ}
+        self._wanted = Wakeup()
+        self._changed: set[str] = set()
+        self._at_once = trio.Lock()
+        registry.observe(self.look_at)
+
+    def look_at(self, agents: Iterable[str]) -> None:
+        """Look at some agents soon, by their ids; without a command nobody is told anything."""
+        if self._registry.config.notify.command:
+            self._changed.update(agents)
+            self._wanted.set()
+
+    def look_at_all(self) -> None:
+        """Look at every agent soon: the daemon has started, or its configuration has changed."""
+        self.look_at([agent.id for agent in self._registry.agents])
+
+    async def run(self) -> None:
+        """Tell a person, until cancelled."""
+        while True:
+            with trio.move_on_after(_LOOK_S if self._has_work() else float("inf")):
+                await self._wanted.wait()
+            await trio.sleep(_GATHER_S if self._changed else 0)
+            self._wanted.clear()
+            try:
+                due = await self._recorded()
+            except StorageFailed as problem:
+                log.error("the bell can't be recorded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
+                self._wanted.set()
+                await trio.sleep(_LOOK_S)
+                continue
+            if due:
+                await self._ring(due)
+
+    async def test(self) -> None:
+        """Run the command with a made-up agent.
+
+        Raises:
+            NotAvailable: none is configured.
+            NotifyFailed: it failed, with its words.
+        """
+        attention = {
+            "kind": "answer", "level": "urgent", "text": "this is a test", "since": timestamp(self._registry.now()),
+        }  # fmt: skip
+        made_up: dict[str, object] = {
+            "name": "test", "id": "00000000-0000-4000-8000-000000000000", "attention": attention, "last": "All is well.",
+            "command": "substratctl ls",
+        }  # fmt: skip
+        if not self._registry.config.notify.command:
+            raise NotAvailable('no command is configured: write command = ["PROGRAM", "ARGUMENT"] below [notify]')
+        if (failure := await self._run([made_up], test=True)) is not None:
+            raise NotifyFailed(f"the command of notify.command {failure}")
+
+    def _has_work(self) -> bool:
+        agents = self._registry.agents
+        return bool(self._registry.config.notify.command) and any(STATE_OF[agent.phase] in _AT_WORK for agent in agents)
+
+    async def _recorded(self) -> list[dict[str, object]]:
+        """Find those whose person is to be told, note that it is, and return what is told of each."""
+        changed, self._changed = self._changed, set()
+        at_work = (agent.id for agent in self._registry.agents if STATE_OF[agent.phase] in _AT_WORK)
+        ids = list(dict.fromkeys((*changed, *at_work)))
+        due: list[tuple[Agent, Attention]] = []
+        for start in range(0, len(ids), _SLICE):
+            try:
+                due += self._record(ids[start : start + _SLICE])
+            except StorageFailed:
+                self._changed.update(changed)
+                raise
+            await trio.lowlevel.checkpoint()
+        return [_told(agent, found) for agent, found in sorted(due, key=_weight)]
+
+    def _record(self, ids: Sequence[str]) -> list[tuple[Agent, Attention]]:
+        found = [agent for one in ids if (agent := self._registry.get(one)) is not None]
+        seen = self._overview.attentions(found)
+        due = [(agent, one) for agent, one in zip(found, seen, strict=True) if bell.is_due(one, agent.told)]
+        if due:
+            with self._registry.change("bell recorded") as change:
+                for agent, attention in due:
+                    change.put(replace(agent, told=bell.cause(attention)))
+        return due
+
+    async def _ring(self, due: Collection[dict[str, object]]) -> None:
+        failure = await self._run(due, test=False)
+        if failure is None:
+            return
+        log.warning("nobody could be told", reason=failure)
+        text = f"you weren't told that it needs you: the command of notify.command {failure}"
+        try:
+            with self._registry.change("bell failed") as change:
+                for one in due:
+                    if (agent := self._registry.get(str(one["id"]))) is not None:
+                        change.record(DaemonEvent(agent.id, None, "notify:failed", text))
+        except StorageFailed as problem:
+            log.error("the bell's failure can't be told", reason=problem.message)  # noqa: TRY400 - it says it all
+
+    async def _run(self, agents: Collection[dict[str, object]], *, test: bool) -> str | None:
+        """Run the command and return how it failed, in words that follow its name; None: it didn't."""
+        given = json.dumps({"test": test, "agents": list(agents)}).encode()
+        words = self._registry.config.notify.command
+        points = self._registry.points
+        async with self._at_once:
+            points.before("bell rung")
+            try:
+                ended = await command.run(words, self._environment, given, _LONGEST_S)
+            except OSError as problem:
+                return f"can't be run: {problem.strerror or problem}"
+            finally:
+                points.after("bell rung")
+        if ended.code == 0:
+            return None
+        how = f"took longer than {_LONGEST_S:g} s" if ended.code is None else f"ended with {ended.code}"
+        return f"{how}: {ended.errors}" if ended.errors else how
+
+
+def _weight(found: tuple[Agent, Attention]) -> tuple[int, float]:
+    return KINDS.index(found[1].kind), found[1].since
+
+
+def _told(agent: Agent, found: Attention) -> dict[str, object]:
+    return {
+        "name": agent.name, "id": agent.id, "attention": attention_object(found), "last": agent.last,
+        "command": f"substratctl {command_for(found.kind, agent.name)}",
+    }  # fmt: skip

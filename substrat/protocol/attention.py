@@ -1,0 +1,32 @@
+"""The kinds of attention and what a person types for each: one vocabulary for `substratctl` and for notifications.
+
+Standard library only: `substratctl ls` imports this at every start.
+"""
+
+from __future__ import annotations
+
+KINDS = (
+    "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle",
+    "done",
+)  # fmt: skip
+"""Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
+`budget`; it is known so that a newer daemon's agents are sorted rightly."""
+_COMMANDS = {
+    "answer": "answer {name} TEXT",
+    "unsafe": "show {name}, then accept {name}",
+    "failed": "resume {name}, or accept {name}",
+    "stuck": "interrupt {name}",
+    "merge": "merge {name}",
+    "held": "queue",
+    "suspended": "resume {name}",
+}
+
+
+def command(kind: str, name: str) -> str:
+    """Return what a person types next for an agent, without the program's name; empty where nothing has to be done.
+
+    Args:
+        kind: the kind of its attention.
+        name: its name.
+    """
+    return _COMMANDS.get(kind, "").format(name=name)

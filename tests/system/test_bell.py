@@ -1,0 +1,137 @@
+"""`notify.command` and `notify --test`: who is told, once for each cause, and what a command can't do."""
+
+import contextlib
+import glob
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from substrat.daemon.failpoints import KILL_AT
+
+RECORD = """cat >> "$HOME/bells"; echo >> "$HOME/bells"; env > "$HOME/environment\""""
+ASKS = '/tool ask_operator {"question": "which way?"}'
+
+
+def configured(script, *more):
+    return f"[notify]\ncommand = {json.dumps(['sh', '-c', script, *more])}\n"
+
+
+@pytest.fixture
+def daemon(house):
+    """A daemon with a configuration file, which may be changed."""
+    house.start(config=configured("true"))
+    return house
+
+
+@pytest.fixture
+def rung(daemon):
+    """What the command was given, and whom it was about."""
+
+    def read():
+        path = daemon.home / "bells"
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+    return read
+
+
+def reload(house, until, config):
+    house.config.write_text(config)
+    told = house.log.count("configuration reloaded")
+    house.daemon.send_signal(signal.SIGHUP)
+    until(lambda: house.log.count("configuration reloaded") > told, "the reload")
+
+
+def test_each_cause_rings_once_with_the_command_to_type(daemon, until, rung):
+    reload(daemon, until, configured(RECORD))
+    work = daemon.workspace()
+    daemon.spawn("anna", work, f"/say I looked.\n{ASKS}")
+    daemon.ok("spawn", "calm", "-w", work, "--network", "none", "--wait", "/say done")
+    until(rung, "the bell")
+    (first,) = rung()
+    (told,) = first["agents"]
+    shown = daemon.show("anna")
+    assert first["test"] is False
+    assert told == {
+        "name": "anna", "id": shown["id"], "attention": shown["attention"], "last": "I looked.",
+        "command": "substratctl answer anna TEXT",
+    }  # fmt: skip
+    assert set((daemon.home / "environment").read_text().splitlines()) >= {f"HOME={daemon.home}"}
+    assert "SUBSTRAT" not in (daemon.home / "environment").read_text()
+    daemon.kill()
+    daemon.start(config=configured(RECORD))
+    daemon.ok("answer", "anna", f"/say well\n{ASKS}")
+    until(lambda: len(rung()) > 1, "the next question")
+    assert len(rung()) == 2, "a restart rings nothing again"
+    assert rung()[1]["agents"][0]["attention"]["since"] > told["attention"]["since"]
+
+
+def test_those_of_two_seconds_ring_together(daemon, until, rung):
+    work = daemon.workspace()
+    for name in ("a", "b", "c"):
+        daemon.ok("spawn", name, "-w", work, "--network", "none")
+    daemon.ok("suspend", "--all")
+    reload(daemon, until, configured(RECORD))
+    until(rung, "the bell")
+    assert [one["name"] for one in rung()[0]["agents"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("point", ["after commit: bell recorded", "before: bell rung"])
+def test_a_daemon_that_dies_between_the_record_and_the_command_rings_nothing_twice(house, until, point):
+    house.start(config=configured(RECORD), environment={KILL_AT: point})
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "--network", "none", ASKS)
+    until(lambda: house.daemon.poll() is not None, "the kill")
+    house.start(config=configured(RECORD))
+    house.ok("spawn", "bert", "-w", work, "--network", "none", "/exit 3")
+    path = house.home / "bells"
+    until(lambda: path.exists() and path.read_text().endswith("\n"), "the bell for bert")
+    (line,) = path.read_text().splitlines()
+    assert [one["name"] for one in json.loads(line)["agents"]] == ["bert"]
+
+
+def test_a_command_that_fails_is_an_event(daemon, until):
+    reload(daemon, until, configured("echo no display >&2; exit 4"))
+    daemon.spawn("anna", daemon.workspace(), ASKS)
+    until(lambda: daemon.events("anna", "notify:failed"), "the event")
+    (event,) = daemon.events("anna", "notify:failed")
+    assert event["text"].endswith("ended with 4: no display")
+
+
+def test_notify_test_says_what_went_wrong(daemon, until, rung):
+    reload(daemon, until, "")
+    done = daemon.ctl("notify", "--test")
+    assert (done.code, "below [notify]" in done.error) == (1, True)
+    assert daemon.ctl("notify").code == 2
+    reload(daemon, until, configured(RECORD))
+    assert daemon.ctl("notify", "--test").code == 0
+    assert (rung()[0]["test"], rung()[0]["agents"][0]["name"]) == (True, "test")
+    for script, said in (("echo '\x1b[2J no display' >&2; exit 4", "ended with 4: "), ("kill -9 $$", "ended with -9")):
+        reload(daemon, until, configured(script))
+        done = daemon.ctl("notify", "--test")
+        assert (done.code, said in done.error) == (1, True), done
+        assert "\x1b" not in done.err
+    reload(daemon, until, '[notify]\ncommand = ["no-such-program"]\n')
+    assert "there is no program 'no-such-program'" in daemon.ctl("notify", "--test").error
+
+
+def test_a_command_that_hangs_or_floods_holds_nothing_up(daemon, until):
+    reload(daemon, until, configured("echo $$ > $HOME/pid; yes flood >&2 & exec sleep 1000"))
+    testing = daemon.follow("notify", "--test")
+    until(lambda: (daemon.home / "pid").exists() and (daemon.home / "pid").read_text().strip(), "the command")
+    assert daemon.ctl("ls").code == 0
+    _, error = testing.communicate(timeout=30)
+    assert (testing.returncode, b"took longer than 10 s: " in error) == (1, True)
+    group = (daemon.home / "pid").read_text().strip()
+    until(lambda: not members(group), "the end of all it started")
+
+
+def members(group):
+    """The processes of a group that haven't ended."""
+    found = []
+    for stat in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = Path(stat).read_text().rpartition(")")[2].split()[:3]
+            found += [stat] if its_group == group and state not in "ZX" else []
+    return found
