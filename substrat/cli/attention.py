@@ -56,12 +56,15 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
 
 def doing(agent: Agent) -> str:
     """Return why an agent needs a person or waits, what it does, or the first line of its last words; `-` for nothing."""
-    activity = agent.get("activity")
+    activity, text = agent.get("activity"), output.text_of(_member(agent, "text"))
+    refusal = text.partition("; refused ")[2]
     if kind(agent) == "working" and isinstance(activity, dict):
-        return output.text_of(activity.get("text"))
-    if kind(agent) in {"idle", "done"}:
-        return output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
-    return output.text_of(_member(agent, "text"))
+        text = output.text_of(activity.get("text"))
+    elif kind(agent) in {"idle", "done"}:
+        text = output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
+    else:
+        return text
+    return f"refused {refusal}; {text}" if refusal else text
 
 
 def paint(text: str, of: str, *, on: bool) -> str:

@@ -260,6 +260,9 @@ def test_programs_work_unmodified(net, world, program, form):
     assert "refused\n" in said
     port = 53 if form == "transparent" else 443
     assert any(text.startswith(f"evil.test:{port}") for text in told(net, "anna", "denied"))
+    if program != "git":  # what it has cloned outweighs that
+        assert net.show("anna")["attention"]["text"].endswith("; refused evil.test: allow anna evil.test")
+        assert "refused evil.test: allow anna evil.test" in net.ctl("ls").out
 
 
 def test_the_list_changes_while_a_command_runs(net, until):

@@ -138,7 +138,8 @@ def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: StuckAfter)
     if agent.phase == Phase.FAILED and agent.unmet is not None:
         yield Attention(AttentionKind.FAILED, _line(agent.unmet), agent.since)
     if agent.phase == Phase.FAILED and turn is not None and agent.accepted_turn != turn.id:
-        yield Attention(AttentionKind.FAILED, _line(turn.error or "its last turn failed"), turn.ended_at or agent.since)
+        failure = _with_refusal(turn.error or "its last turn failed", agent)
+        yield Attention(AttentionKind.FAILED, failure, turn.ended_at or agent.since)
     patience = stuck_after.silence if facts.call is None else stuck_after.tool
     if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= now - facts.heard_at:
         during = f" during {facts.call}" if facts.call is not None else ""
@@ -157,9 +158,8 @@ def _to_land(clone: Clone) -> str:
 def _of_phase(agent: Agent, facts: Facts) -> Attention:
     turn = agent.turn
     if agent.phase in RUNNING_PHASES:
-        return Attention(
-            AttentionKind.WORKING, f"turn {turn.number if turn else 1} is running", turn.started_at if turn else agent.since
-        )
+        running = _with_refusal(f"turn {turn.number if turn else 1} is running", agent)
+        return Attention(AttentionKind.WORKING, running, turn.started_at if turn else agent.since)
     match agent.phase:
         case Phase.QUEUED:
             since = facts.waiting_since or agent.since
@@ -176,9 +176,11 @@ def _of_phase(agent: Agent, facts: Facts) -> Attention:
             names = dict.fromkeys(name for wait in facts.waits for name in wait.names)
             return Attention(AttentionKind.WAITING, _line(f"waits for {', '.join(names)}"), facts.waits[0].created_at)
         case Phase.FAILED:
-            return Attention(AttentionKind.IDLE, "failed, and a person has accepted that", agent.since)
+            return Attention(
+                AttentionKind.IDLE, _with_refusal("failed, and a person has accepted that", agent), agent.since
+            )
         case _:
-            return Attention(AttentionKind.IDLE, "has nothing to do", agent.since)
+            return Attention(AttentionKind.IDLE, _with_refusal("has nothing to do", agent), agent.since)
 
 
 def reason(agent: Agent, facts: Facts) -> str | None:
@@ -193,9 +195,18 @@ def _findings(findings: Sequence[Finding]) -> str:
     return _line(f"{findings[0].text[:_READ]}{more}")
 
 
-def _line(text: str) -> str:
+def _with_refusal(text: str, agent: Agent) -> str:
+    """Add what the network refused the newest turn, and the command that allows it, both whole."""
+    if agent.turn is None or agent.turn.refused is None:
+        return _line(text)
+    host = agent.turn.refused
+    refusal = f"; refused {host}: allow {agent.name} {host}"
+    return _line(text, max(20, _LONGEST - len(refusal))) + refusal
+
+
+def _line(text: str, longest: int = _LONGEST) -> str:
     line = " ".join(text[:_READ].split())
-    return line if len(line) <= _LONGEST and len(text) <= _READ else line[: _LONGEST - 1] + "…"
+    return line if len(line) <= longest and len(text) <= _READ else line[: longest - 1] + "…"
 
 
 def _span(seconds: float) -> str:

@@ -163,6 +163,7 @@ class Turn:
         unsettled: whether the work goes on in a later turn: it ended while a wait of its agent's wasn't told yet, or it is
             tried again.
         login: the login that it was started with (`account_gate`); None: a turn of an earlier version.
+        refused: the host that its network refused last and that an allow-list could have, as `allow` takes it.
     """
 
     id: str
@@ -187,6 +188,7 @@ class Turn:
     completion: Completion | None = None
     unsettled: bool = False
     login: str | None = None
+    refused: str | None = None
 
 
 def abridged(turn: Turn) -> Turn:

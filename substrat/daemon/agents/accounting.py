@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -220,6 +220,18 @@ class Accounting:
         agent = self._registry.agent_of_turn(turn)
         stopping = agent is not None and agent.turn is not None and agent.turn.stop is not None
         self._update(turn, "note taken", (kind, text), urgent=holds_up_end and stopping)
+
+    def network_decided(self, turn: str, kind: str, text: str, refused: str | None) -> None:
+        """Tell a decision of a running turn's network.
+
+        Args:
+            turn: the turn.
+            kind: the event's.
+            text: its words.
+            refused: the host that was refused, where an entry of the allow-list lets it through.
+        """
+        changes: dict[str, Any] = {"refused": refused} if refused is not None else {}
+        self._update(turn, "note taken", (kind, text), **changes)
 
     def turn_over(self, turn_id: str, verdict: Verdict, observation: TurnObservation) -> None:
         """Account for a turn that has ended.

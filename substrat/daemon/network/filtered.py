@@ -228,23 +228,31 @@ class Networks:
             network.allow(allow)
 
 
-def event_recorder(agent: str, note: Callable[[str, str], None]) -> Callable[[Decision], None]:
+def event_recorder(agent: str, note: Callable[[str, str, str | None], None]) -> Callable[[Decision], None]:
     """Return a function that records decisions as events, each refusal with the command that would let it through.
 
     Args:
         agent: the agent's name.
-        note: takes an event's kind and text; raises `StorageFailed` when it can't be written.
+        note: takes an event's kind and text, and the host that was refused, where an entry of the allow-list lets it
+            through; raises `StorageFailed` when it can't be written.
     """
 
     def record(decision: Decision) -> None:
         remedy = f"; substratctl allow {agent} {decision.remedy}" if decision.remedy is not None else ""
         try:
-            note("network:allowed" if decision.allowed else "network:denied", decision.text + remedy)
+            note("network:allowed" if decision.allowed else "network:denied", decision.text + remedy, _refused(decision))
         except StorageFailed as problem:
             # The decision stands; a full disk must not take the network away.
             log.error("a decision isn't recorded", reason=problem.message, decision=decision.text)  # noqa: TRY400
 
     return record
+
+
+def _refused(decision: Decision) -> str | None:
+    """Return the host that a decision refused as `substratctl allow` takes it; None where no entry would help."""
+    if decision.allowed or decision.remedy is None:
+        return None
+    return decision.text.partition(":")[0] if decision.remedy.startswith("@") else decision.remedy
 
 
 def _channel() -> tuple[socket.socket, socket.socket]:

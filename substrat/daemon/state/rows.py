@@ -123,6 +123,7 @@ class TurnRow(NamedTuple):
     report: Annotated[str | None, or_null(PROSE)]
     completion: Annotated[Completion | None, or_null(member_of(Completion))]
     login: Annotated[str | None, or_null(WORDS)]
+    refused: Annotated[str | None, or_null(WORDS)]
 
 
 class ItemRow(NamedTuple):

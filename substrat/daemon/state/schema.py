@@ -163,6 +163,7 @@ MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
     """,
     """
+    ALTER TABLE turns ADD COLUMN refused TEXT;
     ALTER TABLE agents ADD COLUMN told TEXT;
     ALTER TABLE agents ADD COLUMN last TEXT;
     ALTER TABLE agents ADD COLUMN input_tokens INTEGER NOT NULL DEFAULT 0;

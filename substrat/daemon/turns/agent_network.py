@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def network_of(
-    registry: Registry, watcher: Watcher, agent: Agent, place: TurnDir, socket_path: str, note: Callable[[str, str], None]
+    registry: Registry,
+    watcher: Watcher,
+    agent: Agent,
+    place: TurnDir,
+    socket_path: str,
+    note: Callable[[str, str, str | None], None],
 ) -> TurnNetwork | None:
     """Return the network of a sandbox, None for an agent whose network isn't `filtered`.
 
@@ -28,7 +33,7 @@ def network_of(
         agent: whose sandbox it is.
         place: the directory of the turn or command.
         socket_path: where the socket of its proxy form lies.
-        note: records an event by its kind and text, for example `network:denied`.
+        note: records a decision, as for `event_recorder`.
     """
     if agent.policy.network is not Network.FILTERED:
         return None

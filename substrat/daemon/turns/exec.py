@@ -264,7 +264,7 @@ class ExecSessions:
             place.remove_sockets()
             self._trash.discard(own.root)
 
-    def _note(self, agent: str, kind: str, text: str) -> None:
+    def _note(self, agent: str, kind: str, text: str, _refused: str | None) -> None:
         with self._registry.change("note taken") as change:
             change.record(DaemonEvent(agent, None, kind, text))
 

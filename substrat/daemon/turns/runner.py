@@ -326,7 +326,7 @@ class TurnRunner:
             self._now, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
             showing=partial(self._sandboxes.showing, agent.id, TURN),
         )  # fmt: skip
-        note = partial(self._accounting.turn_note, turn.id)
+        note = partial(self._accounting.network_decided, turn.id)
         network = network_of(self._registry, self._watcher, agent, turn_place, place.network_socket, note)
         self._turns.add(running)
         try:

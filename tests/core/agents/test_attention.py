@@ -119,3 +119,21 @@ def test_silence_counts_only_where_it_is_limited():
 def test_a_long_text_is_one_short_line():
     agent = replace(FREE, phase=Phase.FAILED, turn=replace(FAILED, error="x" * 5000))
     assert len(attention.attention(agent, Facts(), NOW, STUCK_AFTER).text) == 200
+
+
+@each(
+    ("agent", "said"),
+    [
+        (BUSY, "turn 3 is running"),
+        (replace(FREE, phase=Phase.FAILED, turn=FAILED), "it broke badly"),
+        (replace(FREE, turn=replace(RUNNING, outcome=Outcome.SUCCESS)), "has nothing to do"),
+        (replace(FREE, phase=Phase.FAILED, turn=replace(FAILED, error="x" * 5000)), "x" * 149 + "…"),
+    ],
+)
+def test_a_refused_network_is_told_with_the_command_that_allows_it(agent, said):
+    refused = replace(agent, turn=replace(agent.turn, refused="pypi.org"))
+    assert attention.attention(agent, Facts(), NOW, STUCK_AFTER).text.startswith(said[:100])
+    found = attention.attention(refused, Facts(), NOW, STUCK_AFTER).text
+    assert found.startswith(said[:100])
+    assert found.endswith("; refused pypi.org: allow a pypi.org")
+    assert len(found) <= 200

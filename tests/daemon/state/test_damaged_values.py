@@ -186,7 +186,7 @@ class Asked:
         networks: Any = SimpleNamespace(changed=lambda *_: None)
         self.server = OperatorServer(Services(
             self.house.supervisor, AgentObjects(registry), runner, unused, cgroups, places, unused, unused,
-            self.questions, AllowLists(registry, networks), unused, Findings(registry), *[unused] * 5,
+            self.questions, AllowLists(registry, networks), unused, Findings(registry), *[unused] * 6,
         ))  # fmt: skip
 
     async def ask(self, method, **params):

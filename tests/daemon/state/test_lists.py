@@ -36,7 +36,7 @@ class Asked:
         self.chats = chats
         self.server = OperatorServer(Services(
             house.supervisor, AgentObjects(registry), runner, unused, cgroups, unused, chats, unused,
-            self.questions, unused, unused, Findings(registry), *[unused] * 5,
+            self.questions, unused, unused, Findings(registry), *[unused] * 6,
         ))  # fmt: skip
 
     async def ask(self, method, **params):
