@@ -12,6 +12,8 @@ _RM = "'end NAME' finishes an agent, 'rm NAME' forgets it"
 HABITS = {
     "ps": "'ls' lists the agents",
     "list": "'ls' lists the agents",
+    "cat": "'transcript NAME' shows what an agent did, 'logs NAME' its events",
+    "login": "'cursor-agent login', outside of Substrat, signs you in",
     "status": "'ls' shows all agents, 'show NAME' everything about one, 'doctor' the daemon and this machine",
     "stop": "'suspend NAME' stops the turn and keeps it for 'resume', 'interrupt NAME' gives it up",
     "pause": "'suspend NAME' stops the turn and keeps it for 'resume', with --freeze in memory",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _HELP_COLUMN = 28  # where the options' descriptions begin: wide enough for most options with their values
+_ALIKE = 0.72
+"""From this likeness on a known word is suggested: for `spwan` it is 0.8, for `login` and `logs` 0.67."""
 _HELP_WIDTH = 80
 """A terminal of 80 columns breaks no line of the help."""
 
@@ -196,7 +198,7 @@ def parse(command: Command, line: Sequence[str]) -> Arguments:
             name, value = _split(argument)
             option = known.get(name)
             if option is None:
-                raise command.wrong(_unknown(name, known))
+                raise command.wrong(_unknown(name, known, command))
             if option.value is not None and value is None and not option.is_optional:
                 value = next(rest, None)
             given.setdefault(option.key, []).append(_checked(command, option, value))
@@ -210,8 +212,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` probably stands for, for example `spawn` for `spwan`."""
     import difflib
 
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return found[0] if found else None
+    bare = {one.lstrip("-"): one for one in known if len(one.lstrip("-")) > 1}
+    found = difflib.get_close_matches(word.lstrip("-"), list(bare), n=1, cutoff=_ALIKE)
+    return bare[found[0]] if found else None
 
 
 def help_text(command: Command) -> str:
@@ -286,10 +289,11 @@ def _checked(command: Command, option: Option, value: str | None) -> str:
     return value
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    close = nearest(name, known)
-    hint = f"did you mean {close!r}?" if close else "put '--' before words that begin with a dash"
-    return f"there is no option {name!r}; {hint}"
+def _unknown(name: str, known: Iterable[str], command: Command) -> str:
+    hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
+    if not hint and any(words in command.words for words in ("PROMPT", "COMMAND", "TEXT")):
+        hint = "; put '--' before words that begin with a dash"
+    return f"there is no option {name!r}{hint}"
 
 
 def _check_words(command: Command, words: list[str]) -> None:

@@ -33,7 +33,8 @@ _USER_LENGTH = 160  # two lines of a terminal: a person knows their prompt, and 
 _NOTE_LENGTH = 500  # some six lines: longer notes quote output, which `transcript` has
 # The daemon's text after a call's summary: `→ exit 0 (0.2 s)`, `→ done`, `→ failed: why`.
 _OUTCOME = re.compile(r"^(?P<outcome>.*?)(?: \((?P<took>\d+(?:\.\d+)?) s\))?$", re.DOTALL)
-_GOOD = ("exit 0", "done")
+_GOOD = re.compile(r"(?:exit 0|done)(?: after [\d.]+ s)?|(?:runs|goes on) in the background.*", re.DOTALL)
+"""Outcomes of calls that went well (`verdict` of core/programs/cursor/tool_calls.py)."""
 _FAILED_LINES = 10
 """The last lines of a failed command's output: an error stands at its end. `transcript` has all of it."""
 _NAME_WIDTH = 20
@@ -327,7 +328,7 @@ def _tint_of(kind: str, text: str) -> str:
 
 def _is_good(outcome: str) -> bool:
     found = _OUTCOME.match(outcome)
-    return outcome == "" or (found is not None and found["outcome"] in _GOOD)
+    return outcome == "" or (found is not None and _GOOD.fullmatch(found["outcome"]) is not None)
 
 
 def _split_outcome(text: str, started: str | None) -> tuple[str, str]:

@@ -174,4 +174,5 @@ def run(*, show: bool, environ: Mapping[str, str], report: Callable[[list[str]],
     for claim in story.proved:
         stage.say(f"  ✓ {claim}")
     stage.say("Nothing is left: no process, no file.")
+    stage.say("Next: 'substratctl doctor' checks this machine, then README's first commands start an agent of your own.")
     report(story.proved)

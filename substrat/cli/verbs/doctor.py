@@ -48,6 +48,8 @@ def run(arguments: Arguments) -> int:
         output.put_json({"agents_can_run": works, "checks": [finding._asdict() for finding in findings]})
     else:
         _print_findings(findings, {})
+        if any(finding.name in {"agent program", "login"} and finding.state != doctor.GOOD for finding in findings):
+            sys.stdout.write(f"without an account: {_STAND_IN}\n")
         sys.stdout.write("agents can run here\n" if works else "agents can't run here\n")
     return errors.DONE if works else errors.FAILED
 
@@ -99,6 +101,7 @@ def _network_facts(report: NetworkReport) -> dict[str, object]:
     }
 
 
+_STAND_IN = "'SUBSTRAT_AGENT_BINARY=$(command -v cursor-agent-standin) substratd' runs a stand-in that acts by a script"
 _DAEMON_KNOWS = ("bubblewrap", "namespaces", "agent program", "system calls", "chats folder")
 """Findings that a running daemon has made itself, by making a sandbox and finding the agent program."""
 

@@ -19,7 +19,8 @@ COMMAND = Command(
         "too; otherwise it has pipes, and your typing isn't for it."
     ),
 )
-_SHELL = "/bin/sh"
+_SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash --norc; exec /bin/sh")
+"""bash where it is visible; its start file would set the prompt anew."""
 
 
 def run(arguments: Arguments) -> int:
@@ -41,4 +42,4 @@ def _shell(name: str) -> list[str]:
     """Return the command of a shell whose prompt says where one is: `[anna] /home/me/src/app $ `."""
     label = "".join(letter for letter in name if letter.isalnum() or letter in "._-")
     # The shell puts its directory in itself (POSIX, sh: PS1 is subject to parameter expansion).
-    return ["/usr/bin/env", f"PS1=[{label}] $PWD \\$ ", _SHELL]
+    return ["/usr/bin/env", f"PS1=[{label}] $PWD \\$ ", *_SHELL]

@@ -74,5 +74,5 @@ def _held(gate: Mapping[str, object]) -> str:
     login, failures = output.text_of(gate.get("login")), gate.get("failures")
     often = "" if failures == 1 else f", {output.text_of(failures)} times in a row"
     trying = gate.get("trying")
-    now = f"{output.text_of(trying)} tries now" if trying else f"held until {output.text_of(gate.get('until'))}"
+    now = f"{output.text_of(trying)} tries now" if trying else f"held until {output.local(gate.get('until'))}"
     return f"{login}: {now}{often}; {output.one_line(str(gate.get('reason')))}"
