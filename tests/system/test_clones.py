@@ -61,7 +61,8 @@ def test_spawn_says_where_the_agent_works(house, app):
     house.start()
     base = git(house, app, "rev-parse", "--short=12", "HEAD")
     said = house.ctl("spawn", "fix", "-w", app, "--worktree").out
-    assert said.endswith(f" in a clone of {app}, branch substrat/fix at {base}\n")
+    how = "'diff fix' shows its work, 'merge fix' takes it"
+    assert said.endswith(f" in a clone of {app}, branch substrat/fix at {base}: {how}\n")
     assert house.ctl("spawn", "here", "-w", app).out.endswith(f" in {app}\n")
     assert house.show("here")["worktree"] is None
 

@@ -91,6 +91,8 @@ def run(arguments: Arguments) -> int:
         if isinstance(notes, list) and notes:
             output.note(f"{output.text_of(agent['name'])} {'; '.join(map(str, notes))}")
         if arguments.flag("wait"):
+            if agent.get("worktree") is not None:
+                output.note(f"{output.text_of(agent['name'])} works {_where(agent)}")
             return turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
     if arguments.json:
         output.put_json(agent)
@@ -112,13 +114,14 @@ def _worktree(arguments: Arguments) -> bool | None:
 
 
 def _where(agent: dict[str, object]) -> str:
-    """Say in a few words where an agent works."""
+    """Say in a few words where an agent works, and how its work is seen and taken."""
     worktree, workspace = agent.get("worktree"), output.text_of(agent["workspace"])
     if not isinstance(worktree, dict):
         return f"in {workspace}"
-    base = worktree.get("base")
+    base, name = worktree.get("base"), output.text_of(agent["name"])
     at = f" at {output.text_of(base)[:12]}" if base else ""
-    return f"in a clone of {workspace}, branch {output.text_of(worktree['branch'])}{at}"
+    how = f"'diff {name}' shows its work, 'merge {name}' takes it"
+    return f"in a clone of {workspace}, branch {output.text_of(worktree['branch'])}{at}: {how}"
 
 
 def _variable(text: str) -> str:

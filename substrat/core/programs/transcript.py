@@ -111,6 +111,10 @@ class Transcript:
     def finish(self) -> list[TranscriptStep]:
         """Return the steps that were still held back, at the end of the events."""
         self._end_fragments()
+        for step in self._open.values():
+            assert step.tool is not None
+            # Its turn hasn't ended, as far as the events tell.
+            _replace(self._steps, step, step._replace(tool=step.tool._replace(verdict="it goes on")))
         self._open.clear()
         return self._whole()
 

@@ -106,7 +106,12 @@ def test_an_end_without_a_start_is_a_step():
 
 def test_a_call_without_an_end_is_open():
     (step, note) = steps_of(started("x", "ls"), event("turn:ended", "turn 1 lost after 1 s"))
-    assert (step.tool.status, note.kind) == ("open", "note")
+    assert (step.tool.status, step.tool.verdict, note.kind) == ("open", "no end was seen", "note")
+
+
+def test_a_call_of_a_turn_that_runs_goes_on():
+    (step,) = steps_of(started("x", "ls"))
+    assert (step.tool.status, step.tool.verdict) == ("open", "it goes on")
 
 
 @pytest.mark.parametrize(
