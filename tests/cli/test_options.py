@@ -234,7 +234,10 @@ def test_the_overview_names_every_verb_and_every_status(ctl):
         done = ctl(*words)
         assert (done.code, done.err) == (0, "")
         assert all(f"  {verb} " in done.out for verb in VERBS)
-        assert "0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing,\n5 the turn failed, 6 it needs you, 124 timed out" in done.out
+        assert (
+            "0 done, 1 failed, 2 usage, 3 no daemon, 4 no such thing,\n5 the turn failed, 6 it needs you, 124 timed out"
+            in done.out
+        )
         assert max(map(len, done.out.splitlines())) <= 80
 
 
