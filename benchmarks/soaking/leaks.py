@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from substrat.daemon import main as daemon
 from substrat.daemon.kernel import inotify, nofollow, process
-from substrat.daemon.kernel.cgroups import Group
+from substrat.daemon.kernel.cgroups import Cgroups
 from substrat.daemon.sandboxes import placeholders as standins
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.store import Store
@@ -98,10 +98,10 @@ def placeholders() -> None:
 def cgroups() -> None:
     """The cgroups of sandboxes stay, where there are any."""
 
-    def keep(self: Group) -> None:
+    def keep(self: Cgroups, name: str) -> None:
         """Leave it."""
 
-    Group.remove = keep  # type: ignore[method-assign]
+    Cgroups.remove = keep  # type: ignore[method-assign]
 
 
 def rows() -> None:

@@ -221,6 +221,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             nursery.start_soon(trees.finish_removals)
             nursery.start_soon(restoring.run)
             _tidy_up(exec_sessions, preparer, registry, groups, nursery)
+            nursery.start_soon(groups.remove_late)
             nursery.start_soon(Retention(registry, layout, trash, sweep_wanted).run)
             nursery.start_soon(disk_watch.run)
             bell.look_at_all()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,25 @@ def test_a_turn_is_in_a_cgroup_of_its_own_that_is_gone_with_it(divided, service,
     (work / "go").touch()
     divided.wait("anna", "idle")
     until(lambda: not groups(service), "the cgroup's end")
+
+
+def test_a_cgroup_in_which_a_process_is_left_goes_with_that_process(restart, service, until):
+    """Of an ended turn, and of a command of a daemon that was killed."""
+    left = service / "agents" / "visit-0123"
+    left.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "1000"]) as late, subprocess.Popen(["sleep", "1000"]) as later:
+        (left / "cgroup.procs").write_text(str(late.pid))
+        house = restart()
+        work = house.workspace()
+        house.held("anna", work)
+        (turn,) = set(groups(service)) - {left}
+        (turn / "cgroup.procs").write_text(str(later.pid))
+        (work / "go").touch()
+        house.wait("anna", "idle")
+        assert set(groups(service)) == {left, turn}
+        for process, stays in ((late, [turn]), (later, [])):
+            process.kill()
+            until(lambda stays=stays: groups(service) == stays, "the cgroup's end")
 
 
 def test_a_process_has_a_limit_of_memory_only_where_the_cgroup_has_none(divided, service):

@@ -468,22 +468,23 @@ def test_a_caller_that_is_killed(anna, until):
     until(lambda: not (work / ".cursor").exists())
 
 
-@pytest.mark.parametrize("listens", [False, True])
-def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until, listens):
-    """Its socket is removed for it, whether the daemon finds it closed or loses the caller while it waits there."""
-    path = anna.runtime / "exec-1-00c0ffee.sock"
+@pytest.mark.parametrize("came_to", ["nothing", "asking", "listening"])
+def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until, came_to):
+    """Its socket is removed for it, also when it was killed before it asked."""
+    path = anna.runtime / f"exec-{os.getpid()}-00c0ffee.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
         with anna.wire() as wire:
-            if listens:
+            if came_to == "listening":
                 dead.listen(1)
-            number = wire.ask("agent.exec", agent="anna", command=["true"], descriptors=str(path))
-            if listens:
-                connected, _ = dead.accept()
-            else:
+            if came_to != "nothing":
+                number = wire.ask("agent.exec", agent="anna", command=["true"], descriptors=str(path))
+            if came_to == "asking":
                 assert "no descriptors can be had" in wire.answer(number)["error"]["message"]
+            if came_to == "listening":
+                connected, _ = dead.accept()
         until(lambda: not path.exists(), "the removal of the socket")
-        if listens:
+        if came_to == "listening":
             connected.close()
     # Another file that a caller names stays.
     other = anna.directory / "exec-1-00c0ffee.sock"
@@ -491,6 +492,20 @@ def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until, li
     with anna.wire() as wire:
         wire.refuse("agent.exec", agent="anna", command=["true"], descriptors=str(other))
     assert other.exists()
+
+
+def test_sockets_of_callers_that_were_killed_with_their_daemon_are_removed_by_the_next(daemon):
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    daemon.kill()
+    left, living = (daemon.runtime / f"exec-{pid}-00c0ffee.sock" for pid in (dead.pid, os.getpid()))
+    for path in (left, living):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+    daemon.start()
+    assert not left.exists()
+    # Its caller removes it itself.
+    assert living.exists()
 
 
 @pytest.mark.parametrize("network", ["none", "filtered"])

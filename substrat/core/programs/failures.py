@@ -72,9 +72,13 @@ def sandbox_failed(words: str) -> Failure:
         words: the standard error of bubblewrap or of the network's launcher.
     """
     if _REPLACED.match(words):
-        said = f"a file was replaced on the host while the sandbox was being made: {words}"
-        return Failure("replaced-at-start", said, passes=True)
+        return replaced_at_start(f"a file was replaced on the host while the sandbox was being made: {words}")
     return Failure("sandbox-failed", f"the sandbox couldn't be made: {words}; `substratctl doctor` looks for the cause")
+
+
+def replaced_at_start(sentence: str) -> Failure:
+    """Return the failure of a turn whose sandbox couldn't be made because a person changed a file of it meanwhile."""
+    return Failure("replaced-at-start", sentence, passes=True)
 
 
 def without_codes(text: str) -> str:

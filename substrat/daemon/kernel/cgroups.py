@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
+import trio
 
 from substrat.core.agents import cgroup_limits
 from substrat.errors import SandboxFailed
@@ -30,6 +31,10 @@ log = structlog.get_logger("substrat.cgroups")
 # A shell takes a tenth of the time that moving a running process takes. 0 is the writing process itself in every
 # namespace (cgroups(7)).
 _ENTER = 'echo 0 >"$0" && exec "$@"'
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+"""Seconds between two tries to remove a cgroup, which killed processes leave within milliseconds."""
 
 
 class Group:
@@ -90,15 +95,6 @@ class Group:
         """Return its use of memory, processor time and processes at the moment."""
         return cgroup_limits.use(*(_read(self._path, name) for name in ("memory.current", "cpu.stat", "pids.current")))
 
-    def remove(self) -> None:
-        """Remove it once it is empty; a missing one is fine, and one in use is left to the next daemon."""
-        try:
-            os.rmdir(self._path)
-        except FileNotFoundError:
-            return
-        except OSError as problem:
-            log.info("a cgroup stays", path=self._path, reason=problem.strerror)
-
 
 class Cgroups:
     """The cgroups that the daemon may make for sandboxes.
@@ -109,6 +105,8 @@ class Cgroups:
 
     def __init__(self, service: str | None) -> None:
         self._service = service
+        self._to_be_removed: set[str] = set()
+        self._some = trio.Event()
         self.controllers: frozenset[str] = frozenset()
         """The controllers that limit sandboxes, such as "memory"."""
 
@@ -144,6 +142,36 @@ class Cgroups:
         """
         return Group(f"{self._service}/{cgroup_limits.AGENTS}/{name}") if self._service is not None else None
 
+    def remove(self, name: str) -> None:
+        """Remove a sandbox's cgroup as soon as it is empty; a missing one is fine.
+
+        Processes that were killed with an earlier daemon may still be ending in it.
+        """
+        if self._service is not None and not self._is_removed(name):
+            self._to_be_removed.add(name)
+            self._some.set()
+
+    async def remove_late(self) -> None:
+        """Remove those that weren't empty, until cancelled."""
+        while True:
+            await self._some.wait()
+            self._some, pause = trio.Event(), _FIRST_PAUSE
+            while self._to_be_removed:
+                await trio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                self._to_be_removed = {name for name in self._to_be_removed if not self._is_removed(name)}
+
+    def _is_removed(self, name: str) -> bool:
+        path = f"{self._service}/{cgroup_limits.AGENTS}/{name}"
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return True
+        except OSError as problem:
+            log.debug("a cgroup stays for now", path=path, reason=problem.strerror)
+            return False
+        return True
+
     def sweep(self, needed: Collection[str]) -> None:
         """Remove the cgroups that a killed daemon has left.
 
@@ -152,7 +180,7 @@ class Cgroups:
         """
         for name in self._names():
             if name not in needed:
-                Group(f"{self._service}/{cgroup_limits.AGENTS}/{name}").remove()
+                self.remove(name)
 
     def _names(self) -> list[str]:
         if self._service is None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from sandbox.spec import Bind
 
 
+class SourceGone(WorkspaceUnusable):
+    """A mount's source was there when the sandbox was prepared, and isn't any more; prepared anew it is made without."""
+
+
 def open_all(mounts: Iterable[Bind]) -> tuple[int, ...]:
     """Open each mount's source, following no link; the caller closes the descriptors.
 
@@ -25,7 +29,8 @@ def open_all(mounts: Iterable[Bind]) -> tuple[int, ...]:
         mounts: the mounts that are bound by descriptor.
 
     Raises:
-        WorkspaceUnusable: one has become a link or is gone.
+        WorkspaceUnusable: one has become a link.
+        SourceGone: one is gone.
         DescriptorsUsedUp: there are no descriptors left.
     """
     opened: list[int] = []
@@ -44,6 +49,8 @@ def open_all(mounts: Iterable[Bind]) -> tuple[int, ...]:
     except OSError as problem:
         close_all(opened)
         path, remedy = os.fspath(problem.filename or "a part of the workspace"), "put back what was there"
+        if problem.errno == errno.ENOENT:
+            raise SourceGone(f"{path} was removed while the sandbox was being made: try again") from None
         if problem.errno == errno.ELOOP:
             raise WorkspaceUnusable(f"{path} has become a link, or lies behind one: {remedy}") from None
         raise WorkspaceUnusable(f"{path} can't be opened any more ({problem.strerror}): {remedy}") from None

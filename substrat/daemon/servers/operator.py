@@ -46,7 +46,11 @@ class OperatorServer:
         if (uid := sockets.peer_uid(stream)) not in {os.geteuid(), 0}:
             log.warning("refused a client of another user", uid=uid)
             return
-        await rpc.ClientConnection(stream, self, greeted).serve()
+        pid = sockets.peer_pid(stream)
+        try:
+            await rpc.ClientConnection(stream, self, greeted).serve()
+        finally:
+            self._services.exec_sessions.caller_gone(pid)
 
     def find(self, method: str) -> type[OperatorRequest] | None:
         """Return the class of a method (`rpc.Methods`)."""

@@ -8,7 +8,6 @@ caller and with the daemon, and takes with it the processes that it left running
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -24,9 +23,10 @@ from sandbox.bwrap import LOCK_FD, SETSID
 from substrat.daemon.kernel import process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan, protected_paths
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
+from substrat.daemon.sandboxes.sources import SourceGone
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.layout import TurnDir
-from substrat.daemon.turns import agent_socket, shortage
+from substrat.daemon.turns import agent_socket, exec_caller, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.exec_caller import check, close, closing, reach
 from substrat.daemon.turns.exec_sandbox import ExecSandbox, HeldExec
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.protection import Protection
     from substrat.daemon.state.layout import AgentDir, Layout
     from substrat.daemon.state.trash import Trash
-    from substrat.daemon.turns.exec_caller import Caller, ExecRequest
+    from substrat.daemon.turns.exec_caller import ExecRequest
     from substrat.daemon.turns.sandboxes import RunningSandboxes
     from substrat.errors import SubstratError
 
@@ -57,8 +57,8 @@ log = structlog.get_logger("substrat.exec")
 
 _END_SECONDS = 10.0
 """A killed sandbox is gone in milliseconds; a caller doesn't wait longer for one that the kernel can't end."""
-_CALLERS_SOCKET = re.compile(r"exec-\d+-[0-9a-f]+\.sock")
-"""Names of callers' sockets, for example `exec-4711-9f3c.sock`, as `substratctl` makes them."""
+_TRIES = 3
+"""How often a command's sandbox is prepared when a person's git removes a file of it meanwhile."""
 
 
 class _Command(NamedTuple):
@@ -137,6 +137,11 @@ class ExecSessions:
                 log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
             self._trash.discard(place.root)
         shutil.rmtree(self._layout.exec_sockets, ignore_errors=True)
+        exec_caller.remove_sockets(self._layout.runtime)
+
+    def caller_gone(self, pid: int) -> None:
+        """Remove the socket of a caller whose connection has ended: one that was killed can't remove it itself."""
+        exec_caller.remove_sockets(self._layout.runtime, pid)
 
     async def run(self, agent: Agent, request: ExecRequest) -> int:
         """Run a command to its end.
@@ -148,7 +153,7 @@ class ExecSessions:
             SubstratError: it couldn't be started, or its caller has gone.
         """
         check(agent, request)
-        caller = await self._reach(request.descriptors)
+        caller = await reach(request.descriptors)
         with caller.stream.socket, closing(caller.descriptors), self._counted(agent.id) as now:
             check(now, request)
             return await self._run(now, _Command(request.command, request.terminal), caller.descriptors, caller.stream)
@@ -179,6 +184,12 @@ class ExecSessions:
 
     async def _run(self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None) -> int:
         """Run a command with its standard descriptors, which are closed as soon as it has them."""
+        for _ in range(_TRIES - 1):
+            with suppress(SourceGone):  # nothing was started
+                return await self._try(agent, command, standard, stream)
+        return await self._try(agent, command, standard, stream)
+
+    async def _try(self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None) -> int:
         place, own = self._layout.exec_session(agent.id, secrets.token_hex(8))
         with self._files(agent, place, own), self._group_for(own) as group:
             note = partial(self._note, agent.id)
@@ -201,19 +212,6 @@ class ExecSessions:
                     ),
                 )
                 return held.passed_on(code)
-
-    async def _reach(self, path: str) -> Caller:
-        """Fetch the caller's descriptors; raises the same errors as `reach`.
-
-        A caller that was killed before it handed them over can't remove its socket, so it is removed here.
-        """
-        try:
-            return await reach(path)
-        except BaseException:
-            if _CALLERS_SOCKET.fullmatch(os.path.basename(path)) and os.path.dirname(path) == self._layout.runtime:
-                with suppress(OSError):
-                    os.unlink(path)
-            raise
 
     async def _launch(
         self,
@@ -270,12 +268,11 @@ class ExecSessions:
 
     @contextmanager
     def _group_for(self, place: TurnDir) -> Iterator[Group | None]:
-        group = self._cgroups.group(f"visit-{os.path.basename(place.root)}")
+        name = f"visit-{os.path.basename(place.root)}"
         try:
-            yield group
+            yield self._cgroups.group(name)
         finally:
-            if group is not None:
-                group.remove()
+            self._cgroups.remove(name)
 
     def _start(self, prepared: LaunchPlan, standard: list[int], place: TurnDir) -> ExecSandbox:
         try:

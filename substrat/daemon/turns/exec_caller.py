@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -29,6 +29,10 @@ _REACH_SECONDS = 10.0
 """A caller listens before it asks, so it hands its descriptors over at once, unless it has gone."""
 _TERMINAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
 """Names of terminals, for example `xterm-256color`: one word, because it becomes an environment variable."""
+
+
+_SOCKET = re.compile(r"exec-(\d+)-[0-9a-f]+\.sock")
+"""Names of callers' sockets, with the caller's process: for example `exec-4711-9f3c.sock`, as `substratctl` makes them."""
 
 
 class ExecRequest(NamedTuple):
@@ -104,6 +108,20 @@ async def reach(path: str) -> Caller:
         _check_caller(caller.stream, caller.descriptors, path)
         undo.pop_all()
     return caller
+
+
+def remove_sockets(directory: str, caller: int | None = None) -> None:
+    """Remove the sockets that a caller's process has left, or those of all processes that are gone.
+
+    Args:
+        directory: the runtime directory, where `substratctl` makes them.
+        caller: the process; it makes no new one.
+    """
+    with suppress(OSError):
+        for found in filter(None, map(_SOCKET.fullmatch, os.listdir(directory))):
+            pid = int(found[1])
+            if pid == caller or (caller is None and not os.path.exists(f"/proc/{pid}")):
+                os.unlink(os.path.join(directory, found[0]))
 
 
 def _check_caller(stream: trio.SocketStream, descriptors: list[int], path: str) -> None:

@@ -1,4 +1,4 @@
-"""Recognises a launch that failed for want of something that comes back by itself, whatever the failure is wrapped in."""
+"""Recognises a launch that failed for a reason that passes by itself, whatever the failure is wrapped in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.programs import failures
 from substrat.daemon.kernel import descriptors
+from substrat.daemon.sandboxes.sources import SourceGone
 from substrat.daemon.state.storing import disk_is_full
 from substrat.errors import DescriptorsUsedUp, StorageFailed, SubstratError
 
@@ -38,6 +39,8 @@ def shortage(problem: Exception) -> Shortage | None:
     for found in _behind(problem):
         if isinstance(found, DescriptorsUsedUp):
             return Shortage(failures.DESCRIPTORS_USED_UP, found.message)
+        if isinstance(found, SourceGone):
+            return Shortage(failures.replaced_at_start(found.message), found.message)
         if isinstance(found, OSError) and descriptors.is_short(found):
             return Shortage(failures.DESCRIPTORS_USED_UP, descriptors.sentence(found))
         if isinstance(found, StorageFailed):

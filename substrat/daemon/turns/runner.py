@@ -238,8 +238,7 @@ class TurnRunner:
     async def _clean_up(self, turn: Turn) -> None:
         """Release what a turn that is over has had."""
         try:
-            if (group := self._groups.group(turn.id)) is not None:
-                group.remove()
+            self._groups.remove(turn.id)
             self._sweep_wanted.set()
             # The agent's next turn keeps the placeholders that this one leaves.
             self._start_all()
