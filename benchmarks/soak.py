@@ -193,8 +193,8 @@ class Soak:
                     running = [agent for agent in agents if agent["state"] not in {"idle", "ended"}]
                     children = [agent for agent in agents if agent["name"] not in self.agents.names]
                     where = ", ".join(f"{agent['name']} is {agent['state']}" for agent in running[:5])
-                    where = where or "children are left, or questions"
-                    if not running and not children and not answered:
+                    where = where or "children are left, questions or reminders"
+                    if not running and not children and not answered and self.place.is_at_rest():
                         break
                     await trio.sleep(LOOK_S)
         except trio.TooSlowError:

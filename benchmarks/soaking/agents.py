@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 from harness import BIN
 
-from soaking.ledger import tokens
+from soaking.ledger import repeated_tokens, tokens
 from soaking.link import AWAY, LOOK_S, PATIENCE
 from soaking.server import BODY
 from soaking.workspaces import FILES, OURS
@@ -58,6 +58,7 @@ class Agents:
         self.done = done
         self.names: list[str] = []
         self.busy: set[str] = set()
+        self.cut_off: set[str] = set()  # agents with commands of `exec` whose callers were killed
         self.workspaces: dict[str, Workspace] = {}
         self._numbers = 0
 
@@ -214,7 +215,8 @@ class Agents:
         after = await self.link.call(lambda client: client.show(name))
         first, last = (agent["turn"]["number"] if agent["turn"] else 1 for agent in (before, after))
         for turn in range(first, last + 1):
-            self.ledger.excuse(tokens(name, self.link.place.prompt_of(before["id"], turn)))
+            prompt = self.link.place.prompt_of(before["id"], turn)
+            self.ledger.excuse(tokens(name, prompt) + repeated_tokens(name, prompt))
 
     async def _kill_sandbox(self, name: str) -> None:
         agent = await self.link.call(lambda client: client.show(name))
@@ -270,11 +272,21 @@ class Agents:
         """End an agent and forget it; a request that is made again after a restart finds it gone."""
         with suppress(errors.NotFound):
             await self.link.call(lambda client: client.end(name))
-            await self.link.call(lambda client: client.rm(name))
+            deadline = trio.current_time() + PATIENCE
+            while True:
+                try:
+                    await self.link.call(lambda client: client.rm(name))
+                except errors.Refused:
+                    # A command whose caller was killed holds its agent until it has ended too.
+                    if name not in self.cut_off or trio.current_time() > deadline:
+                        raise
+                    await trio.sleep(LOOK_S)
+                else:
+                    return
 
     async def _replace(self, name: str) -> None:
-        self.names.remove(name)
         await self.remove(name)
+        self.names.remove(name)
         self.ledger.forget(name)
         await self.spawn(self.workspaces.pop(name))
 
@@ -313,7 +325,7 @@ class Agents:
             script = "sleep 60 & sleep 60"
         command = [f"{BIN}/substratctl", "exec", name, "--", "sh", "-c", f"{script}; echo said-so; exit {code}"]
         with trio.move_on_after(PATIENCE):
-            status, said = await (self._on_terminal(command) if terminal else self._on_pipes(command, kill=kill))
+            status, said = await (self._on_terminal(command) if terminal else self._on_pipes(name, command, kill=kill))
             if kill or (status == code and "said-so" in said):
                 return
             if NOT_STARTED in said:
@@ -324,7 +336,7 @@ class Agents:
             return
         self.link.broken.append(f"exec in {name} didn't end within {PATIENCE:g} s")
 
-    async def _on_pipes(self, command: list[str], *, kill: bool) -> tuple[int, str]:
+    async def _on_pipes(self, name: str, command: list[str], *, kill: bool) -> tuple[int, str]:
         said = b""
         async with trio.open_nursery() as nursery:
             process: trio.Process = await nursery.start(
@@ -339,6 +351,7 @@ class Agents:
                     said += data
             if kill:
                 process.kill()
+                self.cut_off.add(name)
         assert process.returncode is not None
         return process.returncode, said.decode("utf-8", "replace")
 

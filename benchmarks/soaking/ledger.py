@@ -15,8 +15,21 @@ LOST = "accepted and never delivered"
 
 
 def tokens(name: str, text: str) -> list[str]:
-    """Return the tokens for an agent in a text, without those in tool calls, which are for the addressee."""
-    return re.findall(rf"\btok\d+@{re.escape(name)}\b", re.sub(r"(?m)^(> )*/tool .*$", "", text))
+    """Return the tokens for an agent in a text, without those in tool calls, which are for the addressee.
+
+    Quoted ones aren't said to the agent: it, or another agent, was told them before, and their words came back in a result.
+    """
+    return re.findall(rf"\btok\d+@{re.escape(name)}\b", re.sub(r"(?m)^(/tool |>).*$", "", text))
+
+
+def repeated_tokens(name: str, text: str) -> list[str]:
+    """Return the tokens for an agent in the prompt that a text repeats, if it is one that goes on with a stopped turn."""
+    found = []
+    while text.startswith(QUOTED):
+        # The stopped turn may have gone on with another itself.
+        text = "\n".join(line[2:] for line in text.splitlines() if line.startswith(">"))
+        found += tokens(name, text)
+    return found
 
 
 class Follower:
@@ -45,7 +58,10 @@ class Follower:
         self.events += 1
 
     def audit(self, stored: list[dict]) -> None:
-        """Compare with all events that are stored since the last audit; the follower has reached the last of them."""
+        """Compare with all events that are stored since the last audit; the follower has reached the last of them.
+
+        Those that it was sent since then are for the next audit.
+        """
         missed = [event for event in stored if event["cursor"] not in self.seen]
         if missed:
             first = missed[0]
@@ -53,7 +69,8 @@ class Follower:
                 f"{self.name} missed {len(missed)} of {len(stored)} events, the first of them {first['kind']} "
                 f"with the cursor {first['cursor']}"
             )
-        self.seen.clear()
+        newest = stored[-1]["cursor"] if stored else 0
+        self.seen = {cursor for cursor in self.seen if cursor > newest}
 
 
 class Ledger(Follower):
@@ -67,6 +84,7 @@ class Ledger(Follower):
         super().__init__("the first follower", broken)
         self.names: dict[str, str] = {}
         self.accepted: dict[str, set[str]] = {}
+        self.removed: set[str] = set()
         self.delivered: Counter[str] = Counter()
         self.repeated: Counter[str] = Counter()
         self.excused: set[str] = set()
@@ -76,8 +94,9 @@ class Ledger(Follower):
         self.reasons: Counter[str] = Counter()
 
     def accept(self, name: str, token: str) -> None:
-        """Note that a token was accepted for an agent."""
-        self.accepted.setdefault(name, set()).add(token)
+        """Note that a token was accepted for an agent, unless that was removed meanwhile."""
+        if name not in self.removed:
+            self.accepted.setdefault(name, set()).add(token)
 
     def expect_child(self, name: str, token: str) -> None:
         """Note the token in the first prompt of a child that an agent may spawn; it counts once the child exists."""
@@ -88,7 +107,8 @@ class Ledger(Follower):
         self.excused.update(found)
 
     def forget(self, name: str) -> None:
-        """Forget an agent that was removed with the messages that still waited for it."""
+        """Forget an agent that was removed with the messages that still waited for it; events of some may yet come."""
+        self.removed.add(name)
         self.accepted.pop(name, None)
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -101,7 +121,7 @@ class Ledger(Follower):
                 if name in self.children:
                     self.accept(name, self.children[name])
             case "message:received":
-                for token in re.findall(rf"\btok\d+@{re.escape(self.names[agent])}\b", text):
+                for token in tokens(self.names[agent], text):
                     self.accept(self.names[agent], token)
             case "turn:started":
                 if agent in self.running:
@@ -118,9 +138,7 @@ class Ledger(Follower):
 
     def _take_prompt(self, name: str, text: str) -> None:
         own = tokens(name, text)
-        if text.startswith(QUOTED):
-            self.repeated.update(own)
-            return
+        self.repeated.update(repeated_tokens(name, text))
         self.delivered.update(own)
         self.broken += [
             f"{token} was delivered {self.delivered[token]} times" for token in own if self.delivered[token] > 1

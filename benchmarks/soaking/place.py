@@ -139,6 +139,13 @@ class Place:
         )
         return "\n".join([found, *(text for (text,) in self.query(where, agent, turn))])
 
+    def is_at_rest(self) -> bool:
+        """Say whether no agent has a turn now, or a reminder that will begin one; of one moment, as the database is."""
+        busy = (
+            "SELECT (SELECT count(*) FROM agents WHERE phase NOT IN ('idle', 'ended')) + (SELECT count(*) FROM reminders)"
+        )
+        return self.query(busy) == [(0,)]
+
     def whereabouts(self, token: str) -> str:
         """Return the state of the item that holds a token, for example `its message went into turn 3 (outcome …)`."""
         rows = self.query(
