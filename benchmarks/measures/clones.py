@@ -28,6 +28,7 @@ from sandbox import host
 from substrat.config import Config
 from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.failpoints import Failpoints
+from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.worktrees.git_sandbox import GitSandbox
 from substrat.daemon.worktrees.keeping import Keeping
@@ -61,7 +62,7 @@ class _Parts:
         registry: Any = SimpleNamespace(config=Config(), now=time.time, points=Failpoints({}))
         sandbox = GitSandbox(bubblewrap, nothing_hidden)
         repositories = Repositories(sandbox, ())
-        self.keeping = Keeping(registry, sandbox, repositories, f"{root}/trees", ())
+        self.keeping = Keeping(registry, sandbox, repositories, Layout(root, root), root, ())
         trash = Trash(f"{root}/trash", lambda: None)
         unused: Any = None
         self.making = Making(registry, sandbox, repositories, trash, unused, f"{root}/trees", self.keeping, unused)

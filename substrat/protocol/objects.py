@@ -147,6 +147,7 @@ class WholeAgentObject(AgentObject):
     binds: NotRequired[list[BindObject]]
     environment: NotRequired[list[str]]
     ssh_agent: NotRequired[str]
+    without: NotRequired[list[str]]
     shares: NotRequired[list[SharedDirectoryObject]]
     use: NotRequired[UseObject]
 

@@ -90,6 +90,7 @@ def describe(
             yield from _network(network)
     yield from _work(agent)
     yield from _places(agent)
+    yield from _without(agent)
     turn = output.turn_of(agent)
     if turn is None:
         yield "turn", "none yet"
@@ -143,6 +144,13 @@ def _places(agent: Agent) -> Iterator[tuple[str, str]]:
     for share in shares if isinstance(shares, list) else ():
         with_whom = f"{output.text_of(share['agent'])} (network {output.text_of(share['network'])})"
         yield "shares", f"{output.text_of(share['path'])} with {with_whom}"
+
+
+def _without(agent: Agent) -> Iterator[tuple[str, str]]:
+    """Give the lines about the parts of the person's git configuration that don't hold in its sandbox."""
+    without = agent.get("without")
+    for text in without if isinstance(without, list) else ():
+        yield "without", output.text_of(text)
 
 
 def _is_socket(path: str) -> bool:

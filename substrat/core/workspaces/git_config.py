@@ -178,11 +178,13 @@ def _value(reader: _Reader) -> str:
 # Settings that run nothing and lead nowhere, by section: the keys, "*" for all of a section's.
 _HARMLESS = {
     "advice": {"*"},
+    "author": {"name", "email"},
     "branch": {"remote", "merge", "rebase", "pushremote", "description", "mergeoptions", "autosetuprebase",
                "autosetupmerge", "sort", "vscode-merge-base", "github-pr-owner-number", "gh-merge-base"},
     "color": {"*"},
     "column": {"*"},
     "commit": {"gpgsign", "verbose", "cleanup", "status"},
+    "committer": {"name", "email"},
     "core": {"abbrev", "autocrlf", "bare", "bigfilethreshold", "checkstat", "commentchar", "compression", "eol",
              "filemode", "fscache", "ignorecase", "logallrefupdates", "precomposeunicode", "preloadindex", "protecthfs",
              "protectntfs", "quotepath", "repositoryformatversion", "safecrlf", "sharedrepository", "sparsecheckout",
@@ -195,6 +197,7 @@ _HARMLESS = {
            "worktreepruneexpire", "writecommitgraph"},
     "gui": {"wmstate", "geometry", "diffcontext", "spellingdictionary", "encoding"},
     "index": {"*"},
+    "init": {"defaultbranch"},
     "lfs": {"repositoryformatversion", "locksverify", "access"},
     "log": {"*"},
     "maintenance": {"auto", "autodetach", "strategy", "enabled", "schedule"},
@@ -224,6 +227,11 @@ _HARMLESS_VALUES = {
 """Commands that a person sets by hand, from the person's own PATH; none of them runs files of the workspace."""
 _PLAIN_ALIAS = re.compile(r"[a-z][a-z-]*( --[a-z-]+)*")
 """A command of git's with long options that have no value: `co = checkout`, `lg = log --oneline --graph`."""
+
+
+def is_command(setting: Setting) -> bool:
+    """Say whether a setting names a command, of those that are harmless as a person sets them."""
+    return (setting.section, setting.key) in _HARMLESS_VALUES
 
 
 def is_harmless(setting: Setting) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import AgentDir
 
-_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _PASSED_ON = (*PROGRAM.login.variables, "LANG", "LC_ALL", "TZ")
 """The variables that agents get from the daemon's own environment: the login, and how to write times and texts."""
 
@@ -159,7 +159,7 @@ def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> t
         "USER": user.inside.name,
         "LOGNAME": user.inside.name,
         "SHELL": "/bin/sh",
-        "PATH": _PATH,
+        "PATH": PATH,
         "TERM": "dumb",
         "LANG": "C.UTF-8",
         "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
@@ -180,7 +180,7 @@ def variables(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> Var
     """Return the variables that people have added for an agent; they override `environment`'s, except the proxy's."""
     added = dict(authorities.VARIABLES) if host.authorities else {}
     if host.path:
-        added["PATH"] = ":".join((*host.path, _PATH))
+        added["PATH"] = ":".join((*host.path, PATH))
     added.update(host.variables)
     added.update(agent.environment)
     if agent.ssh_agent is not None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from sandbox.netlaunch import NAMESERVER
 from substrat.core.agents import prompts
 from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces import person_git
+from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes.workspace import copy_cursor_directory
 from substrat.daemon.state.layout import COMPANION_IN_SANDBOX, MOST_RECORD, OWN_MCP_IN_SANDBOX, SOCKET_IN_SANDBOX
@@ -21,6 +23,7 @@ from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
+    from substrat.daemon.sandboxes.person_git import PersonGit
     from substrat.daemon.sandboxes.workspace import DirectoryId, User
     from substrat.daemon.state.layout import AgentDir
 
@@ -31,7 +34,7 @@ def generate(
     parent: str | None,
     user: User,
     python: str,
-    identity: str,
+    person: PersonGit,
     git_directories: tuple[str, ...] = (),
     chat: str | None = None,
     workspace: DirectoryId | None = None,
@@ -44,7 +47,7 @@ def generate(
         parent: its parent's name.
         user: who it is inside.
         python: the companion's interpreter.
-        identity: the operator's `user.name` and `user.email` as a git configuration section.
+        person: the operator's git configuration, as far as it holds inside.
         git_directories: where else than in its `.git` the workspace's repository is.
         chat: the session whose directory among the user's chats is bound, if one is.
         workspace: which directory the agent's workspace was when it was checked.
@@ -87,7 +90,7 @@ def generate(
     text, problem = PROGRAM.mcp_config(own, ours)
     _write(agent_dir.mcp_json, text)
     _write_etc(agent_dir, user, agent)
-    _write_git(agent_dir, user, (f"{agent.workspace}/.git", *git_directories), identity, own)
+    _write_git(agent_dir, user, (f"{agent.workspace}/.git", *git_directories), person, own, agent.name)
     return problem or left_out
 
 
@@ -105,30 +108,37 @@ def _write_rules(path: str, text: str) -> None:
         os.unlink(path)
 
 
-def _write_git(agent_dir: AgentDir, user: User, git_directories: tuple[str, ...], identity: str, own: str | None) -> None:
-    """Make git in the sandbox see the workspace's own files in `.cursor` instead of the generated ones.
+def _write_git(
+    agent_dir: AgentDir, user: User, git_directories: tuple[str, ...], person: PersonGit, own: str | None, name: str
+) -> None:
+    """Give git in the sandbox the person's settings, and the workspace's own files in `.cursor` instead of ours.
 
-    Files that the workspace doesn't have are ignored; for its own `mcp.json`, which ours covers, a clean filter gives
-    git the original. Both hold for the workspace's repository only.
+    Files that the workspace doesn't have are ignored, besides those that the person ignores; for its own `mcp.json`, which
+    ours covers, a clean filter gives git the original. Both hold for the workspace's repository only.
     """
-    os.makedirs(agent_dir.git, mode=0o700, exist_ok=True)
     there = f"{user.home}/.config/git"
     _write(agent_dir.own_mcp_json, own or "")
     _write(agent_dir.no_alternates, "")
     places = PROGRAM.places
     mcp, *rules = (f"/{places.workspace}/{name}" for name in (places.mcp, places.rules, places.instructions))
-    _write(os.path.join(agent_dir.git, "ignore-ours"), "\n".join((mcp, *rules, "")))
-    _write(os.path.join(agent_dir.git, "attributes-ours"), f"{mcp} filter=substrat -text\n" if own else "")
-    _write(
-        os.path.join(agent_dir.git, "workspace"),
-        f"[core]\n\texcludesFile = {there}/ignore-ours\n\tattributesFile = {there}/attributes-ours\n"
-        f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n',
-    )
-    include = ""
+    ours = {
+        EXCLUDES: "\n".join((mcp, *rules, "")).encode(),
+        ATTRIBUTES: f"{mcp} filter=substrat -text\n".encode() if own else b"",
+    }
+    written = {
+        **person_git.files("person", person.layer, there, person.filters, {}),
+        **person_git.files("workspace", person.layer, there, person.filters, ours),
+    }
+    written["workspace"] += f'[filter "substrat"]\n\tclean = cat {OWN_MCP_IN_SANDBOX}\n\tsmudge = cat\n'.encode()
+    for left in set(os.listdir(agent_dir.git)) - set(written):
+        os.unlink(os.path.join(agent_dir.git, left))
+    for file, content in written.items():
+        _write(os.path.join(agent_dir.git, file), content)
+    include = f"[user]\n\tname = {name}\n\temail = {name}@localhost\n[include]\n\tpath = {there}/person\n"
     for path in git_directories:
         where = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         include += f'[includeIf "gitdir:{where}"]\n\tpath = {there}/workspace\n'
-    _write(agent_dir.gitconfig, f"{identity}[safe]\n\tdirectory = *\n{include}")
+    _write(agent_dir.gitconfig, f"{include}[safe]\n\tdirectory = *\n")
 
 
 def _write_etc(agent_dir: AgentDir, user: User, agent: Agent) -> None:
@@ -160,12 +170,12 @@ def _make_mount_point(path: str) -> None:
             os.mkdir(path, 0o700)
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, text: str | bytes) -> None:
     """Write a generated file, replacing the workspace's file or directory of that name.
 
     One that says the same already stays: most do from turn to turn, and making ten files costs a millisecond.
     """
-    data = text.encode("utf-8", "replace")
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
     if nofollow.read_own(path, len(data)) == data:
         return
     if os.path.isdir(path):

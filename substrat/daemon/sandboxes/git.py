@@ -1,4 +1,4 @@
-"""The little git that the daemon runs: the operator's name for commits; in a workspace only inside a sandbox."""
+"""The little git that the daemon runs in a workspace that is no clone, inside a sandbox."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import stat
 from typing import TYPE_CHECKING
 
 import structlog
-import trio
 
 from sandbox.spec import Bind, Mount
-from substrat.daemon.kernel import descriptors
 from substrat.daemon.sandboxes import oneshot
 from substrat.errors import SandboxFailed
 
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.git")
 
-_PATIENCE_S = 10
-"""`git config` takes some milliseconds; only a home on a slow network takes longer."""
 _INDEX_PATIENCE_S = 4.0
 """The end of a turn waits for this, and it takes some 50 ms; only files that an agent planted in `.git` make it longer."""
 _LARGEST_INDEX = 64 << 20
@@ -43,85 +39,41 @@ git update-index --cacheinfo "$2,$3,$1"
 """
 
 
-class Git:
-    """Runs git for the daemon.
+async def forget_size(
+    bubblewrap: Bubblewrap, workspace: str, path: str, protected: ProtectedPaths, unreadable: tuple[str, ...] = ()
+) -> None:
+    """Make git look at a tracked file's content again instead of at the size it remembers.
+
+    In the sandbox another file lay over this one. If git there wrote its index, it noted that file's size, and git
+    on the host would take the difference for a change without looking. Writing the entry anew, with the same
+    content, clears what was noted. The repository may be an agent's own work, and what a repository's configuration
+    makes git execute can't be listed for sure, so git runs in a sandbox without a network that sees nothing but the
+    workspace, and writes nothing but what the agent could write in `.git`.
 
     Args:
-        environ: the daemon's own environment.
+        bubblewrap: bubblewrap.
+        workspace: the workspace.
+        path: the file, from there.
+        protected: the workspace's protected paths; their placeholders still exist.
+        unreadable: the paths of the operating system that it doesn't see.
     """
-
-    def __init__(self, environ: dict[str, str]) -> None:
-        self._environ = environ
-        self._answer: str | None = None
-
-    def forget(self) -> None:
-        """Ask for the identity anew the next time."""
-        self._answer = None
-
-    async def identity(self, agent: str) -> str:
-        """Return the section that gives an agent's commits the operator's name, or its own where there is none.
-
-        Args:
-            agent: the agent's name.
-        """
-        if self._answer is None:
-            self._answer = await self._ask()
-        known = dict(line.split(" ", 1) for line in self._answer.splitlines() if " " in line)
-        name, email = known.get("user.name", agent), known.get("user.email", f"{agent}@localhost")
-        return f"[user]\n\tname = {_quoted(name)}\n\temail = {_quoted(email)}\n"
-
-    async def forget_size(
-        self, bubblewrap: Bubblewrap, workspace: str, path: str, protected: ProtectedPaths, unreadable: tuple[str, ...] = ()
-    ) -> None:
-        """Make git look at a tracked file's content again instead of at the size it remembers.
-
-        In the sandbox another file lay over this one. If git there wrote its index, it noted that file's size, and git
-        on the host would take the difference for a change without looking. Writing the entry anew, with the same
-        content, clears what was noted. The repository may be an agent's own work, and what a repository's configuration
-        makes git execute can't be listed for sure, so git runs in a sandbox without a network that sees nothing but the
-        workspace, and writes nothing but what the agent could write in `.git`.
-
-        Args:
-            bubblewrap: bubblewrap.
-            workspace: the workspace.
-            path: the file, from there.
-            protected: the workspace's protected paths; their placeholders still exist.
-            unreadable: the paths of the operating system that it doesn't see.
-        """
-        git = os.path.join(workspace, ".git")
-        if not os.path.lexists(os.path.join(workspace, path)) or git not in protected.pinned:
+    git = os.path.join(workspace, ".git")
+    if not os.path.lexists(os.path.join(workspace, path)) or git not in protected.pinned:
+        return
+    for name, largest in _LARGEST.items():
+        if not _is_regular_below(os.path.join(git, name), largest):
+            log.info("git wasn't asked", reason=f"its {name} isn't a regular file of bearable size")
             return
-        for name, largest in _LARGEST.items():
-            if not _is_regular_below(os.path.join(git, name), largest):
-                log.info("git wasn't asked", reason=f"its {name} isn't a regular file of bearable size")
-                return
-        command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
-        try:
-            done = await oneshot.run(
-                bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace, unreadable, _INDEX_PATIENCE_S
-            )
-        except SandboxFailed as problem:
-            log.info("git wasn't asked", reason=problem.message)
-            return
-        if done.status:
-            log.info("git failed", reason=done.errors.decode("utf-8", "replace").strip()[:200])
-
-    async def _ask(self) -> str:
-        """Return git's answer about the operator; it is empty, and the log says so, if git can't be run."""
-        wanted = {"PATH", "HOME", "XDG_CONFIG_HOME"}
-        environ = {name: value for name, value in self._environ.items() if name in wanted}
-        command = ("git", "config", "--global", "--get-regexp", r"^user\.(name|email)$")
-        descriptors.keep_private()
-        try:
-            with trio.fail_after(_PATIENCE_S):
-                done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, env=environ)
-        except (OSError, trio.TooSlowError) as problem:
-            log.info("git wasn't asked", reason=str(problem))
-            return ""
-        if done.returncode not in {0, 1}:
-            log.info("git failed", reason=done.stderr.decode("utf-8", "replace").strip()[:200])
-            return ""
-        return done.stdout.decode("utf-8", "replace")
+    command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
+    try:
+        done = await oneshot.run(
+            bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace, unreadable, _INDEX_PATIENCE_S
+        )
+    except SandboxFailed as problem:
+        log.info("git wasn't asked", reason=problem.message)
+        return
+    if done.status:
+        log.info("git failed", reason=done.errors.decode("utf-8", "replace").strip()[:200])
 
 
 def _is_regular_below(path: str, largest: int) -> bool:
@@ -139,8 +91,3 @@ def _mounts(workspace: str, git: str, protected: ProtectedPaths) -> Iterator[Mou
     for path in (*protected.read_only, *protected.missing):
         if path.startswith(git + "/"):
             yield Bind(path, path, held=True)
-
-
-def _quoted(value: str) -> str:
-    cleaned = value.replace("\\", "").replace('"', "'").replace("\n", " ")
-    return f'"{cleaned}"'

@@ -25,7 +25,7 @@ _ALL_CONFIGS = 1024 * 1024
 """Bytes of all configurations of a workspace: reading one takes Python a second for some 2 MiB."""
 _MOST_REFERENCES = 512
 """Places that all configurations of a workspace name: each is looked up, and a person's have some tens."""
-_MOST_FILES = 32
+MOST_FILES = 32
 """How many included files are read; git itself follows ten levels (git-config(1), "Includes")."""
 
 
@@ -109,7 +109,7 @@ class _Search:
 
     def config(self, path: str) -> None:
         """Take up a configuration file, if it is there, and those that it includes."""
-        if path in self._read or len(self._read) >= _MOST_FILES or self._budget.is_used_up:
+        if path in self._read or len(self._read) >= MOST_FILES or self._budget.is_used_up:
             return
         self._read.add(path)
         data = nofollow.read_small(os.path.realpath(path), LONGEST_CONFIG)

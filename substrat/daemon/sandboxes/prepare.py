@@ -20,11 +20,11 @@ from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import authorities, binds, build_spec, clone_mounts, program, sources, workspace
+from substrat.daemon.sandboxes import authorities, binds, build_spec, clone_mounts, git, program, sources, workspace
 from substrat.daemon.sandboxes.generated import generate
-from substrat.daemon.sandboxes.git import Git
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.sandboxes.machine import Machine
+from substrat.daemon.sandboxes.person_git import PersonGitReader
 from substrat.daemon.sandboxes.protector import WorkspaceProtector
 from substrat.daemon.sandboxes.sessions import shared_chat
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
@@ -122,7 +122,7 @@ class SandboxPreparer:
         self.protector = WorkspaceProtector(registry, layout, user, environ)
         # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
-        self._git = Git(environ)
+        self.person = PersonGitReader(registry, user, environ)
         self._bundles: tuple[str, ...] = ()
         self._writing = trio.Lock()
         self._left_out: dict[program.Program, frozenset[str]] = {}
@@ -134,7 +134,6 @@ class SandboxPreparer:
     def reconfigured(self) -> None:
         """Forget the answers that the old configuration gave."""
         self.machine.forget()
-        self._git.forget()
         self.set_limits()
 
     def set_limits(self) -> None:
@@ -251,14 +250,14 @@ class SandboxPreparer:
 
     async def _generate(self, agent: Agent, agent_dir: AgentDir, found: ProtectedPaths, chat: str | None) -> None:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
-        identity = await self._git.identity(agent.name)
+        person = await self.person.read()
         # Its first turn may have begun meanwhile, or the agent may have been removed.
         current = self._registry.get(agent.id)
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
             await trio.to_thread.run_sync(partial(
                 generate, agent_dir, agent,
                 parent=self._registry.name_of(agent.parent), user=self._user, python=program.find_python()[0],
-                identity=identity, git_directories=_git_directories(agent, found),
+                person=person, git_directories=_git_directories(agent, found),
                 chat=os.path.basename(chat) if chat is not None else None,
             ))  # fmt: skip
 
@@ -283,13 +282,13 @@ class SandboxPreparer:
         found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
-        identity = await self._git.identity(agent.name)
+        person = await self.person.read()
         chat = await trio.to_thread.run_sync(shared_chat, self._user, self._layout.agent(agent.id), agent)
         self._registry.points.before("files made")
         left_out = await trio.to_thread.run_sync(partial(
             generate, agent_dir, agent,
             parent=self._registry.name_of(agent.parent), user=self._user, python=python,
-            identity=identity, git_directories=_git_directories(agent, found),
+            person=person, git_directories=_git_directories(agent, found),
             chat=os.path.basename(chat) if chat is not None else None, workspace=identity_of,
         ))  # fmt: skip
         self._registry.points.after("files made")
@@ -427,7 +426,7 @@ class SandboxPreparer:
         return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
 
     async def freshen_index(self, agent: Agent, left: ProtectedPaths) -> None:
-        """Let the workspace's git forget the size of the file that was mounted over `.cursor/mcp.json` (`Git.forget_size`).
+        """Let the workspace's git forget the size of the file that was mounted over `.cursor/mcp.json` (`git.forget_size`).
 
         A failure is only logged, so that the turn ends: `git status` then shows an unchanged file as changed.
         """
@@ -435,7 +434,7 @@ class SandboxPreparer:
         if bubblewrap is not None:
             mcp = os.path.join(PROGRAM.places.workspace, PROGRAM.places.mcp)
             try:
-                await self._git.forget_size(bubblewrap, agent.workspace, mcp, left, await self.unreadable.paths())
+                await git.forget_size(bubblewrap, agent.workspace, mcp, left, await self.unreadable.paths())
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
 

@@ -22,7 +22,7 @@ from msgspec import Meta
 import substrat.treekeeper
 from sandbox.spec import Bind
 from substrat.core.workspaces.clones import Kept, OnlyHere, Stage
-from substrat.daemon.sandboxes import clone_mounts
+from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.state.layout import Layout
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.repository import CloneState, Repositories
 
@@ -44,6 +45,7 @@ log = structlog.get_logger("substrat.keeping")
 _SECONDS = 120.0
 """`git add` reads some gigabytes in that time; the end of the turn waits for it."""
 _NOTES = frozenset({"index", "seed", "status", "report", "kept"})
+_CONFIG = "/run/substrat/gitconfig"
 _PROGRAM = "/run/substrat/treekeeper.py"
 _WITHOUT_TREE = frozenset({Stage.WANTED, Stage.PRUNING, Stage.PRUNED})
 
@@ -73,17 +75,25 @@ class Keeping:
         registry: the agents.
         sandbox: runs git.
         repositories: the users' repositories.
-        directory: where the daemon's own trees are; the empty file for mounts is there.
+        layout: the daemon's directories.
+        home: the user's home.
         closed: directories that no agent may see.
     """
 
     def __init__(
-        self, registry: Registry, sandbox: GitSandbox, repositories: Repositories, directory: str, closed: tuple[str, ...]
+        self,
+        registry: Registry,
+        sandbox: GitSandbox,
+        repositories: Repositories,
+        layout: Layout,
+        home: str,
+        closed: tuple[str, ...],
     ) -> None:
         self._registry = registry
         self._sandbox = sandbox
         self._repositories = repositories
-        self._directory = directory
+        self._layout = layout
+        self._home = home
         self._closed = closed
         self._locks: dict[str, trio.Lock] = {}
 
@@ -185,13 +195,19 @@ class Keeping:
         find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
         objects = await trio.to_thread.run_sync(find_objects, clone, self._closed)
         python, shown = python_mounts(_PROGRAM, substrat.treekeeper.__file__)
-        empty = os.path.join(self._directory, "empty")
+        empty = os.path.join(self._layout.trees, "empty")
+        place, given = self._layout.agent(clone.agent), self._registry.config.agent
         mounts = (
             *shown,
             Bind(clone.tree, TREE, writable=True, held=True),
             Bind(out, OUT, writable=True, held=True),
             *clone_mounts.object_mounts(objects, empty),
+            # The agent's git had them too: without the same `core.autocrlf` each file would differ.
+            Bind(place.gitconfig, _CONFIG, optional=True),
+            Bind(place.git, f"{self._home}/.config/git", optional=True),
+            *(Bind(path, path, optional=True) for path in dict.fromkeys((*given.bind_ro, *given.path))),
         )
+        variables = {"GIT_CONFIG_GLOBAL": _CONFIG, "PATH": ":".join((*given.path, build_spec.PATH))}
         kept = clone.kept
         # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
         known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
@@ -203,7 +219,7 @@ class Keeping:
         most = self._registry.config.worktree.bundle_bytes
         self._registry.points.before("bundle made")
         try:
-            done = await self._sandbox.run((*line, request), mounts, seconds=_SECONDS, file_bytes=most)
+            done = await self._sandbox.run((*line, request), mounts, seconds=_SECONDS, file_bytes=most, variables=variables)
         except TookTooLong:
             raise SandboxFailed(
                 f"git didn't come to an end within {_SECONDS:g} s: a filter of its `.gitattributes` that hangs, or a very "

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox import host
 from substrat.daemon.sandboxes import oneshot, placeholders
-from substrat.daemon.sandboxes.git import Git
+from substrat.daemon.sandboxes.git import forget_size
 from substrat.daemon.sandboxes.workspace_scan import scan
 from tests.daemon.sandboxes.repositories import git
 
@@ -38,7 +38,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
     seen = scan(str(repository))
     placeholders.make_all(seen.missing)
     before = config.read_bytes()
-    await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    await forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
     assert not (repository / ".git" / "MARK").exists()
     assert config.read_bytes() == before
     # The control: git on the host runs the program, which doesn't answer, so git fails.
@@ -90,7 +90,7 @@ def too_large(path):
 async def test_git_is_not_asked_where_the_index_or_head_is_no_file_of_bearable_size(remembered, spoil, name):
     repository, seen, runs = remembered
     spoil(repository / ".git" / name)
-    await Git({}).forget_size(host.Bubblewrap("/nonexistent", (0, 8, 0)), str(repository), ".cursor/mcp.json", seen)
+    await forget_size(host.Bubblewrap("/nonexistent", (0, 8, 0)), str(repository), ".cursor/mcp.json", seen)
     assert runs == []
 
 
@@ -106,5 +106,5 @@ async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, 
     place.parent.mkdir(exist_ok=True)
     os.mkfifo(place)
     placeholders.make_all(seen.missing)
-    await Git({}).forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    await forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
     assert [run[-1] for run in runs] == [0.3]

@@ -14,6 +14,7 @@ from substrat.core.programs.cursor.command_line import chats_folder
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import sources, workspace
 from substrat.daemon.sandboxes.generated import generate
+from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.state.layout import AgentDir, Layout
 from substrat.errors import WorkspaceUnusable
@@ -380,8 +381,8 @@ def place(tmp_path):
 
 
 def prepare(place, agent, user, **changes):
-    given = {"parent": "boss", "python": "/usr/bin/python3", "identity": "[user]\n\tname = x\n", **changes}
-    return generate(place, agent, given["parent"], user, given["python"], given["identity"])
+    given = {"parent": "boss", "python": "/usr/bin/python3", "person": PersonGit(), **changes}
+    return generate(place, agent, given["parent"], user, given["python"], given["person"])
 
 
 def test_an_agents_places(place, tmp_path):
@@ -482,7 +483,7 @@ def test_a_read_only_configuration_can_be_replaced(place, new_agent, user, sourc
     (source / "rules" / "substrat.mdc").chmod(0o444)
 
     def replace():
-        generate(AgentDir("state/a", "run/a"), new_agent(workspace="work"), None, user, "python3", "")
+        generate(AgentDir("state/a", "run/a"), new_agent(workspace="work"), None, user, "python3", PersonGit())
 
     if os.geteuid() == 0:  # the superuser may write anything, so somebody else has to try
         for path in (source.parents[1], *source.parents[1].rglob("*")):

@@ -9,6 +9,7 @@ import pytest
 from substrat.core.agents.records import Process, Turn
 from substrat.daemon.kernel import procfs, sandbox_process
 from substrat.daemon.sandboxes import generated
+from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.state import archive, damaged_files
 from substrat.daemon.state.layout import Layout
@@ -294,7 +295,7 @@ def test_agents_are_found_by_their_files(places, new_agent, tmp_path):
 
     user = User("me", 1000, 1000, "/home/me")
     generated._write_etc(place, user, agent)
-    generated._write_git(place, user, (f"{agent.workspace}/.git",), "", None)
+    generated._write_git(place, user, (f"{agent.workspace}/.git",), PersonGit(), None, agent.name)
     for number, session in ((1, "s-1"), (9, "s-9"), (10, "s-10"), (11, None)):
         turn = place.turn(number)
         turn.make("x")

@@ -50,6 +50,7 @@ class AgentShow(OperatorRequest, frozen=True):
     agent: AgentName
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        person = await services.preparer.person.read()
         agent = services.requests.find(self.agent)
         use = services.runner.use(agent)
         shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
@@ -62,6 +63,7 @@ class AgentShow(OperatorRequest, frozen=True):
             "environment": [name for name, _ in agent.environment],
             "ssh_agent": agent.ssh_agent,
             "use": use._asdict() if use is not None else None,
+            "without": list(person.absent) if agent.phase != Phase.ENDED else [],
         }
         given = {name: value for name, value in more.items() if value not in ([], None)}
         found = slices.encoded({**services.objects.with_result(agent), **given})

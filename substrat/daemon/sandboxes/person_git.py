@@ -1,0 +1,212 @@
+"""Reads the person's own git configuration, as far as it holds in an agent's sandbox: settings, and two files of rules.
+
+An agent may have written a file that lies in a workspace, or a link there, and could so have the daemon copy a private file
+for it. Nothing is read that lies, or is led to by a link that lies, where an agent may write.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from sandbox import host
+from substrat.core.workspaces import git_config, person_git
+from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES, Layer, Rules
+from substrat.daemon.kernel import nofollow
+from substrat.daemon.sandboxes import build_spec
+from substrat.daemon.sandboxes.git_programs import LONGEST_CONFIG, MOST_FILES
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from substrat.core.workspaces.git_config import Setting
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.sandboxes.workspace import User
+
+_LONGEST_RULES = 1 << 20
+"""Bytes of a file of rules: some ten thousand lines."""
+_MOST_LINKS = 40
+"""The kernel follows as many (path_resolution(7))."""
+
+
+class PersonGit(NamedTuple):
+    """The person's git configuration, for an agent.
+
+    Args:
+        layer: the settings that hold inside.
+        filters: the filters whose program isn't visible inside, each with its command.
+        unread: the files that aren't read, each with the reason.
+    """
+
+    layer: Layer = Layer((Rules(EXCLUDES, b""), Rules(ATTRIBUTES, b"")))
+    filters: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    unread: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """What git in the sandbox lacks of it, each as the end of a sentence that begins with `is without`."""
+        return (
+            *(f"git's filter {name}, because the sandbox doesn't show all of {shlex.quote(command)}: name the directory in "
+              f"`agent.path`" for name, command in self.filters.items()),
+            *(f"{path} of your git configuration, which {reason}" for path, reason in self.unread),
+        )  # fmt: skip
+
+
+class Visible(NamedTuple):
+    """What an agent's sandbox shows of the host.
+
+    Args:
+        roots: the directories and files, by their physical paths.
+        path: the directories on `PATH`.
+        home: the person's home.
+    """
+
+    roots: tuple[str, ...]
+    path: tuple[str, ...]
+    home: str
+
+    def shows(self, word: str) -> bool:
+        """Say whether a program, or the file or directory at an absolute path, is there."""
+        if "/" not in word and not word.startswith("~"):
+            return any(os.access(f"{directory}/{word}", os.X_OK) for directory in self.path if self._has(directory))
+        path = self.home + word[1:] if word.startswith("~/") else word
+        return path.startswith("/") and os.path.lexists(path) and self._has(path)
+
+    def _has(self, path: str) -> bool:
+        real = os.path.realpath(path)
+        return any(is_within(real, root) for root in self.roots)
+
+
+class PersonGitReader:
+    """Reads the configuration for one daemon's agents.
+
+    Args:
+        registry: the agents.
+        user: whose configuration it is.
+        environ: the daemon's own environment.
+    """
+
+    def __init__(self, registry: Registry, user: User, environ: dict[str, str]) -> None:
+        self._registry = registry
+        self._home = user.home
+        self._config_home = environ.get("XDG_CONFIG_HOME")
+
+    async def read(self) -> PersonGit:
+        """Read it."""
+        # Those that have ended left links too.
+        claims = (self._registry.claim(agent) for agent in self._registry.agents)
+        written = tuple({path: None for claim in claims for path in (*claim.writable, *claim.git)})
+        given = self._registry.config.agent
+        # A clone's work is kept in a sandbox that shows no more than these.
+        roots = (*host.system_roots(), *map(os.path.realpath, (*given.bind_ro, *given.path)))
+        visible = Visible(roots, (*given.path, *build_spec.PATH.split(":")), self._home)
+        return await trio.to_thread.run_sync(read, self._home, self._config_home, written, visible)
+
+
+def read(home: str, config_home: str | None, written: tuple[str, ...], visible: Visible) -> PersonGit:
+    """Read the person's configuration; files that are missing or can't be read are left out.
+
+    Args:
+        home: the person's home.
+        config_home: `XDG_CONFIG_HOME`, None where it isn't set.
+        written: the directories that agents may write to.
+        visible: what the sandbox shows.
+    """
+    reader = _Reader(home, written)
+    below = f"{config_home or f'{home}/.config'}/git"
+    # The rules that hold where no setting names others come first (gitignore(5), gitattributes(5)).
+    rules = (reader.rules(EXCLUDES, f"{below}/ignore"), reader.rules(ATTRIBUTES, f"{below}/attributes"))
+    # git reads them in this order, and the last setting counts (git-config(1), "FILES").
+    settings = (
+        item for path in ("/etc/gitconfig", f"{below}/config", f"{home}/.gitconfig") for item in reader.config(path)
+    )
+    layer = Layer((*rules, *settings))
+    return PersonGit(layer, person_git.absent_filters(layer, visible.shows), tuple(reader.unread.items()))
+
+
+class _Reader:
+    """Reads configuration files, those that they include, and files of rules."""
+
+    def __init__(self, home: str, written: tuple[str, ...]) -> None:
+        self._home = home
+        self._written = written
+        self._left = MOST_FILES
+        self.unread: dict[str, str] = {}
+
+    def config(self, path: str) -> Iterator[Setting | Rules | Layer]:
+        """Yield the items of a configuration file that hold inside, and those of the files that it includes."""
+        self._left -= 1
+        if self._left < 0:
+            self.unread[path] = f"isn't read, because {MOST_FILES} files are read at most"
+            return
+        data = self._content(path, LONGEST_CONFIG)
+        for setting in git_config.parse(data or b"").settings:
+            value = setting.value or ""
+            match setting.section, setting.key:
+                case "include", "path":
+                    yield from self.config(self._path(value, path))
+                case "includeif", "path":
+                    yield Layer(tuple(self.config(self._path(value, path))), _condition(setting.subsection or "", path))
+                case "core", ("excludesfile" | "attributesfile") as key:
+                    yield self.rules(key, self._path(value, path)) if value else Rules(key, b"")
+                case _ if person_git.holds_inside(setting) or person_git.is_filter(setting):
+                    yield setting
+
+    def rules(self, key: str, path: str) -> Rules:
+        """Return a file of rules; one that is missing has none."""
+        return Rules(key, self._content(path, _LONGEST_RULES) or b"")
+
+    def _path(self, value: str, config: str) -> str:
+        return os.path.join(os.path.dirname(config), self._home + value[1:] if value.startswith("~/") else value)
+
+    def _content(self, path: str, most: int) -> bytes | None:
+        """Return a file's content, None where there is none; one that may not be read, or can't be, is noted."""
+        path = os.path.normpath(path)
+        try:
+            data = nofollow.read_small(self._settled(path), most)
+        except _AgentsOwn:
+            self.unread[path] = "lies where an agent may write, or a link there leads to it"
+            return None
+        except OSError as problem:  # a link that has gone since
+            self.unread[path] = f"can't be read ({problem.strerror})"
+            return None
+        if data is None and os.path.lexists(path):
+            self.unread[path] = f"can't be read, or isn't a file of at most {most >> 10} KiB"
+        return data
+
+    def _settled(self, path: str) -> str:
+        """Follow the links on the way to a file, those that no agent can have made; the result has none."""
+        links = 0
+        done, rest = "", path.split("/")
+        while rest:
+            at = f"{done}/{name}" if (name := rest.pop(0)) else done
+            if name == "..":
+                done = os.path.dirname(done)
+            elif os.path.islink(at) and (links := links + 1) <= _MOST_LINKS:
+                self._refuse_agents(at)
+                target = os.readlink(at)
+                rest = [*target.split("/"), *rest]
+                done = "" if target.startswith("/") else done
+            elif name != ".":
+                done = at
+        self._refuse_agents(done)
+        return done
+
+    def _refuse_agents(self, path: str) -> None:
+        if any(is_within(path, root) for root in self._written):
+            raise _AgentsOwn
+
+
+class _AgentsOwn(Exception):
+    """An agent may have written a file."""
+
+
+def _condition(condition: str, path: str) -> str:
+    """Return a condition that means the same in another file: `gitdir:./` begins at the file that it stands in."""
+    kind, colon, pattern = condition.partition(":")
+    is_here = kind in {"gitdir", "gitdir/i"} and pattern.startswith("./")
+    return f"{kind}{colon}{os.path.dirname(os.path.realpath(path))}/{pattern[2:]}" if is_here else condition

@@ -1,0 +1,94 @@
+"""The person's own git configuration in an agent's sandbox: what holds there, and what is told to be missing."""
+
+import pytest
+
+COMMIT = "/shell touch a.key b.txt && git add -A && git commit -qm work"
+
+
+def committed(house, work, commit="HEAD"):
+    return set(house.git(work, "ls-tree", "-r", "--name-only", commit).split())
+
+
+IGNORED = {
+    "the default file": ("", ".config/git/ignore"),
+    "a named file": ("[core]\n\texcludesFile = ~/mine\n", "mine"),
+    "a relative include": ("[include]\n\tpath = more/gitconfig\n", "mine"),
+    "a condition": ('[includeIf "gitdir:{work}/"]\n\tpath = ~/more/gitconfig\n', "mine"),
+    "a condition from here": ('[includeIf "gitdir:./proj/"]\n\tpath = more/gitconfig\n', "mine"),
+    "a link": ("[core]\n\texcludesFile = ~/link\n", "mine"),
+}
+
+
+@pytest.mark.parametrize(("settings", "path"), IGNORED.values(), ids=IGNORED)
+def test_a_file_that_the_person_ignores_everywhere_is_not_committed(house, settings, path):
+    work = house.workspace("home/proj", git=True)
+    (house.home / "more").mkdir()
+    (house.home / "more" / "gitconfig").write_text("[core]\n\texcludesfile = ~/mine\n")
+    (house.home / "link").symlink_to("more/../mine")
+    (house.home / path).parent.mkdir(parents=True, exist_ok=True)
+    (house.home / path).write_text("*.key")
+    (house.home / ".gitconfig").write_text(settings.format(work=work))
+    house.start()
+    house.spawn("anna", work, COMMIT)
+    assert committed(house, work) == {"README.md", "b.txt"}
+
+
+def test_a_clone_commits_and_keeps_by_the_persons_rules(house):
+    work = house.workspace(git=True)
+    (house.home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/mine\n\tautocrlf = true\n")
+    (house.home / "mine").write_text("*.key\n")
+    house.start()
+    crlf = "rm README.md && git checkout -q README.md && od -c README.md"
+    house.spawn("anna", work, f"{COMMIT} && touch later.key && {crlf}", "--worktree")
+    assert "\\r  \\n" in house.shell("anna")
+    assert house.show("anna")["worktree"]["files"] == 0
+    assert committed(house, work, "refs/substrat/anna/wip") == {"README.md", "b.txt"}
+
+
+LFS = '[filter "lfs"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\trequired = true\n'
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 5\n"
+
+
+@pytest.fixture
+def tools(house):
+    """A directory with a `git-lfs` that makes a pointer of the content that it is given, and leaves pointers alone."""
+    directory = house.directory / "tools"
+    directory.mkdir()
+    program = directory / "git-lfs"
+    pointer = POINTER.format('$(printf %s "$x" | sha256sum | cut -c-64)').replace("\n", "\\n")
+    program.write_text(
+        f'#!/bin/sh\nx=$(cat)\ncase "$x" in version*) printf "%s\\n" "$x"; exit;; esac\n'
+        f'[ $1 = smudge ] && printf %s "$x" || printf "{pointer}"\n'
+    )
+    program.chmod(0o755)
+    return directory
+
+
+@pytest.mark.parametrize("options", [(), ("--worktree",)], ids=["in place", "clone"])
+def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools, options):
+    work = house.workspace(git=True)
+    (house.home / ".gitconfig").write_text(LFS)
+    (work / ".gitattributes").write_text("*.bin filter=lfs\n")
+    house.git(work, "add", ".")
+    house.git(work, "commit", "-qm", "attributes")
+    house.start(config=f'[agent]\npath = ["{tools}"]\n')
+    house.spawn(
+        "anna", work, "/shell printf large > a.bin && git add -A && git commit -qm a && printf other > b.bin", *options
+    )
+    if options:
+        assert house.show("anna")["worktree"]["files"] == 1
+        assert house.git(work, "show", "refs/substrat/anna/wip:b.bin").startswith("version")
+    head = "refs/substrat/anna/head" if options else "HEAD"
+    assert house.git(work, "show", f"{head}:a.bin").startswith("version")
+    assert "without" not in house.show("anna")
+
+
+def test_a_filter_whose_program_is_not_shown_is_named_at_the_spawn_and_in_show(house):
+    work = house.workspace(git=True)
+    (house.home / ".gitconfig").write_text(LFS.replace("git-lfs", "/nowhere/git-lfs"))
+    house.start()
+    spawned = house.ctl("spawn", "anna", "-w", work)
+    assert "anna is without git's filter lfs" in spawned.err
+    assert "without     git's filter lfs" in house.ctl("show", "anna").out
+    (house.home / ".gitconfig").unlink()
+    assert "without" not in house.show("anna")
