@@ -23,6 +23,9 @@ _TOLD = 5
 """Findings that one event names: it is one line, and `substratctl show` lists them all."""
 
 
+UNPROTECTED, HIDDEN = "workspace:unprotected", "workspace:hidden"
+
+
 class Found(NamedTuple):
     """Something that was found.
 
@@ -31,12 +34,14 @@ class Found(NamedTuple):
         text: the problem, in one sentence.
         aside: where the daemon keeps a file that it has moved out of the workspace.
         difference: the agent's changes, as a unified diff.
+        kind: of the event that tells it.
     """
 
     path: str
     text: str
     aside: str | None = None
     difference: str = ""
+    kind: str = UNPROTECTED
 
 
 class Findings:

@@ -7,9 +7,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from substrat.core.workspaces import git_index
+from substrat.core.workspaces import git_config, git_hiding, git_index
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.sandboxes import gitlink
+from substrat.daemon.sandboxes import gitlink, hiding
 from substrat.daemon.sandboxes.git_programs import LONGEST_CONFIG
 from substrat.paths import is_within
 
@@ -75,22 +75,28 @@ class NestedScan:
                     self._git.repository(".git", found, directory, target)
 
     def _gitlinks_of(self, own: str) -> Iterable[bytes]:
-        """Return which nested repositories the index of a git directory names, as far as there is room."""
+        """Return which nested repositories the index of a git directory names, and note the files that it marks.
+
+        As far as there is room.
+        """
         config = nofollow.read_small(f"{gitlink.joined_by(own) or own}/config", LONGEST_CONFIG) or b""
-        index = self._index(f"{own}/index")
+        path, unread = f"{own}/index", len(self._record.unread)
+        data = self._index(path)
         names: dict[bytes, None] = {}
         for digest in (20, 32) if b"objectformat" in config.lower() else (20,):
-            found = git_index.gitlinks(index, self._gitlinks - len(names), digest)
-            names.update(dict.fromkeys(found.paths))
-            is_all = found.is_all
-            if found.base is not None:
-                base = git_index.gitlinks(
-                    self._index(f"{own}/sharedindex.{found.base}"), self._gitlinks - len(names), digest
-                )
-                names.update(dict.fromkeys(base.paths))
-                is_all = is_all and base.is_all
-            if not is_all:
-                self._record.unread.append(f"{own}/index")
+            found = [git_index.read(data, self._gitlinks - len(names), digest)]
+            if (base := found[0].base) is not None:
+                shared = self._index(f"{own}/sharedindex.{base}")
+                found.append(git_index.read(shared, self._gitlinks - len(names), digest))
+            for one in found:
+                names.update(dict.fromkeys(one.paths))
+            if not all(one.is_all for one in found):
+                self._record.unread.append(path)
+            if digest == git_config.digest_bytes(config):
+                is_read = len(self._record.unread) == unread and all(one.is_whole for one in found)
+                lines = git_hiding.bounded(line.decode("utf-8", "replace") for one in found for line in one.marked)
+                if lines or not is_read:
+                    self._record.hiding[path] = lines if is_read else (*lines, *hiding.UNREAD)
         self._gitlinks -= len(names)
         return names
 

@@ -26,6 +26,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         notes: sentences about paths that can't be protected.
         unprotectable: settings by which git runs a program that can't be protected, each with a sentence.
         sequencer: the lines that `git rebase --continue` would run, by their file's path.
+        hiding: the lines by which git hides changes from people, by their file's path; None: nothing was looked at.
     """
 
     pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
@@ -37,6 +38,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unprotectable: tuple[tuple[str, str], ...] = msgspec.field(name="unsettled", default=())
     sequencer: dict[str, tuple[str, ...]] = msgspec.field(name="underway", default_factory=dict)
+    hiding: dict[str, tuple[str, ...]] | None = None
 
     @property
     def mounts(self) -> tuple[str, ...]:
@@ -128,5 +130,7 @@ def _clean(value: object) -> object:
             return {printable(path): found for path, found in value.items()}
         case str():
             return printable(value)
+        case None:
+            return None
         case _:
             return [_clean(one) for one in value]  # type: ignore[attr-defined]

@@ -11,8 +11,8 @@ import trio
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces import git_sequencer, overlap
-from substrat.daemon.agents.findings import Found
+from substrat.core.workspaces import git_hiding, git_sequencer, overlap
+from substrat.daemon.agents.findings import HIDDEN, Found
 from substrat.daemon.sandboxes import copies, git_programs, protected_paths, workspace, workspace_scan
 from substrat.daemon.sandboxes.placeholders import Placeholders
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
@@ -145,9 +145,12 @@ class WorkspaceProtector:
         except WorkspaceUnusable as problem:
             return [Found(agent.workspace, problem.message)]
         changed = git_sequencer.changes(before.sequencer, after.sequencer)
+        now = {protected_paths.printable(path): lines for path, lines in (after.hiding or {}).items()}
+        hidden = git_hiding.changes(before.hiding, now) if before.hiding is not None else ()
         return [
             *(Found(path, protected_paths.describe_changes([path])) for path in protected_paths.changes(before, after)),
             *(Found(path, text) for path, text in changed),
+            *(Found(path, text, None, lines, HIDDEN) for path, text, lines in hidden),
         ]
 
 

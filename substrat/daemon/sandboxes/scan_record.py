@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.daemon.kernel import descriptors, nofollow
-from substrat.daemon.sandboxes import sequencer
+from substrat.daemon.sandboxes import hiding, sequencer
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths, listed, printable
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
@@ -68,6 +68,7 @@ class ScanRecord:
         self.unread: list[str] = []
         self.inaccessible: list[str] = []
         self.led_outside: dict[str, None] = {}
+        self.hiding: dict[str, tuple[str, ...]] = {}
         self.strict = True
 
     def result(self, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
@@ -78,6 +79,7 @@ class ScanRecord:
         return ProtectedPaths(
             tuple(self.pinned), tuple(self.read_only), missing, shared, own, self.inodes, tuple(self._notes()),
             tuple(self.unprotectable), sequencer.read((*self.repositories, *self.pinned)),
+            {**self.hiding, **hiding.read(self.repositories)},
         )  # fmt: skip
 
     def _notes(self) -> Iterable[str]:

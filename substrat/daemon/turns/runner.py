@@ -19,7 +19,8 @@ from substrat.core.agents.records import Outcome
 from substrat.core.agents.turn_limits import TurnLimits
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.programs.table import PROGRAM
-from substrat.daemon.agents.findings import Found
+from substrat.core.workspaces import git_hiding
+from substrat.daemon.agents.findings import HIDDEN, UNPROTECTED, Found
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.sandboxes import protected_paths
@@ -274,18 +275,21 @@ class TurnRunner:
             await until_stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
-        """Tell which paths the turn has made that would have been protected, had they been there at its start."""
-        found = await self._preparer.protector.find_changes(agent, before)
-        if found:
-            await until_stored(
-                partial(self._note_findings, turn, found, protected_paths.describe_changes([one.path for one in found]))
-            )
+        """Tell which paths the turn has made that would have been protected, had they been there at its start.
 
-    def _note_findings(self, turn: Turn, found: Sequence[Found], text: str) -> None:
+        And by which git on the host hides changes.
+        """
+        found = await self._preparer.protector.find_changes(agent, before)
+        for kind, describe in ((UNPROTECTED, protected_paths.describe_changes), (HIDDEN, git_hiding.describe)):
+            if some := [one for one in found if one.kind == kind]:
+                text = describe([one.path for one in some])
+                await until_stored(partial(self._note_findings, turn, some, text, kind))
+
+    def _note_findings(self, turn: Turn, found: Sequence[Found], text: str, kind: str = UNPROTECTED) -> None:
         now = self._registry.find(turn.agent).turn
         # The end of a turn that is being stopped waits for it, and must not wait for room on the disk.
         with self._registry.change("finding recorded", urgent=now is not None and now.stop is not None):
-            self._accounting.turn_note(turn.id, "workspace:unprotected", text, holds_up_end=True)
+            self._accounting.turn_note(turn.id, kind, text, holds_up_end=True)
             self._findings.record(turn.agent, turn.id, found)
 
     async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[TurnObservation, Verdict]:

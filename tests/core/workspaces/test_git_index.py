@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from substrat.core.workspaces.git_index import Gitlinks, gitlinks
+from substrat.core.workspaces.git_index import IndexEntries, read
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def test_what_git_wrote(git, tmp_path, version, form):
         git("add", "--intent-to-add", "later")
     data = (tmp_path / ".git" / "index").read_bytes()
     assert data[7] == version
-    assert gitlinks(data, 10, 20 if form == "sha1" else 32) == Gitlinks(NAMED)
+    assert read(data, 10, 20 if form == "sha1" else 32) == IndexEntries(NAMED)
 
 
 def test_no_more_than_asked_for(git, tmp_path):
     filled(git)
     data = (tmp_path / ".git" / "index").read_bytes()
-    assert gitlinks(data, 2) == Gitlinks(NAMED[:2], None, is_all=False)
-    assert gitlinks(data, 4).is_all
+    assert read(data, 2) == IndexEntries(NAMED[:2], None, is_all=False)
+    assert read(data, 4).is_all
 
 
 def test_an_index_that_changes_another_one_says_so(git, tmp_path):
@@ -60,11 +60,34 @@ def test_an_index_that_changes_another_one_says_so(git, tmp_path):
     git("update-index", "--split-index")
     git("update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},more")
     git("update-index", "--cacheinfo", f"160000,{'3' * 40},sub")
-    found = gitlinks((tmp_path / ".git" / "index").read_bytes(), 10)
+    found = read((tmp_path / ".git" / "index").read_bytes(), 10)
     assert b"more" in found.paths
     (base,) = [path for path in (tmp_path / ".git").iterdir() if path.name.startswith("sharedindex.")]
     assert base.name == f"sharedindex.{found.base}"
-    assert gitlinks(base.read_bytes(), 10).paths == NAMED
+    assert read(base.read_bytes(), 10).paths == NAMED
+
+
+@pytest.mark.parametrize("form", ["sha1", "sha256"])
+@pytest.mark.parametrize("version", [2, 4])
+def test_files_that_are_marked(git, tmp_path, version, form):
+    filled(git, form)
+    git("update-index", "--index-version", str(version))
+    git("update-index", "--skip-worktree", "dir/file003", "dir/file004")
+    git("update-index", "--assume-unchanged", "dir/file004", "dir/file199")
+    found = read((tmp_path / ".git" / "index").read_bytes(), 2, 20 if form == "sha1" else 32)
+    assert found.marked == (
+        b"skip-worktree dir/file003", b"skip-worktree dir/file004", b"assume-unchanged dir/file004",
+        b"assume-unchanged dir/file199",
+    )  # fmt: skip
+    assert found.is_whole
+
+
+def test_an_index_that_is_not_read_to_its_end_says_so():
+    """After a name that no file can have git reads on."""
+    entry = bytes(24) + b"\0\0\x81\xa4" + bytes(12 + 20) + b"\x0f\xff\0"
+    data = b"DIRC" + (4).to_bytes(4) + (2).to_bytes(4) + entry + b"a" * 5000 + bytes(1) + entry + b"b" + bytes(1)
+    assert not read(data, 3).is_whole
+    assert read(data.replace(b"a" * 5000, b"a" * 4000), 3).is_whole
 
 
 def test_git_looks_at_the_modes_kind_alone(git, tmp_path):
@@ -72,15 +95,16 @@ def test_git_looks_at_the_modes_kind_alone(git, tmp_path):
     data = (tmp_path / ".git" / "index").read_bytes()
     odd = data.replace(b"\0\0\xe0\0", b"\x01\x02\xef\xff")
     assert odd != data
-    assert gitlinks(odd, 10).paths == NAMED
+    assert read(odd, 10).paths == NAMED
 
 
 @given(st.binary(max_size=400), st.sampled_from([2, 3, 4]), st.integers(0, 2**32 - 1), st.sampled_from([20, 32]))
 def test_garbage_says_something_or_nothing(rest, version, count, digest):
-    found = gitlinks(b"DIRC" + version.to_bytes(4) + count.to_bytes(4) + rest, 3, digest)
+    found = read(b"DIRC" + version.to_bytes(4) + count.to_bytes(4) + rest, 3, digest)
     assert len(found.paths) <= 3
+    assert all(mark.startswith((b"skip-worktree ", b"assume-unchanged ")) for mark in found.marked)
     assert all(path and b"\0" not in path for path in found.paths)
-    assert gitlinks(rest, 3, digest).paths == ()
+    assert read(rest, 3, digest).paths == ()
 
 
 @settings(max_examples=200)
@@ -88,10 +112,10 @@ def test_garbage_says_something_or_nothing(rest, version, count, digest):
 def test_a_changed_byte_or_a_cut_is_no_error(data):
     entry = bytes(24) + b"\0\0\xe0\0" + bytes(12 + 20) + b"\0\3sub" + bytes(7)
     whole = bytearray(b"DIRC\0\0\0\2\0\0\0\2" + entry + entry + b"link\0\0\0\x14" + b"\1" * 20 + bytes(20))
-    assert gitlinks(bytes(whole), 9) == Gitlinks((b"sub", b"sub"), "01" * 20)
+    assert read(bytes(whole), 9) == IndexEntries((b"sub", b"sub"), "01" * 20)
     for _ in range(data.draw(st.integers(0, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    gitlinks(bytes(whole[: data.draw(st.integers(0, len(whole)))]), 9)
+    read(bytes(whole[: data.draw(st.integers(0, len(whole)))]), 9)
 
 
 @pytest.mark.parametrize("version", [2, 4])
@@ -101,6 +125,6 @@ def test_the_time_is_bounded_by_the_size(version):
     entry = fixed + (b"a" + bytes(1) if version == 2 else b"\0a\0")
     count = (8 << 20) // len(entry)
     began = time.process_time()
-    found = gitlinks(b"DIRC" + version.to_bytes(4) + count.to_bytes(4) + entry * count, 3)
-    assert found == Gitlinks()
+    found = read(b"DIRC" + version.to_bytes(4) + count.to_bytes(4) + entry * count, 3)
+    assert found == IndexEntries()
     assert time.process_time() - began < 3
