@@ -1,6 +1,7 @@
 """Programs and repositories that git in a workspace obeys: protected where named, told where an agent makes them."""
 
 import os
+import socket
 
 import pytest
 
@@ -41,6 +42,46 @@ def test_a_program_that_cannot_be_told_from_a_setting_asks_for_attention_until_i
     assert agent.attention["kind"] == "working"
     agent.house.ok("interrupt", "agent")
     assert agent.attention["kind"] == "idle"
+
+
+UNTOLD = ("env PATH=tools:/usr/bin x", "$TOOL status", "PYTHONPATH=. /usr/bin/x", "sh -c 'PATH=$PWD/tools:$PATH x'")
+
+
+@pytest.mark.parametrize("command", UNTOLD)
+def test_a_program_that_is_looked_for_in_the_workspace_asks_for_attention(agent, command):
+    (agent.work / "tools").mkdir()
+    agent.git("config", "core.fsmonitor", command)
+    agent.start()
+    assert agent.attention["kind"] == "unsafe"
+    assert "core.fsmonitor runs a program that it looks for in" in agent.attention["text"]
+
+
+def test_a_socket_of_the_persons_in_the_workspace_is_told(house, monkeypatch):
+    """With no network at all an agent talks to whoever listens there."""
+    work = house.workspace(git=True)
+    monkeypatch.chdir(work)
+    (work / "node_modules").mkdir()
+    absolute = os.fspath(work / "node_modules" / "absolute.sock")
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind("ended.sock")
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        one.bind("relative.sock")
+        one.listen()
+        other.bind(absolute)
+        house.start()
+        ask = 'python3 -c \'import socket; socket.socket(socket.AF_UNIX).connect("relative.sock"); print("reached")\''
+        house.spawn("agent", work, f"/shell {ask}", "--network", "none")
+        assert house.shell("agent") == "reached\n", "a control"
+        (told,) = [event["text"] for event in house.events("agent", "workspace:unprotected")]
+        assert f"{absolute}, {work}/relative.sock" in told
+        assert "ended" not in told
+        assert house.show("agent")["attention"]["kind"] == "unsafe"
+
+
+def test_a_program_that_is_looked_for_elsewhere_asks_for_nothing(agent):
+    agent.git("config", "core.sshCommand", "PATH=/usr/bin:$HOME/bin:$PATH LC_ALL=C ssh -o BatchMode=yes")
+    agent.start()
+    assert agent.attention["kind"] == "working"
 
 
 def test_no_other_worktrees_configuration_can_be_made(agent):

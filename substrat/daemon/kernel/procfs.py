@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAX_PID = 4 * 1024 * 1024
 """The largest pid that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
 _ESCAPED = re.compile(r"\\([0-7]{3})")
+_LISTENS, _DATAGRAMS = b"00010000", b"0002"
+"""In `/proc/net/unix`: the flag of a socket that takes connections, and the type of one that needs none."""
 _GONE = (FileNotFoundError, ProcessLookupError)
 """The kernel's errors for a process that has ended, before the file is opened or while it is read."""
 
@@ -132,6 +134,19 @@ def io_counts(pid: int) -> dict[str, int]:
     with suppress(OSError), open(f"/proc/{pid}/io", encoding="ascii") as file:
         return {name: int(number) for name, _, number in (line.partition(": ") for line in file)}
     return {}
+
+
+def unix_sockets() -> list[str]:
+    """Return the paths at which processes of this network namespace can be reached, as they have bound them."""
+    found = []
+    with suppress(OSError), open("/proc/net/unix", "rb") as file:
+        for line in file:
+            # The number, the uses, the protocol, flags, type, state, inode and path (net/unix/af_unix.c, unix_seq_show).
+            fields = line.rstrip(b"\n").split(b" ", 7)
+            is_path = len(fields) == 8 and not fields[7].lstrip(b" ").startswith(b"@")
+            if is_path and (fields[3] == _LISTENS or fields[4] == _DATAGRAMS):
+                found.append(os.fsdecode(fields[7].lstrip(b" ")))
+    return found
 
 
 def mounts(pid: int) -> list[Mount]:

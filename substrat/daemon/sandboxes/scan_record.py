@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.daemon.kernel import descriptors, nofollow
+from substrat.daemon.kernel import descriptors, nofollow, procfs
 from substrat.daemon.sandboxes import hiding, sequencer
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths, listed, printable
 from substrat.errors import WorkspaceUnusable
@@ -68,6 +68,7 @@ class ScanRecord:
         self.unread: list[str] = []
         self.inaccessible: list[str] = []
         self.led_outside: dict[str, None] = {}
+        self.sockets: dict[str, None] = {}
         self.hiding: dict[str, tuple[str, ...]] = {}
         self.strict = True
 
@@ -94,6 +95,9 @@ class ScanRecord:
             yield f"not all of this can be read, so nested repositories that it names may be unprotected: {where}"
         if self.inaccessible:
             yield f"can't be looked at, so not all of it is protected: {listed(self.inaccessible)}"
+        if self.sockets:
+            where = listed([*self.sockets])
+            yield f"sockets of programs on the host are reached from the sandbox whatever its network is: {where}"
         if self.led_outside:
             where = listed([*self.led_outside])
             yield f"git is led to where the agent can change everything, its configuration included: {where}"
@@ -121,6 +125,18 @@ class ScanRecord:
             self.mounts -= 1
             self.pinned[path] = None
             path = path.rpartition("/")[0]
+
+    def note_sockets(self, found: Iterable[str]) -> None:
+        """Note where programs on the host listen in the workspace: a socket in the file system belongs to no network.
+
+        Args:
+            found: sockets in the workspace, some perhaps of programs that have ended.
+        """
+        bound = procfs.unix_sockets()
+        names = {os.path.basename(path) for path in bound}  # a path may be bound as `./x` or by way of a link
+        live = (path for path in found if os.path.basename(path) in names)
+        absolute = (path for path in map(os.path.normpath, bound) if self.is_inside(path) and os.path.lexists(path))
+        self.sockets = dict.fromkeys(sorted({*live, *absolute}))
 
     @property
     def is_used_up(self) -> bool:

@@ -62,6 +62,7 @@ def scan(
             walk.shared(directory, own)
         NestedScan(record, git, private).nested(shared)
         git.programs(workspace, shared, user_configs)
+        record.note_sockets(walk.sockets)
     except OSError as problem:
         descriptors.refuse_shortage(problem)
         where = os.path.join(workspace, problem.filename if isinstance(problem.filename, str) else workspace)
@@ -85,6 +86,7 @@ class _WorkspaceScan:
     def __init__(self, record: ScanRecord, git: GitScan) -> None:
         self._record = record
         self._git = git
+        self.sockets: list[str] = []
 
     def workspace(self, path: str) -> None:
         """Walk through a whole workspace; one that lies in another can't be renamed away either."""
@@ -125,6 +127,8 @@ class _WorkspaceScan:
                 is_left = name.lower() in _NOT_ENTERED or protect.is_protected(name) or inner in self._record.read_only
                 if not is_left and kind.is_dir(follow_symlinks=False):
                     self._enter(name, reading, path, depth + 1)
+                elif not (kind.is_file(follow_symlinks=False) or kind.is_dir(follow_symlinks=False) or kind.is_symlink()):
+                    self.sockets.append(inner)  # or a FIFO, which no socket is bound to
         finally:
             os.close(reading)
 
