@@ -83,6 +83,28 @@ def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools, 
     assert "without" not in house.show("anna")
 
 
+@pytest.mark.parametrize("options", [(), ("--worktree",)], ids=["in place", "clone"])
+def test_a_pointer_that_becomes_content_for_want_of_a_filter_is_told(house, options):
+    work = house.workspace(git=True)
+    pointer = POINTER.format("0" * 64)
+    (work / ".gitattributes").write_text("*.bin filter=lfs\n")
+    for name in ("a.bin", "sub.bin", "other.bin"):
+        (work / name).write_text(pointer)
+    house.git(work, "add", ".")
+    house.git(work, "commit", "-qm", "pointers")
+    (house.home / ".gitconfig").write_text(LFS.replace("git-lfs", "/nowhere/git-lfs"))
+    house.start()
+    change = "printf content > a.bin; sed -i s/5/6/ sub.bin; printf text > b.txt"
+    house.spawn("anna", work, f"/shell {change}; git add -A && git commit -qm changed", *options)
+    (finding,) = house.show("anna")["findings"]
+    assert "git's filter lfs: a.bin; `git add --renormalize .`" in finding["text"]
+    assert finding["path"] == str(work / "a.bin")
+    assert len(house.events("anna", "workspace:unfiltered")) == 1
+    house.ok("accept", "anna")
+    house.ok("send", "anna", "/shell git status", "--wait")
+    assert "findings" not in house.show("anna")
+
+
 def test_a_filter_whose_program_is_not_shown_is_named_at_the_spawn_and_in_show(house):
     work = house.workspace(git=True)
     (house.home / ".gitconfig").write_text(LFS.replace("git-lfs", "/nowhere/git-lfs"))

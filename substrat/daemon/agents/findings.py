@@ -23,7 +23,7 @@ _TOLD = 5
 """Findings that one event names: it is one line, and `substratctl show` lists them all."""
 
 
-UNPROTECTED, HIDDEN = "workspace:unprotected", "workspace:hidden"
+UNPROTECTED, HIDDEN, UNFILTERED = "workspace:unprotected", "workspace:hidden", "workspace:unfiltered"
 
 
 class Found(NamedTuple):

@@ -27,12 +27,14 @@ _LARGEST_INDEX = 64 << 20
 _LARGEST_HEAD = 4096
 """Bytes: the name of a branch, which is a path (limits.h, PATH_MAX)."""
 _LARGEST = {"index": _LARGEST_INDEX, "HEAD": _LARGEST_HEAD}
-# Takes the entry's mode and blob from the index and puts them back; $1 is the path.
-_CLEAR_ENTRY = """\
+SAFE_GIT = """\
 git() {
     command git -c safe.directory='*' -c core.fsmonitor=false -c core.hooksPath=/dev/null -c core.alternateRefsCommand= \
         -c core.sshCommand=false -c credential.helper= -c core.pager=cat -c core.attributesFile=/dev/null "$@"
-}
+}"""
+"""Makes a shell's git run nothing of a repository's choice, as far as that can be told."""
+# Takes the entry's mode and blob from the index and puts them back; $1 is the path.
+_CLEAR_ENTRY = f"""{SAFE_GIT}
 entry=$(git ls-files --stage -- "$1") && [ -n "$entry" ] || exit 0
 set -- "$1" $entry
 git update-index --cacheinfo "$2,$3,$1"

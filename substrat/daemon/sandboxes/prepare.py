@@ -20,7 +20,17 @@ from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import authorities, binds, build_spec, clone_mounts, git, program, sources, workspace
+from substrat.daemon.sandboxes import (
+    authorities,
+    binds,
+    build_spec,
+    clone_mounts,
+    git,
+    program,
+    sources,
+    unfiltered,
+    workspace,
+)
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.sandboxes.machine import Machine
@@ -424,6 +434,23 @@ class SandboxPreparer:
         given = self._config.sandbox
         is_limited = given.process_memory and not is_bounded
         return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
+
+    async def find_unfiltered(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
+        """Return findings about files that a turn has committed without a filter of the person's; a failure is logged."""
+        filters = (await self.person.read()).filters
+        bubblewrap = self.machine.known_bubblewrap
+        is_seen = agent.clone is not None or (before.hiding is not None and os.path.isdir(f"{agent.workspace}/.git"))
+        if not filters or bubblewrap is None or not is_seen:
+            return []
+        since = before.head if agent.clone is None else agent.clone.kept.head or agent.clone.base
+        empty = self._layout.agent(agent.id).no_alternates
+        try:
+            objects = await self._objects(agent)
+            hidden = await self.unreadable.paths()
+            return await unfiltered.find(bubblewrap, agent, since, filters, objects, empty, hidden)
+        except (SubstratError, OSError) as problem:
+            log.info("git wasn't asked about filters", agent=agent.name, reason=str(problem))
+            return []
 
     async def freshen_index(self, agent: Agent, left: ProtectedPaths) -> None:
         """Let the workspace's git forget the size of the file that was mounted over `.cursor/mcp.json` (`git.forget_size`).

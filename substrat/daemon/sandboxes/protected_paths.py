@@ -26,6 +26,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         notes: sentences about paths that can't be protected.
         unprotectable: settings by which git runs a program that can't be protected, each with a sentence.
         sequencer: the lines that `git rebase --continue` would run, by their file's path.
+        head: the commit that the workspace's HEAD was at.
         hiding: the lines by which git hides changes from people, by their file's path; None: nothing was looked at.
     """
 
@@ -38,6 +39,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unprotectable: tuple[tuple[str, str], ...] = msgspec.field(name="unsettled", default=())
     sequencer: dict[str, tuple[str, ...]] = msgspec.field(name="underway", default_factory=dict)
+    head: str | None = None
     hiding: dict[str, tuple[str, ...]] | None = None
 
     @property

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.daemon.kernel import descriptors, nofollow, procfs
-from substrat.daemon.sandboxes import hiding, sequencer
+from substrat.daemon.sandboxes import hiding, sequencer, unfiltered
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths, listed, printable
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
@@ -80,7 +80,7 @@ class ScanRecord:
         return ProtectedPaths(
             tuple(self.pinned), tuple(self.read_only), missing, shared, own, self.inodes, tuple(self._notes()),
             tuple(self.unprotectable), sequencer.read((*self.repositories, *self.pinned)),
-            {**self.hiding, **hiding.read(self.repositories)},
+            unfiltered.head(f"{self.roots[0]}/.git"), {**self.hiding, **hiding.read(self.repositories)},
         )  # fmt: skip
 
     def _notes(self) -> Iterable[str]:

@@ -277,13 +277,15 @@ class TurnRunner:
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Tell which paths the turn has made that would have been protected, had they been there at its start.
 
-        And by which git on the host hides changes.
+        And by which git on the host hides changes, and files that were committed without a filter.
         """
         found = await self._preparer.protector.find_changes(agent, before)
-        for kind, describe in ((UNPROTECTED, protected_paths.describe_changes), (HIDDEN, git_hiding.describe)):
-            if some := [one for one in found if one.kind == kind]:
-                text = describe([one.path for one in some])
-                await until_stored(partial(self._note_findings, turn, some, text, kind))
+        found += await self._preparer.find_unfiltered(agent, before)
+        for kind in dict.fromkeys(one.kind for one in found):
+            some = [one for one in found if one.kind == kind]
+            describe = {UNPROTECTED: protected_paths.describe_changes, HIDDEN: git_hiding.describe}.get(kind)
+            text = describe([one.path for one in some]) if describe is not None else "; ".join(one.text for one in some)
+            await until_stored(partial(self._note_findings, turn, some, text, kind))
 
     def _note_findings(self, turn: Turn, found: Sequence[Found], text: str, kind: str = UNPROTECTED) -> None:
         now = self._registry.find(turn.agent).turn

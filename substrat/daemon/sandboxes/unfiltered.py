@@ -1,0 +1,117 @@
+"""Finds files that a turn has committed or staged as content, for want of a filter such as git-lfs's in its sandbox.
+
+An example: without git-lfs a pointer that was only touched is committed as whatever file stands there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from sandbox.spec import Bind
+from substrat.daemon.agents.findings import UNFILTERED, Found
+from substrat.daemon.kernel import nofollow
+from substrat.daemon.sandboxes import clone_mounts, oneshot
+from substrat.daemon.sandboxes.git import SAFE_GIT
+from substrat.daemon.sandboxes.protected_paths import listed
+from substrat.errors import SandboxFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sandbox.host import Bubblewrap
+    from sandbox.spec import Mount
+    from substrat.core.agents.records import Agent
+
+_PATIENCE_S = 4.0
+"""The end of a turn waits for this."""
+_MOST = 50
+"""Files whose beginning is looked at: each costs some 5 ms."""
+_FILTERED = (b"version https://git-lfs.github.com/spec/", b"\0GITCRYPT\0")
+"""How files begin that a filter has made."""
+_HEAD_BYTES = 256
+_PACKED_BYTES = 64 << 20
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+# Prints the files that differ from a commit, each with the filter that its attributes name. $1 is the commit, or empty.
+_CHANGED = f"""{SAFE_GIT}
+since=${{1:-$(git hash-object -t tree /dev/null)}}
+git diff-index --cached --no-renames --diff-filter=d --name-only -z "$since" -- | head -c 4000000 |
+    git check-attr --cached -z --stdin filter
+"""
+# Prints how files of the index begin, in hexadecimal digits, a line each.
+_BEGINNINGS = f"""{SAFE_GIT}
+for path; do git cat-file blob ":0:$path" | head -c 64 | od -An -v -tx1 | tr -d ' \\n'; echo; done
+"""
+
+
+def head(git: str) -> str | None:
+    """Return the commit that a git directory's HEAD is at, None where there is none or it can't be told."""
+    said = _text(f"{git}/HEAD", _HEAD_BYTES)
+    ref = said.removeprefix("ref: ")
+    if ref != said:
+        said = _text(f"{git}/{ref}", _HEAD_BYTES) if ".." not in ref.split("/") else ""
+        if not said:
+            packed = nofollow.read_small(f"{git}/packed-refs", _PACKED_BYTES) or b""
+            line = re.search(rb"^([0-9a-f]{40,64}) " + re.escape(os.fsencode(ref)) + rb"$", packed, re.MULTILINE)
+            said = line.group(1).decode() if line is not None else ""
+    return said if _COMMIT.fullmatch(said) else None
+
+
+def _text(path: str, most: int) -> str:
+    return os.fsdecode((nofollow.read_small(path, most) or b"").strip())
+
+
+async def find(
+    bubblewrap: Bubblewrap,
+    agent: Agent,
+    since: str | None,
+    filters: Collection[str],
+    objects: tuple[str, ...],
+    empty: str,
+    unreadable: tuple[str, ...],
+) -> list[Found]:
+    """Return findings about files that were committed or staged since a commit without a filter.
+
+    git runs in a sandbox without a network that sees the workspace alone and writes nothing.
+
+    Args:
+        bubblewrap: bubblewrap.
+        agent: the agent.
+        since: the commit that HEAD was at; None: there was none.
+        filters: the filters that its sandbox didn't have.
+        objects: the directories of objects that its clone borrows.
+        empty: an empty file, for the mounts of those.
+        unreadable: the paths of the operating system that aren't seen.
+
+    Raises:
+        SandboxFailed: git couldn't be asked.
+    """
+    top = agent.clone.tree if agent.clone is not None else agent.workspace
+    mounts: tuple[Mount, ...] = (Bind(top, top, held=True), *clone_mounts.object_mounts(objects, empty))
+
+    async def ask(script: str, *words: str) -> bytes:
+        command = ("/bin/sh", "-c", script, "sh", *words)
+        done = await oneshot.run(bubblewrap, command, mounts, top, unreadable, _PATIENCE_S)
+        if done.status:
+            raise SandboxFailed(done.errors.decode("utf-8", "replace").strip()[:200])
+        return done.output
+
+    words = (await ask(_CHANGED, since or "")).split(b"\0")
+    named = zip(words[::3], words[2::3], strict=False)
+    files = [(os.fsdecode(path), os.fsdecode(name)) for path, name in named if os.fsdecode(name) in filters][:_MOST]
+    begins = (await ask(_BEGINNINGS, *(path for path, _ in files))).split(b"\n") if files else []
+    whole = [
+        (path, name)
+        for (path, name), begin in zip(files, begins, strict=False)
+        if not bytes.fromhex(begin.decode()).startswith(_FILTERED)
+    ]
+    return [
+        Found(
+            f"{agent.workspace}/{whole[0][0]}",
+            f"committed or staged as content, because the sandbox doesn't have git's filter {name}: "
+            f"{listed([path for path, its in whole if its == name])}; `git add --renormalize .` on the host filters them",
+            kind=UNFILTERED,
+        )
+        for name in dict.fromkeys(name for _, name in whole)
+    ]
