@@ -2,6 +2,8 @@
 
 import os
 import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -56,9 +58,17 @@ def test_a_program_that_is_looked_for_in_the_workspace_asks_for_attention(agent,
     assert "core.fsmonitor runs a program that it looks for in" in agent.attention["text"]
 
 
-def test_a_socket_of_the_persons_in_the_workspace_is_told(house, monkeypatch):
+@pytest.fixture
+def short():
+    """A workspace whose path leaves room for a socket's name: it has 107 bytes in all (unix(7))."""
+    with tempfile.TemporaryDirectory(prefix="work-", dir="/tmp") as path:
+        yield Path(path)
+
+
+def test_a_socket_of_the_persons_in_the_workspace_is_told(house, short, monkeypatch):
     """With no network at all an agent talks to whoever listens there."""
-    work = house.workspace(git=True)
+    work = short
+    house.git(work, "init", "-q")
     monkeypatch.chdir(work)
     (work / "node_modules").mkdir()
     absolute = os.fspath(work / "node_modules" / "absolute.sock")
