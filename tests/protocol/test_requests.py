@@ -265,6 +265,8 @@ def test_results_are_those_of_the_document(wire, daemon, caller):
             given["agent"] = f"{name}-fails"
         if method == "events.unsubscribe":
             given["subscription"] = wire.call("events.subscribe")["subscription"]
+        if method == "notify.test":
+            daemon.reload('[notify]\ncommand = ["true"]\n')
         if method == "agent.exec":
             given["command"], given["descriptors"] = ["true"], caller.path
         number = wire.ask(method, **{key: given[key] for key, _, needed in document.parameters(method) if needed})

@@ -54,7 +54,7 @@ class NotifyTest(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         await services.bell.test()
-        return {}
+        return None
 
 
 class DaemonStatus(OperatorRequest, frozen=True):
