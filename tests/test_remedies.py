@@ -9,7 +9,8 @@ import pytest
 
 from substrat.core.diagnosis import machine
 from substrat.core.workspaces import landing
-from substrat.daemon.sandboxes import workspace
+from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy, Treatment
+from substrat.daemon.sandboxes import judgement, workspace
 from substrat.daemon.state import database
 from substrat.daemon.worktrees import checkouts
 from substrat.errors import WorkspaceUnusable
@@ -73,6 +74,8 @@ def remedies(name):
             checkouts._held_text("anna", place, held).partition("shows them, `")[2].removesuffix("` makes the copy"),
             argument,
         )
+    touched = judgement.Judgement(place, ABSENT, Copy("file", {"": CopiedFile(0o644, b"x")}), Treatment.REACHED)
+    yield judgement.finding_of(touched, "/aside", "stamp").text.partition("yours, `")[2].partition("` puts")[0], place
     damaged = database.damaged_state(f"{place}/substrat.db", "a reason").message
     yield damaged.partition("begin anew with `")[2].partition("`, which keeps")[0], place
 
@@ -83,7 +86,7 @@ def paste(tmp_path):
     programs, here = tmp_path / "programs", tmp_path / "here"
     programs.mkdir()
     here.mkdir()
-    for name in ("chmod", "sudo", "git", "substratctl", "substratd"):
+    for name in ("chmod", "cp", "sudo", "git", "substratctl", "substratd"):
         (programs / name).write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done\n')
         (programs / name).chmod(0o755)
 

@@ -106,6 +106,12 @@ ORDINARY = {
     "checkout -b": [("checkout", "-q", "-b", "x", "origin/elsewhere")],
     "push -u": [("push", "-q", "-u", "origin", "main")],
     "branch -m": [("branch", "-m", "main", "trunk")],
+    "sparse-checkout": [("sparse-checkout", "set", "docs"), ("sparse-checkout", "disable")],
+    "lfs": [
+        ("config", "--local", f"filter.lfs.{key}", value)
+        for key, value in {"clean": "git-lfs clean -- %f", "process": "git-lfs filter-process", "required": "true"}.items()
+    ],
+    "tools": [("config", "core.fsmonitor", "true"), ("config", "gpg.format", "ssh"), ("config", "merge.tool", "vimdiff")],
     "several": [("config", "user.name", "A"), ("config", "user.email", "b@c"), ("remote", "add", "r", "/x"), ("gc", "-q")],
 }
 

@@ -193,6 +193,7 @@ _HARMLESS = {
              "sparsecheckoutcone", "symlinks", "trustctime", "untrackedcache", "whitespace"},
     "diff": {"algorithm", "colormoved", "colormovedws", "context", "indentheuristic", "mnemonicprefix", "noprefix",
              "relative", "renames", "renamelimit", "submodule", "wordregex"},
+    "difftool": {"prompt", "trustexitcode"},
     "fetch": {"*"},
     "gc": {"auto", "autodetach", "autopacklimit", "aggressivedepth", "aggressivewindow", "cruftpacks", "logexpiry",
            "packrefs", "pruneexpire", "reflogexpire", "reflogexpireunreachable", "rerereresolved", "rerereunresolved",
@@ -204,6 +205,7 @@ _HARMLESS = {
     "log": {"*"},
     "maintenance": {"auto", "autodetach", "strategy", "enabled", "schedule"},
     "merge": {"ff", "conflictstyle", "renames", "stat", "log"},
+    "mergetool": {"prompt", "keepbackup", "keeptemporaries", "hideresolved", "trustexitcode", "writetotemp"},
     "pack": {"*"},
     "pull": {"*"},
     "push": {"*"},
@@ -220,13 +222,28 @@ _HARMLESS = {
 
 
 _EDITOR = re.compile(r"(vi|vim|nvim|nano|micro|hx|emacs|emacs -nw|(code|cursor|codium|subl) (-w|--wait))")
+_TOOL = re.compile(
+    r"(araxis|bc|bc[34]|codecompare|deltawalker|diffmerge|diffuse|ecmerge|emerge|examdiff|guiffy|kdiff3|kompare|meld|opendiff"
+    r"|p4merge|smerge|tkdiff|tortoisemerge|vscode|winmerge|xxdiff|(g|n)?vimdiff[123]?)"
+)
+"""The tools that git knows (`git mergetool --tool-help`). Another name may be a path to a script."""
+_BOOLEAN = re.compile(r"true|false")
 _HARMLESS_VALUES = {
-    ("core", "editor"): _EDITOR,
-    ("sequence", "editor"): _EDITOR,
-    ("core", "pager"): re.compile(r"(less|more|cat|delta)( -[A-Z]+)?"),
-    ("credential", "helper"): re.compile(r"(store|cache|osxkeychain|libsecret|manager)?"),
+    "core.editor": _EDITOR,
+    "sequence.editor": _EDITOR,
+    "core.pager": re.compile(r"(less|more|cat|delta)( -[A-Z]+)?"),
+    "core.fsmonitor": _BOOLEAN,  # git's own daemon; anything else is a command
+    "credential.helper": re.compile(r"(store|cache|osxkeychain|libsecret|manager)?"),
+    "extensions.worktreeconfig": _BOOLEAN,  # `config.worktree`, which it makes git read, is protected and judged itself
+    "filter.lfs.clean": re.compile(r"git-lfs clean -- %f"),
+    "filter.lfs.process": re.compile(r"git-lfs filter-process( --skip)?"),
+    "filter.lfs.required": _BOOLEAN,
+    "filter.lfs.smudge": re.compile(r"git-lfs smudge( --skip)? -- %f"),
+    "gpg.format": re.compile(r"openpgp|x509|ssh"),
+    "gpg.ssh.allowedsignersfile": re.compile(r"~/\.(ssh|config/git)/allowed_signers"),
+    **dict.fromkeys(("diff.tool", "diff.guitool", "merge.tool", "merge.guitool"), _TOOL),
 }
-"""Commands that a person sets by hand, from the person's own PATH; none of them runs files of the workspace."""
+"""Values that run nothing of the workspace: their programs are git's own, or come from the person's own PATH."""
 _PLAIN_ALIAS = re.compile(r"[a-z][a-z-]*( --[a-z-]+)*")
 """A command of git's with long options that have no value: `co = checkout`, `lg = log --oneline --graph`."""
 
@@ -241,11 +258,13 @@ def is_harmless(setting: Setting) -> bool:
 
     `remote.x.url = ext::sh -c …` names a program although it stands in the table (git-remote-ext(1)).
     """
-    known = _HARMLESS_VALUES.get((setting.section, setting.key))
+    known = _HARMLESS_VALUES.get(setting.name)
     if known is not None:
-        return setting.subsection is None and known.fullmatch(setting.value or "") is not None
+        return known.fullmatch(setting.value or "") is not None
     if setting.section == "alias":
         return _PLAIN_ALIAS.fullmatch(setting.value or "") is not None
+    if setting.section == "branch" and setting.key.startswith("gk-"):  # GitLens'
+        return True
     keys = _HARMLESS.get(setting.section, set())
     if setting.key not in keys and "*" not in keys:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -23,6 +24,10 @@ log = structlog.get_logger("substrat.protection")
 
 _CONFIGURATIONS = frozenset({"config", "config.worktree"})
 """Names that git reads as configuration, in a git directory."""
+
+
+_TOLD_LINES, _LONGEST_TOLD = 8, 2000
+"""Changed lines and characters of an event, which is one line; `substratctl show` has the whole difference."""
 
 
 class Judgement(NamedTuple):
@@ -91,9 +96,18 @@ def finding_of(judged: Judgement, directory: str, stamp: str) -> Found:
     """
     name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(judged.path)).lstrip(".") or "file"
     aside = os.path.join(directory, f"{stamp}-{name}-{secrets.token_hex(3)}") if judged.before.kind != "unknown" else None
-    kept = f"; what was there is kept as {aside}" if aside is not None else ""
-    text = f"{judged.path} was changed while its protection was off, perhaps by the agent{kept}"
+    text = f"{judged.path} was changed while its protection was off, perhaps by the agent"
+    if aside is not None:
+        command = f"`cp -aT {shlex.quote(aside)} {shlex.quote(judged.path)}`"
+        text += f"; if the change is yours, {command} puts it back while no agent runs there"
     return Found(judged.path, text, aside, copies.difference(judged.path, judged.before, judged.now))
+
+
+def event_text(found: Found) -> str:
+    """Return a finding for the event about it, with the first lines that were changed."""
+    changed = [line for line in found.difference.splitlines() if line[:1] in "+-" and line[:4] not in {"+++ ", "--- "}]
+    more = " …" if len(changed) > _TOLD_LINES else ""
+    return f"{found.text}; the change: {' '.join(changed[:_TOLD_LINES])}{more}"[:_LONGEST_TOLD]
 
 
 def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:

@@ -33,7 +33,7 @@ from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.sandboxes import copies
-from substrat.daemon.sandboxes.judgement import Judgement, finding_of, judge_all, replace_all, replace_rest
+from substrat.daemon.sandboxes.judgement import Judgement, event_text, finding_of, judge_all, replace_all, replace_rest
 from substrat.daemon.sandboxes.lost_mounts import (
     ProtectedSandbox,
     mount_again,
@@ -71,6 +71,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 _SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
 """The kernel doesn't report when bubblewrap has mounted everything (some 10 ms). A sandbox that isn't ready after
 the seconds, for example because a person has frozen it, is checked with `_LONGEST_PAUSE` between checks."""
+_TOLD = 5
+"""Changed files that one event names, each with its change."""
 _UNJUDGED = 0
 """Stands for the inode of something that must be judged again; no file has it."""
 
@@ -435,7 +437,8 @@ class Protection:
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.stop is None:
                 change.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
-            change.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", reason))
+            text = "; ".join(map(event_text, found[:_TOLD])) or reason
+            change.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", text))
 
     def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str) -> None:
         with self._registry.change("note taken") as change:
