@@ -1,7 +1,11 @@
 """A person's own git, editor and disk beside agents: nothing breaks in the middle, and what is undone is told."""
 
+import os
 import re
 import subprocess
+from contextlib import contextmanager
+
+import pytest
 
 from tests.support.waiting import wait_until
 
@@ -29,3 +33,63 @@ def test_a_setting_that_runs_the_workspace_is_told_with_its_change_and_the_comma
     assert agent.tries((".husky/_/pre-commit", "x")) == [READ_ONLY]
     agent.finish()
     assert agent.git("config", "core.hooksPath").strip() == ".husky/_"
+
+
+@contextmanager
+def renamed(work):
+    """Another directory in the workspace's place, for a user who may not mount."""
+    aside = work.with_name("aside")
+    work.rename(aside)
+    work.mkdir()
+    yield
+    for left in sorted(work.rglob("*"), reverse=True):
+        left.unlink() if left.is_file() else left.rmdir()
+    work.rmdir()
+    aside.rename(work)
+
+
+@contextmanager
+def covered(work):
+    """A disk in the workspace's place, as where the workspace's own isn't mounted."""
+    if os.getuid():
+        pytest.skip("only root mounts")
+    subprocess.run(["mount", "-t", "tmpfs", "none", work], check=True)
+    yield
+    subprocess.run(["umount", work], check=True)
+
+
+@pytest.mark.parametrize("elsewhere", [renamed, covered])
+def test_a_turn_starts_in_the_directory_of_the_last_one_or_not_at_all(daemon, elsewhere):
+    work = daemon.workspace()
+    daemon.spawn("agent", work, "/shell touch one")
+    with elsewhere(work):
+        for verb in (("send", "agent", "/shell touch two"), ("resume", "agent")):
+            daemon.ok(*verb)
+            failed = daemon.wait("agent", "failed")
+            assert f"{work} is another directory than in its last turn" in failed["turn"]["error"]
+        assert os.listdir(work) == []
+        daemon.stop()
+        daemon.start()
+        daemon.ok("resume", "agent")
+        daemon.wait("agent", "failed")
+        assert os.listdir(work) == []
+    daemon.ok("resume", "agent")
+    daemon.wait("agent")
+    assert {"one", "two"} <= set(os.listdir(work)), "the work goes on where it was"
+
+
+def test_a_workspace_that_was_made_anew_is_used_once_a_person_has_accepted_it(daemon):
+    work = daemon.workspace()
+    daemon.spawn("agent", work, "/shell touch one")
+    with renamed(work):
+        daemon.ok("send", "agent", "/shell touch two")
+        told = daemon.wait("agent", "failed")["turn"]["error"]
+        commands = re.findall("`substratctl (.*?)`", told)
+        for command in commands:
+            daemon.ok(*command.split())
+        daemon.wait("agent")
+        assert os.path.exists(work / "two")
+        daemon.ok("send", "agent", "/shell touch three", "--wait")
+        assert os.path.exists(work / "three")
+    daemon.ok("send", "agent", "/shell touch four")
+    assert "another directory" in daemon.wait("agent", "failed")["turn"]["error"], "that one is the last turn's now"

@@ -381,6 +381,8 @@ class Agent:
         last: the beginning of its newest result.
         tokens: those of all its turns.
         told: why a person was told last that it needs one (`bell.cause`).
+        directory: which directory its workspace was in its last turn (`sandboxes.workspace.lasting_id`); None before the
+            first, for a directory of its own, and once a person has accepted another.
     """
 
     id: str
@@ -414,6 +416,7 @@ class Agent:
     last: str | None = None
     tokens: Tokens = NO_TOKENS
     told: str | None = None
+    directory: str | None = None
 
     @property
     def host_directory(self) -> str:

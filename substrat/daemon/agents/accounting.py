@@ -138,8 +138,8 @@ class Accounting:
         line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
         return PROGRAM.result_of(PROGRAM.decode(line))
 
-    def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
-        """Note a turn's process."""
+    def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
+        """Note a turn's process, and which directory its workspace is."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
@@ -147,7 +147,8 @@ class Accounting:
         data, cause = {"number": number, "items": [item.id for item in items]}, items[0].cause if items else None
         text = f"turn {number} started{_by(version)}"
         with self._registry.change("sandbox recorded") as change:
-            change.put_turn(agent, replace(agent.turn, process=started))
+            found = replace(agent, directory=directory or agent.directory)
+            change.put_turn(found, replace(agent.turn, process=started))
             change.record(DaemonEvent(agent.id, turn, "turn:started", text, data, cause))
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:

@@ -129,6 +129,9 @@ class Findings:
             self._store.accept_findings(chosen, self._registry.now())
             why = agent.unmet if not unmet else None
             accepted_agent = change.put(replace(agent, findings=left, accepted_turn=turn, unmet=why))
+            if turn != agent.accepted_turn and agent.turn is not None and agent.turn.process is None:
+                # It never started, perhaps because its workspace was another directory: that one is the right one then.
+                accepted_agent = change.put(replace(accepted_agent, directory=None))
             if unlanded and agent.clone is not None:
                 change.put_clone(accepted_agent, replace(agent.clone, accepted=agent.clone.kept.head))
                 told = "a person has accepted that its work isn't landed"

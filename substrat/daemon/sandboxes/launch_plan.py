@@ -32,6 +32,7 @@ class LaunchPlan(NamedTuple):
         channel: the socket at `bwrap.NETWORK_FD`, if it has one.
         sources: the descriptors from `bwrap.FIRST_SOURCE_FD` on.
         without: the agent program's dispensable options that aren't in its command.
+        directory: which directory the agent's workspace is, if that is compared in the next turn.
     """
 
     command: tuple[str, ...]
@@ -41,6 +42,7 @@ class LaunchPlan(NamedTuple):
     channel: socket.socket | None = None
     sources: tuple[int, ...] = ()
     without: frozenset[str] = frozenset()
+    directory: str | None = None
 
     def close(self) -> None:
         """Close the descriptors that only the sandbox needs; to be called once, after the start or instead of it."""

@@ -184,6 +184,25 @@ def identify(path: str) -> DirectoryId | None:
     return DirectoryId(found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
 
+def lasting_id(path: str) -> str | None:
+    """Return which directory is at a path, for days: its file system's id and its inode, for example `9c3f51aa-131073`.
+
+    The id stays when a disk is mounted again, which the number of a device needn't (statvfs(2), `f_fsid`).
+
+    Args:
+        path: an absolute path.
+
+    Returns:
+        None where there is no directory, or a link on the way to it.
+    """
+    try:
+        with nofollow.opened(path) as directory:
+            found, inode = os.fstatvfs(directory), os.fstat(directory).st_ino
+    except OSError:
+        return None
+    return f"{found.f_fsid:x}-{inode}"
+
+
 class DirectoryId(NamedTuple):
     """A directory's identity, independent of its name: its file system and inode."""
 

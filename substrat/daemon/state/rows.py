@@ -94,6 +94,7 @@ class AgentRow(NamedTuple):
     input_tokens: Annotated[int, BITS_63]
     output_tokens: Annotated[int, BITS_63]
     told: Annotated[str | None, or_null(WORDS)]
+    directory: Annotated[str | None, or_null(IDENTIFIER)]
 
 
 class TurnRow(NamedTuple):

@@ -176,6 +176,7 @@ MIGRATIONS = (
         output_tokens = (SELECT CAST(total(max(0, json_extract(usage, '$.outputTokens'))) AS INTEGER) FROM turns
             WHERE agent = agents.id AND json_valid(usage));
     """,
+    "ALTER TABLE agents ADD COLUMN directory TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -52,7 +52,7 @@ class TurnObserver(Protocol):
     def result_seen(self, turn: str) -> TurnResult | None:
         """Return the result of the turn that is recorded already, if there is one."""
 
-    def turn_spawned(self, turn: str, started: Process, version: str | None = None) -> None:
+    def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
         """The sandbox was started, with a version of the agent program."""
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:

@@ -10,10 +10,10 @@ import structlog
 import trio
 
 from substrat.core.workspaces import overlap
-from substrat.daemon.sandboxes import copies, protected_paths
+from substrat.daemon.sandboxes import copies, protected_paths, workspace
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.turns.shortage import patiently
-from substrat.errors import PolicyDenied, SubstratError
+from substrat.errors import PolicyDenied, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -92,6 +92,7 @@ class TurnPreparation:
         self._sessions.check_resumable(agent)
         self._check_rules(agent)
         await self._refresh_clone(agent, turn)
+        directory = await trio.to_thread.run_sync(self._checked_directory, agent)
         known = self._registry.git_of(agent.workspace)
         prepared = await self._preparer.prepare(agent, self._layout.agent(agent.id), turn.id)
         self._check_git(agent, turn, known)
@@ -107,7 +108,23 @@ class TurnPreparation:
         await trio.to_thread.run_sync(make)
         self._registry.points.after("prompt written")
         protected.enter_context(self._protect(agent, turn, place, prepared.protected, prepared.copies, running))
-        return await self._preparer.launch(prepared, network, self._groups.group(turn.id))
+        plan = await self._preparer.launch(prepared, network, self._groups.group(turn.id))
+        return plan._replace(directory=directory)
+
+    def _checked_directory(self, agent: Agent) -> str | None:
+        """Return which directory an agent's workspace is, None for one of its own; raises `WorkspaceUnusable`.
+
+        Where a disk isn't mounted, an empty directory is there. A turn in it would write below the mount point.
+        """
+        if agent.clone is not None or agent.workspace == self._layout.agent(agent.id).scratch:
+            return None
+        found = workspace.lasting_id(agent.workspace)
+        if None not in {found, agent.directory} and found != agent.directory:
+            raise WorkspaceUnusable(
+                f"{agent.workspace} is another directory than in its last turn, as if its disk weren't mounted: mount it, "
+                f"or if this is the right one, `substratctl accept {agent.name}` and then `substratctl resume {agent.name}`"
+            )
+        return found
 
     async def _refresh_clone(self, agent: Agent, turn: Turn) -> None:
         """Bring the user's branches of now into an agent's clone; where that fails the agent works on with the old ones."""

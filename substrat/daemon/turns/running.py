@@ -256,7 +256,7 @@ class RunningTurn:
         self._without = prepared.without
         pidfd = process.open_own(started)
         # The sandbox runs from here on, so it must be recorded, however long that takes.
-        await until_stored(lambda: self._observer.turn_spawned(self.turn, started, prepared.version))
+        await until_stored(lambda: self._observer.turn_spawned(self.turn, started, prepared.version, prepared.directory))
         return pidfd
 
     def _start_sandbox(self, prepared: LaunchPlan, prompt: bytes) -> Process:

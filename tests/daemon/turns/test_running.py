@@ -58,7 +58,7 @@ class TurnObserver:
     def result_seen(self, _turn):
         return self.result
 
-    def turn_spawned(self, _turn, started, _version=None):
+    def turn_spawned(self, _turn, started, _version=None, _directory=None):
         self._write()
         self.spawned.append(started)
 
