@@ -176,6 +176,11 @@ GIT = (
 )
 """In a git directory: a repository's `.git`, a bare repository, and those of submodules in `modules`."""
 
+WORKTREES_KEEPERS = ("substrat", "substrat/locked")
+"""Made in `worktrees` while a turn runs. git removes that directory with the last worktree in it, and the mount with the
+directory; the entry of a locked worktree it never removes, nor does it list one without a `gitdir` (git-worktree(1))."""
+_LOCKED = b"Substrat keeps this directory while an agent works here\n"
+
 GIT_WORKTREE = (
     GitEntry("commondir", "names the directory that the configuration and the hooks are taken from", None),
     GitEntry("gitdir", "names the worktree's directory", None),
@@ -218,7 +223,7 @@ def placeholder(path: str) -> bytes | None:
     Args:
         path: the missing path.
     """
-    return _PLACEHOLDERS.get(path.rpartition("/")[2])
+    return _LOCKED if path.endswith("/worktrees/substrat/locked") else _PLACEHOLDERS.get(path.rpartition("/")[2])
 
 
 def is_placeholder(path: str, content: bytes) -> bool:
@@ -228,5 +233,4 @@ def is_placeholder(path: str, content: bytes) -> bool:
         path: where it is.
         content: all that it holds.
     """
-    name = path.rpartition("/")[2]
-    return content in {_PLACEHOLDERS.get(name), _FORMER_PLACEHOLDERS.get(name)}
+    return content in {placeholder(path), _FORMER_PLACEHOLDERS.get(path.rpartition("/")[2])}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.waiting import wait_until
+from tests.system.obedient import Agent
 
 READ_ONLY = "OSError Read-only file system"
 
@@ -93,3 +94,37 @@ def test_a_workspace_that_was_made_anew_is_used_once_a_person_has_accepted_it(da
         assert os.path.exists(work / "three")
     daemon.ok("send", "agent", "/shell touch four")
     assert "another directory" in daemon.wait("agent", "failed")["turn"]["error"], "that one is the last turn's now"
+
+
+def test_worktrees_are_made_and_removed_one_after_the_other_beside_a_running_agent(agent):
+    """git removes an empty `.git/worktrees`, and with it a placeholder."""
+    agent.start()
+    tree = agent.house.directory / "tree"
+    for _ in range(5):
+        agent.git("worktree", "add", "-q", "--detach", tree)
+        agent.git("worktree", "remove", tree)
+        agent.git("worktree", "prune")
+        agent.git("gc", "-q")
+    agent.git("worktree", "add", "-q", "--detach", tree)
+    assert agent.git("worktree", "list").count("\n") == 2
+    assert agent.tries((".git/worktrees/x", "x"), (".git/worktrees/substrat/gitdir", "x")) == [READ_ONLY] * 2
+    agent.finish()
+    agent.house.git(tree, "status")
+    agent.git("worktree", "remove", tree)
+    assert not (agent.work / ".git/worktrees").exists()
+    assert agent.told("workspace:touched") == []
+
+
+def test_the_last_worktree_is_removed_and_one_made_while_another_agent_starts(agent):
+    tree = agent.house.directory / "tree"
+    agent.git("worktree", "add", "-q", "--detach", tree)
+    agent.start()
+    (agent.work / "ready").unlink()
+    second = Agent(agent.house, "second").start()
+    agent.git("worktree", "remove", tree)
+    agent.git("worktree", "add", "-q", "--detach", tree)
+    assert READ_ONLY in second.tries((".git/worktrees/substrat/locked", "x"))
+    agent.house.ok("end", "second")
+    agent.house.ok("end", "agent")
+    agent.house.git(tree, "status")
+    assert os.listdir(agent.work / ".git/worktrees") == ["tree"]

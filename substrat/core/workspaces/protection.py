@@ -76,7 +76,7 @@ def decide(before: Copy, now: Copy, *, is_known: bool, is_git_config: bool, plac
         placeholder: the path's placeholder, an empty directory or a small file.
     """
     if now.kind == "absent" or (before.kind == "absent" and now.contents() == placeholder.contents()
-                                and now.kind == placeholder.kind and not now.directories):  # fmt: skip
+                                and now.kind == placeholder.kind and now.directories == placeholder.directories):  # fmt: skip
         return Treatment.PLACEHOLDER
     if now.kind == "unknown":
         return Treatment.REACHED

@@ -50,6 +50,9 @@ class GitScan:
         if f"{path}/worktrees" in self._record.read_only:
             with nofollow.opened("worktrees", directory) as worktrees:
                 self._worktrees(worktrees, f"{path}/worktrees", own)
+                self._keep(worktrees, f"{path}/worktrees")
+        elif f"{path}/worktrees" in self._record.missing:
+            self._keep(None, f"{path}/worktrees")
         if gitlink.joined_by(path) is not None:
             self.follow(path)
 
@@ -115,10 +118,21 @@ class GitScan:
                     with nofollow.opened("modules", worktree) as modules:
                         self._modules(modules, f"{inner}/modules", 0)
 
+    def _keep(self, directory: int | None, path: str) -> None:
+        """Note what keeps git from removing `worktrees`, unless an agent has put something else in its place before."""
+        keeper, locked = protect.WORKTREES_KEEPERS
+        if directory is not None:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                if not stat.S_ISDIR(os.stat(keeper, dir_fd=directory, follow_symlinks=False).st_mode):
+                    return
+        self._record.keepers += [f"{path}/{keeper}", f"{path}/{locked}"]
+
     def _leads_inside(self, worktree: int, path: str) -> bool:
         """Say whether a linked worktree's files are where the agent may write (gitrepository-layout(5), `gitdir`)."""
         said = nofollow.read_small("gitdir", _LONGEST_PATH, worktree)
-        where = os.path.normpath(os.path.join(path, os.fsdecode((said or b"").rstrip(b"\r\n"))))
+        if not said:
+            return False
+        where = os.path.normpath(os.path.join(path, os.fsdecode(said.rstrip(b"\r\n"))))
         return any(is_within(where, root) for root in self._record.roots)
 
     def follow(self, own: str) -> None:

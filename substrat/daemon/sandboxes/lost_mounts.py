@@ -146,8 +146,19 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 def placeholder(path: str) -> Copy:
     """Return a path's placeholder as a copy."""
+    if path.endswith("/worktrees"):
+        return keeping(Copy("directory"))
     content = protect.placeholder(path)
     return Copy("directory") if content is None else Copy("file", {"": CopiedFile(0o644, content)})
+
+
+def keeping(copy: Copy) -> Copy:
+    """Return git's directory `worktrees` with what keeps git from removing it, any other copy as it is."""
+    if copy.kind != "directory":
+        return copy
+    keeper, locked = protect.WORKTREES_KEEPERS
+    file = CopiedFile(0o644, protect.placeholder(f"/worktrees/{locked}") or b"")
+    return Copy("directory", {**copy.files, locked: file}, tuple(dict.fromkeys((*copy.directories, keeper))))
 
 
 async def mount_again(program: tuple[str, ...], first: int, modes: str, paths: list[str]) -> str | None:

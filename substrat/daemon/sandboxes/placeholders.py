@@ -96,7 +96,7 @@ class Placeholders:
         if not left:
             return
         self._registry.points.before("mount point removed")
-        remove_all(left)
+        remove_all(sorted(left, reverse=True))  # a directory after its entries
         self._registry.points.after("mount point removed")
         with self._registry.change("mount point forgotten"):
             store.forget_mount_points(left)

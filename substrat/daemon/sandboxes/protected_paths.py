@@ -28,6 +28,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         sequencer: the lines that `git rebase --continue` would run, by their file's path.
         head: the commit that the workspace's HEAD was at.
         hiding: the lines by which git hides changes from people, by their file's path; None: nothing was looked at.
+        keepers: what git must find in `worktrees`, so that it doesn't remove that directory (`protect.WORKTREES_KEEPERS`).
     """
 
     pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
@@ -41,6 +42,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     sequencer: dict[str, tuple[str, ...]] = msgspec.field(name="underway", default_factory=dict)
     head: str | None = None
     hiding: dict[str, tuple[str, ...]] | None = None
+    keepers: tuple[str, ...] = ()
 
     @property
     def mounts(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_hiding, git_sequencer, overlap
 from substrat.daemon.agents.findings import HIDDEN, Found
 from substrat.daemon.sandboxes import copies, git_programs, protected_paths, workspace, workspace_scan
+from substrat.daemon.sandboxes.lost_mounts import keeping
 from substrat.daemon.sandboxes.placeholders import Placeholders
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 from substrat.errors import SubstratError, WorkspaceUnusable
@@ -95,8 +96,10 @@ class WorkspaceProtector:
         self.placeholders.keep(holder, (agent.host_directory, *shared, *writable(agent)))
         found, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
         unprotected = [(agent.workspace, note) for note in (*found.notes, *([refused] if refused is not None else []))]
-        made = self.placeholders.make(found.missing)
-        return msgspec.structs.replace(found, missing=made), (*unprotected, *found.unprotectable), kept
+        made = self.placeholders.make((*found.missing, *found.keepers))
+        missing = tuple(path for path in made if path not in found.keepers)
+        kept |= {path: keeping(kept[path]) for one in found.keepers if (path := os.path.dirname(one)) in kept}
+        return msgspec.structs.replace(found, missing=missing), (*unprotected, *found.unprotectable), kept
 
     async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return the protected paths of an agent's workspace; raises `WorkspaceUnusable`."""

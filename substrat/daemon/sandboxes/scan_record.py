@@ -61,6 +61,7 @@ class ScanRecord:
         self.pinned: dict[str, None] = {}
         self.read_only: dict[str, None] = {}
         self.missing: dict[str, None] = {}
+        self.keepers: list[str] = []
         self.inodes: dict[str, int] = {}
         self.links: list[str] = []
         self.hard_linked: list[str] = []
@@ -81,6 +82,7 @@ class ScanRecord:
             tuple(self.pinned), tuple(self.read_only), missing, shared, own, self.inodes, tuple(self._notes()),
             tuple(self.unprotectable), sequencer.read((*self.repositories, *self.pinned)),
             unfiltered.head(f"{self.roots[0]}/.git"), {**self.hiding, **hiding.read(self.repositories)},
+            tuple(path for path in self.keepers if path == printable(path)),
         )  # fmt: skip
 
     def _notes(self) -> Iterable[str]:
