@@ -121,11 +121,14 @@ class GitScan:
     def _keep(self, directory: int | None, path: str) -> None:
         """Note what keeps git from removing `worktrees`, unless an agent has put something else in its place before."""
         keeper, locked = protect.WORKTREES_KEEPERS
-        if directory is not None:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                if not stat.S_ISDIR(os.stat(keeper, dir_fd=directory, follow_symlinks=False).st_mode):
-                    return
-        self._record.keepers += [f"{path}/{keeper}", f"{path}/{locked}"]
+        try:
+            found = None if directory is None else os.stat(keeper, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            found = None
+        except OSError:
+            return
+        if found is None or stat.S_ISDIR(found.st_mode):
+            self._record.keepers += [f"{path}/{keeper}", f"{path}/{locked}"]
 
     def _leads_inside(self, worktree: int, path: str) -> bool:
         """Say whether a linked worktree's files are where the agent may write (gitrepository-layout(5), `gitdir`)."""

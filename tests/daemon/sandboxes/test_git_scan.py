@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from substrat.daemon.sandboxes import placeholders
 from substrat.daemon.sandboxes.workspace_scan import scan
 from tests.daemon.sandboxes.repositories import found, git
 
@@ -37,6 +38,40 @@ def test_a_worktree_in_the_workspace_works_and_is_protected(repository):
     assert ".git/worktrees/inner" in seen["pinned"]
     assert {".git/worktrees/inner/commondir", ".git/worktrees/inner/gitdir", "inner/.git"} <= seen["read_only"]
     assert ".git/worktrees/inner/config.worktree" in seen["missing"]
+
+
+def planted(place):
+    """What an agent may have put where git's directory of worktrees is to be kept, in a repository of its own making."""
+    place.mkdir(parents=True)
+    (place / "HEAD").touch()
+    yield "an entry that leads nowhere"
+    (place / "locked").symlink_to("/etc/hostname")
+    yield "a link in it"
+    (place / "locked").unlink()
+    (place / "gitdir").write_text(f"{place}\n")
+    yield "an entry that leads into the workspace"
+    shutil.rmtree(place)
+    place.symlink_to("/etc")
+    yield "a link"
+    place.unlink()
+    place.write_text("x")
+    yield "a file"
+    place.unlink()
+    place.parent.rmdir()
+    os.mkfifo(place.parent)
+    yield "something else above it"
+
+
+def test_what_an_agent_has_put_in_the_place_of_a_kept_worktree_is_read_only_and_ends_no_turn(repository):
+    git(repository, "init", "-q", repository / "sub")
+    for case in planted(repository / "sub/.git/worktrees/substrat"):
+        seen = scan(str(repository))
+        is_open = f"{repository}/sub/.git/worktrees/substrat" in seen.pinned
+        assert is_open == (case == "an entry that leads into the workspace"), case
+        assert f"{repository}/sub/.git/worktrees" in seen.read_only, case
+        made = (*seen.missing, *seen.keepers)
+        assert placeholders.make_all(made) == made, case
+        placeholders.remove_all(sorted(made, reverse=True))
 
 
 @pytest.mark.parametrize(
