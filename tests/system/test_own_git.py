@@ -128,3 +128,13 @@ def test_the_last_worktree_is_removed_and_one_made_while_another_agent_starts(ag
     agent.house.ok("end", "agent")
     agent.house.git(tree, "status")
     assert os.listdir(agent.work / ".git/worktrees") == ["tree"]
+
+
+def test_no_setting_is_lost_while_the_file_is_put_back(agent):
+    agent.start()
+    keys = [f"branch.b{number}.description" for number in range(120)]
+    script = "".join(f"git config {key} x\n" for key in keys)
+    subprocess.run(["sh", "-e", "-c", script], cwd=agent.work, env=agent.house.environment(), check=True)
+    wait_until(lambda: agent.tries((".git/config", "x")) == [READ_ONLY], "the protection of the file")
+    assert set(keys) <= {line.split("=")[0] for line in agent.git("config", "--local", "--list").splitlines()}
+    agent.finish()

@@ -75,8 +75,8 @@ def decide(before: Copy, now: Copy, *, is_known: bool, is_git_config: bool, plac
         is_git_config: whether it is a file that git reads as configuration, so that it can be judged by its settings.
         placeholder: the path's placeholder, an empty directory or a small file.
     """
-    if now.kind == "absent" or (before.kind == "absent" and now.contents() == placeholder.contents()
-                                and now.kind == placeholder.kind and now.directories == placeholder.directories):  # fmt: skip
+    is_placeholder = now.contents() == placeholder.contents() and now.directories == placeholder.directories
+    if now.kind == "absent" or (before.kind == "absent" and now.kind == placeholder.kind and is_placeholder):
         return Treatment.PLACEHOLDER
     if now.kind == "unknown":
         return Treatment.REACHED

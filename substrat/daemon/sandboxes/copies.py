@@ -161,24 +161,32 @@ def put(path: str, copy: Copy) -> None:
         if copy.kind == "absent":
             _discard(name, directory)
             return
-        fresh = f".{name}.{secrets.token_hex(6)}"
+        fresh = make(name, copy, directory)
         if copy.kind == "file":
-            _write(fresh, directory, copy.files[""])
             with suppress(OSError):  # it isn't an empty directory, the only thing that would be in a file's way
                 os.rmdir(name, dir_fd=directory)
             os.replace(fresh, name, src_dir_fd=directory, dst_dir_fd=directory)
             return
-        os.mkdir(fresh, 0o755, dir_fd=directory)
-        with nofollow.opened(fresh, directory) as made:
-            for inner in copy.directories:
-                os.mkdir(inner, 0o755, dir_fd=made)
-            for inner, file in copy.files.items():
-                _write(inner, made, file)
         old = f".{name}.{secrets.token_hex(6)}"
         with suppress(FileNotFoundError):
             os.rename(name, old, src_dir_fd=directory, dst_dir_fd=directory)
         os.rename(fresh, name, src_dir_fd=directory, dst_dir_fd=directory)
         remove(old, directory)
+
+
+def make(name: str, copy: Copy, directory: int) -> str:
+    """Write a copy of a file or directory beside a name in a directory, and return how it is called."""
+    fresh = f".{name}.{secrets.token_hex(6)}"
+    if copy.kind == "file":
+        _write(fresh, directory, copy.files[""])
+        return fresh
+    os.mkdir(fresh, 0o755, dir_fd=directory)
+    with nofollow.opened(fresh, directory) as made:
+        for inner in copy.directories:
+            os.mkdir(inner, 0o755, dir_fd=made)
+        for inner, file in copy.files.items():
+            _write(inner, made, file)
+    return fresh
 
 
 def _write(name: str, beneath: int, file: CopiedFile) -> None:

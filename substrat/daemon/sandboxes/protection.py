@@ -32,7 +32,7 @@ from substrat.core.workspaces.protection import ABSENT, Copy, Treatment
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.ratelimit import Share
-from substrat.daemon.sandboxes import copies
+from substrat.daemon.sandboxes import replacing
 from substrat.daemon.sandboxes.judgement import Judgement, event_text, finding_of, judge_all, replace_all, replace_rest
 from substrat.daemon.sandboxes.lost_mounts import (
     ProtectedSandbox,
@@ -342,7 +342,8 @@ class Protection:
             return {name for name, lost in gone.items() if lost and name not in guilty}
         self._registry.points.before("protected again")
         try:
-            await self._replace(judged)
+            if not await self._replace(judged):
+                return {name for name, lost in gone.items() if lost}
         except OSError as problem:
             where = problem.filename or "the workspace"
             await self._stop(list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", [])
@@ -365,8 +366,12 @@ class Protection:
 
     # Protecting again
 
-    async def _replace(self, judged: list[Judgement]) -> None:
-        """Replace the files by new ones: descriptors that an agent has opened reach the old ones."""
+    async def _replace(self, judged: list[Judgement]) -> bool:
+        """Replace the files by new ones: descriptors that an agent has opened reach the old ones.
+
+        Returns:
+            Whether all of them were as they were judged; else they are to be judged again.
+        """
         absent = tuple(one.path for one in judged if one.verdict is Treatment.PLACEHOLDER)
         if absent:
             with self._registry.change("mount point noted"):
@@ -374,13 +379,15 @@ class Protection:
                     self._registry.store.add_mount_points([path])
         for one in judged:
             fresh = placeholder(one.path) if one.verdict is Treatment.PLACEHOLDER else one.now
-            await trio.to_thread.run_sync(copies.put, one.path, fresh)
+            if not await trio.to_thread.run_sync(replacing.replace, one.path, one.now, fresh):
+                return False
             inode = os.lstat(one.path).st_ino
             for sandbox in self._sandboxes.values():
                 if one.path in sandbox.protected.mounts:
                     sandbox.replaced[one.path] = inode
                     self._at_start.setdefault((sandbox.name, one.path), sandbox.copies.get(one.path, ABSENT))
                     sandbox.copies[one.path] = ABSENT if one.verdict is Treatment.PLACEHOLDER else one.now
+        return True
 
     async def _mount_again(self, check: _Check, sandbox: ProtectedSandbox, lost: list[str]) -> bool:
         """Mount a sandbox's paths again; says whether all of them are mounted then."""
