@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.waiting import wait_until
-from tests.system.obedient import Agent
+from tests.system.obedient import Agent, prepare
 
 READ_ONLY = "OSError Read-only file system"
 
@@ -138,3 +138,58 @@ def test_no_setting_is_lost_while_the_file_is_put_back(agent):
     wait_until(lambda: agent.tries((".git/config", "x")) == [READ_ONLY], "the protection of the file")
     assert set(keys) <= {line.split("=")[0] for line in agent.git("config", "--local", "--list").splitlines()}
     agent.finish()
+
+
+def publish(house):
+    """Make a commit that no agent's repository has yet, with an editor's file and one that takes long to check out."""
+    origin = house.directory / "origin"
+    house.git(origin, "checkout", "-q", "-b", "slow")
+    (origin / ".envrc").write_text("export A=1\n")
+    (origin / ".gitattributes").write_text("slow filter=slow\n")
+    (origin / "slow").write_text("slow\n")
+    house.git(origin, "add", "-f", ".")
+    house.git(origin, "commit", "-q", "-m", "slow")
+
+
+def check_out_slowly(agent):
+    """Begin a checkout that stays in its middle until there is a file `enough`."""
+    enough = agent.house.directory / "enough"
+    agent.git("fetch", "-q")
+    wait = f"filter.slow.smudge=while [ ! -e {enough} ]; do sleep 0.02; done; cat"
+    command = ["git", "-c", wait, "checkout", "-q", "origin/slow"]
+    return enough, subprocess.Popen(command, cwd=agent.work, env=agent.house.environment())
+
+
+def test_a_checkout_is_not_broken_in_its_middle_by_what_is_set_aside(agent):
+    publish(agent.house)
+    agent.start()
+    enough, checkout = check_out_slowly(agent)
+    wait_until(lambda: "waiting for git" in agent.house.log, "the look at the new file")
+    assert (agent.work / ".envrc").is_file()
+    enough.touch()
+    assert checkout.wait(20) == 0
+    agent.house.wait("agent", "failed")
+    (command,) = re.findall("`(.*?)`", agent.told("workspace:touched")[0])
+    wait_until(lambda: not (agent.work / ".envrc").exists(), "the file to be set aside")
+    subprocess.run(["sh", "-c", command], check=True)
+    assert agent.git("status", "--porcelain", "--untracked-files=no") == ""
+
+
+LOCKING = """
+begin()
+kept = open(".git/index.lock", "w")
+mark("ready")
+wait_for("never")
+"""
+
+
+def test_a_lock_file_that_an_agent_keeps_open_puts_nothing_off(house):
+    work = prepare(house)
+    house.start(agent=house.program(LOCKING))
+    agent = Agent(house).start()
+    (work / "new").mkdir()
+    (work / "new/x").touch()
+    (work / "new").rename(work / ".envrc")
+    house.wait("agent", "failed")
+    assert "waiting for git" not in house.log
+    assert agent.attention["kind"] == "unsafe"

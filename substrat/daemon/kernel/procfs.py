@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 MAX_PID = 4 * 1024 * 1024
 """The largest pid that a kernel of 64 bits gives out (proc(5), kernel/pid_max)."""
@@ -127,6 +127,20 @@ def holders(path: str, descriptor: int) -> Iterator[int]:
         with suppress(OSError):  # it has ended meanwhile, or is another user's
             if entry.isdigit() and os.readlink(f"/proc/{entry}/fd/{descriptor}") == path:
                 yield int(entry)
+
+
+def has_open(files: Collection[str]) -> bool:
+    """Say whether a process of this user's, in this process's own pid namespace, has one of some files open."""
+    here = os.readlink("/proc/self/ns/pid")
+    for entry in os.listdir("/proc"):
+        with suppress(OSError):  # it has ended meanwhile, or is another user's
+            if not entry.isdigit() or os.readlink(f"/proc/{entry}/ns/pid") != here:
+                continue
+            for descriptor in os.listdir(f"/proc/{entry}/fd"):
+                with suppress(OSError):
+                    if os.readlink(f"/proc/{entry}/fd/{descriptor}") in files:
+                        return True
+    return False
 
 
 def io_counts(pid: int) -> dict[str, int]:

@@ -12,9 +12,10 @@ from sandbox import protect
 from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy
 from substrat.daemon.kernel import procfs
 from substrat.daemon.sandboxes import copies
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 
@@ -142,6 +143,20 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def is_git_at_work(protected: ProtectedPaths, paths: Collection[str]) -> bool:
+    """Say whether a person's git is just writing some paths to the worktree, so that moving one would break it half way.
+
+    git has `index.lock` open meanwhile. That the file is there shows nothing, because an agent can leave one; an agent's
+    processes are in another pid namespace. Files in a git directory aren't waited for, because any git obeys them.
+    """
+    configured = (os.path.dirname(path) for path in protected.mounts if path.endswith("/config"))
+    repositories = {*protected.own_git_dirs, *configured}
+    if any(is_within(path, repository) for path in paths for repository in repositories):
+        return False
+    locks = {lock for repository in repositories if os.path.lexists(lock := f"{repository}/index.lock")}
+    return bool(locks) and procfs.has_open(locks)
 
 
 def placeholder(path: str) -> Copy:

@@ -36,6 +36,7 @@ from substrat.daemon.sandboxes import replacing
 from substrat.daemon.sandboxes.judgement import Judgement, event_text, finding_of, judge_all, replace_all, replace_rest
 from substrat.daemon.sandboxes.lost_mounts import (
     ProtectedSandbox,
+    is_git_at_work,
     mount_again,
     moved,
     outer_first,
@@ -66,6 +67,8 @@ _STOP_SECONDS = 2.0
 _REPLACED_SECONDS = 30.0
 """How long paths may be replaced on the host faster than they are mounted again, say by a script that calls `git config` in
 a loop; the sandboxes that show them are stopped in memory meanwhile."""
+_GIT_SECONDS = 10.0
+"""How long a person's git is waited for before files that it writes are set aside: a checkout takes some seconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Between two tries, each pause twice the one before: the person's program gets the processor."""
 _SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
@@ -336,6 +339,8 @@ class Protection:
         before = {one.name: self._before_agents(one) for one in sandboxes}
         judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._at_start))
         reached = [one for one in judged if one.verdict is Treatment.REACHED]
+        if reached and await self._must_wait(check, [one.path for one in reached]):
+            return {name for name, lost in gone.items() if lost}
         if reached:
             guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
             await self._put_back([concerned[name] for name in guilty], reached)
@@ -414,6 +419,16 @@ class Protection:
         return True
 
     # Where the agent may have been faster
+
+    async def _must_wait(self, check: _Check, paths: list[str]) -> bool:
+        """Say whether a person's git is to finish before files are set aside."""
+        if trio.current_time() > min(check.deadlines.values()) - _REPLACED_SECONDS + _GIT_SECONDS:
+            return False
+        for sandbox in check.concerned.values():
+            if await trio.to_thread.run_sync(is_git_at_work, sandbox.protected, paths):
+                log.info("waiting for git", path=paths[0])
+                return True
+        return False
 
     async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
         """End the sandboxes, move the changed files aside, and put the copies back."""
