@@ -103,3 +103,13 @@ def paste(tmp_path):
 def test_a_remedy_that_is_pasted_runs_nothing_of_a_name(paste, name):
     for command, argument in remedies(name):
         assert argument in paste(command), command
+
+
+@each("name", HOSTILE)
+def test_a_setting_of_an_agents_is_no_remedy(name):
+    """The one command in the sentence, and in the event, is Substrat's own."""
+    evil = Copy("file", {"": CopiedFile(0o644, f'[alias "`{name}`"]\n\tx = "!`touch PWN`"\n'.encode())})
+    found = judgement.finding_of(judgement.Judgement("/w/.git/config", ABSENT, evil, Treatment.REACHED), "/aside", "stamp")
+    for text in (found.text, judgement.event_text(found)):
+        commands = text.split("`")[1::2]
+        assert [command.partition(" /")[0] for command in commands] == ["cp -aT"], text

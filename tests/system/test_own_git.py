@@ -20,7 +20,8 @@ def test_a_setting_that_runs_the_workspace_is_told_with_its_change_and_the_comma
     agent.git("config", "core.hooksPath", ".husky/_")
     house.wait("agent", "failed")
     (told,) = agent.told("workspace:touched")
-    assert "hooksPath = .husky/_" in told
+    assert "git would obey 'core.hookspath=.husky/_';" in told
+    assert "+\thooksPath = .husky/_" in told
     (command,) = re.findall("`(.*?)`", told)
     assert command in house.show("agent")["findings"][0]["text"]
     wait_until(lambda: "hooksPath" not in (agent.work / ".git/config").read_text(), "the copy that was kept")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from substrat.core.workspaces import git_config
 from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Treatment, decide
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import copies
@@ -28,6 +29,10 @@ _CONFIGURATIONS = frozenset({"config", "config.worktree"})
 
 _TOLD_LINES, _LONGEST_TOLD = 8, 2000
 """Changed lines and characters of an event, which is one line; `substratctl show` has the whole difference."""
+
+
+_TOLD_SETTINGS, _LONGEST_SETTING = 5, 100
+"""Settings that a finding names, and characters of each: it is one sentence."""
 
 
 class Judgement(NamedTuple):
@@ -96,18 +101,34 @@ def finding_of(judged: Judgement, directory: str, stamp: str) -> Found:
     """
     name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(judged.path)).lstrip(".") or "file"
     aside = os.path.join(directory, f"{stamp}-{name}-{secrets.token_hex(3)}") if judged.before.kind != "unknown" else None
-    text = f"{judged.path} was changed while its protection was off, perhaps by the agent"
+    text = f"{judged.path} was changed while its protection was off, perhaps by the agent{_obeyed(judged)}"
     if aside is not None:
         command = f"`cp -aT {shlex.quote(aside)} {shlex.quote(judged.path)}`"
         text += f"; if the change is yours, {command} puts it back while no agent runs there"
     return Found(judged.path, text, aside, copies.difference(judged.path, judged.before, judged.now))
 
 
+def _obeyed(judged: Judgement) -> str:
+    """Name the new settings of git's configuration that count, which an agent may hide among many lines."""
+    if os.path.basename(judged.path) not in _CONFIGURATIONS:
+        return ""
+    before = git_config.parse(judged.before.data).settings
+    settings = (one for one in git_config.parse(judged.now.data).settings if not git_config.is_harmless(one))
+    new = [_inert(repr(f"{one.name}={one.value}"[:_LONGEST_SETTING])) for one in settings if one not in before]
+    more = f" and {len(new) - _TOLD_SETTINGS} more" if len(new) > _TOLD_SETTINGS else ""
+    return f": git would obey {', '.join(new[:_TOLD_SETTINGS])}{more}" if new else ""
+
+
 def event_text(found: Found) -> str:
     """Return a finding for the event about it, with the first lines that were changed."""
     changed = [line for line in found.difference.splitlines() if line[:1] in "+-" and line[:4] not in {"+++ ", "--- "}]
     more = " …" if len(changed) > _TOLD_LINES else ""
-    return f"{found.text}; the change: {' '.join(changed[:_TOLD_LINES])}{more}"[:_LONGEST_TOLD]
+    return f"{found.text}; the change: {_inert(' '.join(changed[:_TOLD_LINES]))}{more}"[:_LONGEST_TOLD]
+
+
+def _inert(text: str) -> str:
+    """Return text of an agent's without the marks in which a sentence encloses a command."""
+    return text.replace("`", "'")
 
 
 def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:
