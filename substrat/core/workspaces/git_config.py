@@ -250,7 +250,7 @@ _PLAIN_ALIAS = re.compile(r"[a-z][a-z-]*( --[a-z-]+)*")
 
 def is_command(setting: Setting) -> bool:
     """Say whether a setting names a command, of those that are harmless as a person sets them."""
-    return (setting.section, setting.key) in _HARMLESS_VALUES
+    return setting.name in _HARMLESS_VALUES
 
 
 def is_harmless(setting: Setting) -> bool:
