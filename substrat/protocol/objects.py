@@ -148,6 +148,7 @@ class WholeAgentObject(AgentObject):
     environment: NotRequired[list[str]]
     ssh_agent: NotRequired[str]
     without: NotRequired[list[str]]
+    read_only: NotRequired[list[str]]
     shares: NotRequired[list[SharedDirectoryObject]]
     use: NotRequired[UseObject]
 

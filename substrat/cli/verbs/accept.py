@@ -15,8 +15,9 @@ COMMAND = Command(
     most=None,
     notes=(
         "Without a NUMBER: all findings of each agent, its failed turn, and work that has not landed. Numbers are those "
-        "that 'show NAME' lists, and go with one NAME. An accepted finding comes back only if it changes. "
-        f"{many.JSON_NOTE}"
+        "that 'show NAME' lists, and go with one NAME. What you accept is the content that was "
+        "found: if the files have changed since, nothing is accepted and they are found anew, under another number; other "
+        f"content later asks again. {many.JSON_NOTE}"
     ),
 )
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 COMMAND = Command("show", VERBS["show"], "NAME...", least=1, most=None, notes=many.JSON_NOTE)
 _RESULT_LENGTH = 400  # some five lines; `transcript` has all of a result
+_WHOLE = 5
+"""Git directories that are named: with many repositories, most of them are read-only."""
 _DIFFERENCE_LINES = 40
 """Of each finding; `--json` gives all of it."""
 _PROXY = "filtered (proxy: only for programs that heed HTTPS_PROXY; `substratctl doctor` says why)"
@@ -139,6 +141,11 @@ def _places(agent: Agent) -> Iterator[tuple[str, str]]:
         place = str(agent["ssh_agent"])
         can = "it can list its keys and sign with them" if _is_socket(place) else "it is gone, so nothing is signed"
         yield "ssh-agent", f"{output.text_of(place)}: {can}"
+    if isinstance(whole := agent.get("read_only"), list) and whole:
+        # There are more repositories than can be protected file by file.
+        listed = ", ".join(map(output.text_of, whole[:_WHOLE]))
+        more = f" and {len(whole) - _WHOLE} more" if len(whole) > _WHOLE else ""
+        yield "read-only", f"{_counted(len(whole), 'git directory', 'git directories')}, as wholes: {listed}{more}"
     for bind in binds if isinstance(binds, list) else ():
         yield "bind", f"{output.text_of(bind['path'])} ({'read-write' if bind['writable'] else 'read-only'})"
     for share in shares if isinstance(shares, list) else ():

@@ -152,22 +152,36 @@ def _quoted(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
-def rules(agent: Agent, parent: str | None) -> str:
+_SHOWN_DIRECTORIES = 100
+"""Git directories that the rules name: an agent reads all of the rules in each turn."""
+
+
+def rules(agent: Agent, parent: str | None, read_only: Sequence[str] = ()) -> str:
     """Return the rules file that tells an agent who and where it is.
 
     Args:
         agent: the agent.
         parent: its parent's name, if it has one.
+        read_only: git directories that are read-only as wholes, their names without control characters.
     """
     boss = f"the agent `{parent}`" if parent else "the operator"
     text = _RULES.format(name=agent.name, boss=boss, workspace=agent.workspace, network=agent.policy.network.value)
     text += _IN_A_CLONE if agent.clone is not None else ""
+    if read_only:
+        more = f" and {len(read_only) - _SHOWN_DIRECTORIES} more" if len(read_only) > _SHOWN_DIRECTORIES else ""
+        text += _READ_ONLY.format(listed=f"{', '.join(read_only[:_SHOWN_DIRECTORIES])}{more}")
     return text + _SCHEMA.format(schema=agent.result_schema) if agent.result_schema is not None else text
 
 
 _IN_A_CLONE = """
 You work in a clone of your own, and each child of yours gets one that starts at your HEAD: commit what it needs first. Take
 its work with git: `get_agent` names its commit, and your next turn has it as `agents/CHILD` (`git merge agents/CHILD`).
+"""
+
+
+_READ_ONLY = """
+The workspace holds so many repositories that these git directories are read-only: {listed}. You can change the files beside
+them; `git add`, `commit`, `checkout` and `fetch` fail there, so leave the commits there to the operator.
 """
 
 

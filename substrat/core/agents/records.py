@@ -337,6 +337,8 @@ class Finding:
         text: the problem, in one sentence.
         aside: where the daemon keeps a file that it has moved out of the workspace.
         difference: the agent's changes as lines of a unified diff; empty when there is nothing to compare with.
+        files: the files whose content a person accepts.
+        digest: the fingerprint of their content when it was found; None where it can't be compared.
     """
 
     number: int
@@ -347,6 +349,8 @@ class Finding:
     text: str
     aside: str | None = None
     difference: str = ""
+    files: tuple[str, ...] = ()
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import trio
+
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Finding
+from substrat.core.agents.records import Finding, open_turn_id
 from substrat.core.programs.lenient import tame_text
+from substrat.daemon.kernel import fingerprint
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
@@ -34,6 +38,9 @@ class Found(NamedTuple):
         text: the problem, in one sentence.
         aside: where the daemon keeps a file that it has moved out of the workspace.
         difference: the agent's changes, as a unified diff.
+        files: the files whose content a person accepts.
+        digest: the fingerprint of their content; None: it can't be compared, or something has happened, so the same
+            words are told again each time.
         kind: of the event that tells it.
     """
 
@@ -41,7 +48,58 @@ class Found(NamedTuple):
     text: str
     aside: str | None = None
     difference: str = ""
+    files: tuple[str, ...] = ()
+    digest: str | None = None
     kind: str = UNPROTECTED
+
+
+WORDS = fingerprint.of((), ())
+"""The digest of a finding whose words are all that there is to accept, such as a setting with its value."""
+_LONGEST_LIST = 256 * 1024
+"""Characters of the paths that a finding names, as JSON: they are written down with it."""
+
+
+def found_in(
+    path: str, text: str, files: Sequence[str], roots: tuple[str, ...], budget: fingerprint.Budget | None = None
+) -> Found:
+    """Return a finding that is accepted with the content of some files; what can't be compared is said in its text.
+
+    Args:
+        path: the file or directory.
+        text: the problem, in one sentence.
+        files: the files, by their absolute paths.
+        roots: where the agent may write (`roots_of`).
+        budget: how much is read.
+    """
+    if files and len(json.dumps(files)) <= _LONGEST_LIST and all(tame_text(one) == one for one in files):
+        digest = fingerprint.of(files, roots, budget)
+        if digest is not None:
+            return Found(path, text, files=tuple(files), digest=digest)
+    return Found(path, f"{text}{INCOMPARABLE}")
+
+
+INCOMPARABLE = "; this can't be compared later, so accepting it holds until it is found again"
+
+
+def roots_of(agent: Agent) -> tuple[str, ...]:
+    """Return where an agent may write: its own directory and its binds."""
+    return (agent.host_directory, *(bind.path for bind in agent.policy.binds if bind.writable))
+
+
+class _Request(NamedTuple):
+    """A wish to accept, as it was when it came.
+
+    Args:
+        findings: the findings.
+        turn: the failed turn's id, None where none is accepted.
+        is_unmet: whether a failure without a turn is accepted.
+        head: the commit of its clone whose work needn't land, None where there is none.
+    """
+
+    findings: tuple[Finding, ...]
+    turn: str | None
+    is_unmet: bool
+    head: str | None
 
 
 class Findings:
@@ -56,7 +114,9 @@ class Findings:
         self._store = registry.store
 
     def record(self, agent_id: str, turn: str | None, found: Collection[Found]) -> list[Finding]:
-        """Keep findings, except those that are kept already or that a person has accepted.
+        """Keep findings, except those that are kept already or whose content a person has accepted.
+
+        A finding whose content has changed gets a new number: a person who has seen the old one hasn't seen this.
 
         Args:
             agent_id: whose workspace it is in.
@@ -73,22 +133,31 @@ class Findings:
         if agent is None or not found:
             return []
         found = [one._replace(path=tame_text(one.path), text=tame_text(one.text)) for one in found]
-        known = {(finding.path, finding.text) for finding in agent.findings} | self._store.accepted_findings(agent_id)
-        new = list({(one.path, one.text): one for one in found if (one.path, one.text) not in known}.values())
-        room = _MOST - len(agent.findings)
+        known = {_words(finding): finding for finding in agent.findings}
+        accepted = self._store.accepted_findings(agent_id)
+        new = [
+            one
+            for key, one in {_words(one): one for one in found}.items()
+            for content in [fingerprint.content_of(one.digest)]
+            if (fingerprint.content_of(known[key].digest) != content if key in known else (*key, content) not in accepted)
+        ]
+        new.sort(key=lambda one: _words(one) not in known)  # stable: these need no more room
+        room = _MOST - len(agent.findings) + sum(_words(one) in known for one in new)
         if len(new) > max(room, 0):
             new = new[: max(room - 1, 0)]
             rest = Found("", f"more than {_MOST} such things are in {agent.workspace}: look through it as a whole")
-            new += [rest] if (rest.path, rest.text) not in known else []
-        if not new:
-            return []
+            new += [rest] if _words(rest) not in known else []
+        return self._add(agent, turn, new) if new else []
+
+    def _add(self, agent: Agent, turn: str | None, new: Sequence[Found]) -> list[Finding]:
+        """Store findings in the place of those with the same words."""
         now = self._registry.now()
+        replaced = {_words(one) for one in new}
+        kept = tuple(finding for finding in agent.findings if _words(finding) not in replaced)
         with self._registry.change("finding recorded") as change:
-            stored = [
-                self._store.add_finding(Finding(0, agent.id, turn, now, one.path, one.text, one.aside, one.difference))
-                for one in new
-            ]
-            change.put(replace(agent, findings=(*agent.findings, *stored)))
+            self._store.forget_findings(finding.number for finding in agent.findings if finding not in kept)
+            stored = [self._store.add_finding(Finding(0, agent.id, turn, now, *one[:-1])) for one in new]
+            change.put(replace(agent, findings=(*kept, *stored)))
         return stored
 
     def reminder(self, agent: Agent) -> str | None:
@@ -100,46 +169,102 @@ class Findings:
         more = f"; and {len(findings) - _TOLD} more" if len(findings) > _TOLD else ""
         return f"not accepted yet (`substratctl accept {agent.name}`): {listed}{more}"
 
-    def accept(self, name: str, numbers: Sequence[int]) -> Agent:
+    async def accept(self, name: str, numbers: Sequence[int], by: str) -> Agent:
         """Note that a person has seen findings, a failed turn, or work that isn't landed.
 
         Args:
             name: the agent's name or id.
             numbers: which findings; none: all of them, the failure, and the work.
+            by: who accepts, as events' `data.by` names it.
 
         Raises:
             NotFound: the agent has no such finding.
-            Refused: there is nothing to accept.
+            Refused: there is nothing to accept, or the files of a finding have changed since; nothing is accepted then.
         """
         agent = self._registry.find(name)
-        known = {finding.number for finding in agent.findings}
+        wanted = self._wanted(agent, numbers)
+        now = await trio.to_thread.run_sync(_look_again, wanted.findings, roots_of(agent))
+        agent = self._registry.find(agent.id)
+        self._refuse_changed(agent, wanted.findings, now)
+        return self._accept(agent, wanted, by)
+
+    def _wanted(self, agent: Agent, numbers: Sequence[int]) -> _Request:
+        known = {finding.number: finding for finding in agent.findings}
         missing = [number for number in numbers if number not in known]
         if missing:
             raise NotFound(f"{agent.name} has no finding {missing[0]}: `substratctl show {agent.name}` lists them")
-        failed = agent.phase == Phase.FAILED and agent.turn is not None and agent.accepted_turn != agent.turn.id
-        unmet = not numbers and agent.phase == Phase.FAILED and agent.unmet is not None
-        unlanded = not numbers and agent.clone is not None and agent.clone.is_unlanded
-        chosen = set(numbers) or known
-        if not chosen and not unlanded and not unmet and not (failed and not numbers):
+        has_failed = not numbers and agent.phase == Phase.FAILED
+        failed = has_failed and agent.turn is not None and agent.accepted_turn != agent.turn.id
+        wanted = _Request(
+            tuple(known[number] for number in numbers or known),
+            agent.turn.id if failed and agent.turn is not None else None,
+            has_failed and agent.unmet is not None,
+            agent.clone.kept.head if not numbers and agent.clone is not None and agent.clone.is_unlanded else None,
+        )
+        if not any(wanted):
             raise Refused(f"nothing of {agent.name} waits to be accepted")
-        accepted = [finding for finding in agent.findings if finding.number in chosen]
-        left = tuple(finding for finding in agent.findings if finding.number not in chosen)
-        turn = agent.turn.id if failed and not numbers and agent.turn is not None else agent.accepted_turn
+        return wanted
+
+    def _refuse_changed(self, agent: Agent, wanted: Sequence[Finding], now: Mapping[int, str | None]) -> None:
+        """Record findings anew whose files aren't as they were found, and raise `Refused` if there are any."""
+        open_ones = {finding.number for finding in agent.findings}
+        changed = [one for one in wanted if one.number not in open_ones or now[one.number] != one.digest]
+        if not changed:
+            return
+        again = [_found_again(one, now[one.number]) for one in changed if one.number in open_ones]
+        with self._registry.change("finding recorded") as change:
+            if again:
+                self._add(agent, open_turn_id(agent), again)
+            told = f"changed since it was found: {changed[0].path}"
+            change.record(DaemonEvent(agent.id, open_turn_id(agent), "workspace:unprotected", told))
+        raise Refused(
+            f"nothing is accepted, because finding {changed[0].number} of {agent.name} has changed: "
+            f"look at it again with `substratctl show {agent.name}`"
+        )
+
+    def _accept(self, agent: Agent, wanted: _Request, by: str) -> Agent:
+        numbers = [finding.number for finding in wanted.findings]
+        left = tuple(finding for finding in agent.findings if finding.number not in numbers)
+        turn = wanted.turn or agent.accepted_turn
         with self._registry.change("findings accepted") as change:
-            self._store.accept_findings(chosen, self._registry.now())
-            why = agent.unmet if not unmet else None
+            self._store.accept_findings(numbers, self._registry.now())
+            why = agent.unmet if not wanted.is_unmet else None
             accepted_agent = change.put(replace(agent, findings=left, accepted_turn=turn, unmet=why))
             if turn != agent.accepted_turn and agent.turn is not None and agent.turn.process is None:
                 # It never started, perhaps because its workspace was another directory: that one is the right one then.
                 accepted_agent = change.put(replace(accepted_agent, directory=None))
-            if unlanded and agent.clone is not None:
-                change.put_clone(accepted_agent, replace(agent.clone, accepted=agent.clone.kept.head))
+            if wanted.head is not None and agent.clone is not None:
+                change.put_clone(accepted_agent, replace(agent.clone, accepted=wanted.head))
                 told = "a person has accepted that its work isn't landed"
-                change.record(DaemonEvent(agent.id, None, "workspace:accepted", told))
-            if accepted:
-                paths = ", ".join(finding.path or "the workspace" for finding in accepted[:_TOLD])
-                more = f" and {len(accepted) - _TOLD} more" if len(accepted) > _TOLD else ""
-                change.record(DaemonEvent(agent.id, None, "workspace:accepted", f"accepted: {paths}{more}"))
-            if turn != agent.accepted_turn or unmet:
-                change.record(DaemonEvent(agent.id, None, "agent:accepted", "a person has accepted its failure"))
+                change.record(DaemonEvent(agent.id, None, "workspace:accepted", told, {"by": by}))
+            if wanted.findings:
+                data = {"by": by, "findings": numbers}
+                change.record(DaemonEvent(agent.id, None, "workspace:accepted", _accepted(wanted.findings), data))
+            if wanted.turn is not None or wanted.is_unmet:
+                told = "a person has accepted its failure"
+                change.record(DaemonEvent(agent.id, wanted.turn, "agent:accepted", told, {"by": by}))
         return self._registry.find(agent.id)
+
+
+def _words(one: Found | Finding) -> tuple[str, str]:
+    """Return what makes a finding the same as another, whatever its files hold."""
+    return one.path, one.text.removesuffix(INCOMPARABLE)
+
+
+def _look_again(findings: Sequence[Finding], roots: tuple[str, ...]) -> dict[int, str | None]:
+    """Return the fingerprints of some findings' files as they are now; runs in a thread."""
+    return {one.number: fingerprint.of(one.files, roots) if one.digest is not None else None for one in findings}
+
+
+def _found_again(finding: Finding, digest: str | None) -> Found:
+    """Return a finding with the content of now."""
+    text = finding.text if digest is not None else f"{finding.text}{INCOMPARABLE}"
+    files = finding.files if digest is not None else ()
+    return Found(finding.path, text, finding.aside, finding.difference, files, digest)
+
+
+def _accepted(findings: Sequence[Finding]) -> str:
+    """Say which findings are accepted."""
+    paths = ", ".join(finding.path or "the workspace" for finding in findings[:_TOLD])
+    more = f" and {len(findings) - _TOLD} more" if len(findings) > _TOLD else ""
+    return f"accepted: {paths}{more}"

@@ -75,6 +75,37 @@ def open_directory(name: str, beneath: int | None = None) -> int:
     return _open(name, _READ | os.O_DIRECTORY, beneath)
 
 
+def open_itself(name: str, beneath: int) -> int:
+    """Return a descriptor that stands for a name in a directory, a link itself included; the caller closes it.
+
+    Args:
+        name: the name.
+        beneath: the directory it is in.
+
+    Raises:
+        OSError: it isn't there.
+        DescriptorsUsedUp: there are no descriptors left.
+    """
+    return _open(name, _PATH, beneath)
+
+
+def read_opened(descriptor: int, most: int) -> bytes | None:
+    """Return the content of the regular file that a descriptor of `open_itself` stands for, None when it is larger.
+
+    The descriptor decides which file is opened, so nobody can put a FIFO or a device there meanwhile.
+
+    Args:
+        descriptor: it stands for a regular file.
+        most: bytes.
+
+    Raises:
+        OSError: it can't be read.
+        DescriptorsUsedUp: there are no descriptors left.
+    """
+    reading = _READ & ~os.O_NOFOLLOW  # the name below /proc is a link to the very file
+    return _read_regular(_open(f"/proc/self/fd/{descriptor}", reading, None), most)
+
+
 def _open(name: str, flags: int, beneath: int | None) -> int:
     try:
         return os.open(name, flags, dir_fd=beneath)

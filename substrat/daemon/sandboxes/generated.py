@@ -20,6 +20,7 @@ from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes.workspace import copy_cursor_directory
 from substrat.daemon.state.layout import COMPANION_IN_SANDBOX, MOST_RECORD, OWN_MCP_IN_SANDBOX, SOCKET_IN_SANDBOX
 from substrat.errors import WorkspaceUnusable
+from substrat.visible import visible
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
@@ -38,6 +39,7 @@ def generate(
     git_directories: tuple[str, ...] = (),
     chat: str | None = None,
     workspace: DirectoryId | None = None,
+    read_only: tuple[str, ...] = (),
 ) -> str | None:
     """Make everything anew that a turn's sandbox shows of this agent.
 
@@ -51,6 +53,7 @@ def generate(
         git_directories: where else than in its `.git` the workspace's repository is.
         chat: the session whose directory among the user's chats is bound, if one is.
         workspace: which directory the agent's workspace was when it was checked.
+        read_only: git directories that are read-only as wholes.
 
     Returns:
         A sentence about files that were left out, or None.
@@ -82,7 +85,9 @@ def generate(
         raise WorkspaceUnusable(
             f"{agent.workspace}/{PROGRAM.places.workspace} has become a link, or lies behind one: put back what was there"
         ) from None
-    _write_rules(os.path.join(agent_dir.cursor, PROGRAM.places.rules), prompts.rules(agent, parent))
+    _write_rules(
+        os.path.join(agent_dir.cursor, PROGRAM.places.rules), prompts.rules(agent, parent, [*map(visible, read_only)])
+    )
     _write_rules(os.path.join(agent_dir.cursor, PROGRAM.places.instructions), prompts.instructions(agent))
     found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
     own = found.decode("utf-8", "replace") if found is not None else None

@@ -34,12 +34,22 @@ class GitScan:
         """The worktrees that were found, each with its `.git`."""
         self._seen_worktrees: set[str] = set()
 
-    def git_directory(self, directory: int, path: str, own: tuple[str, ...] = ()) -> None:
-        """Protect the files that git obeys in a git directory, and in those of its submodules and linked worktrees."""
+    def git_directory(self, directory: int, path: str, own: tuple[str, ...] = (), *, is_nested: bool = True) -> None:
+        """Protect the files that git obeys in a git directory, and in those of its submodules and linked worktrees.
+
+        Beyond a number of nested ones each is read-only as a whole; links in it can be led elsewhere all the same.
+        """
         if path in self._record.repositories and not self._record.strict:
             return
+        is_whole = is_nested and self._record.is_whole(path, os.fstat(directory).st_ino)
+        mounts = self._record.mounts
         self._record.repositories[path] = None
         _require_access(directory, path)
+        self._protect_obeyed(directory, path, own)
+        if is_whole:
+            self._record.mounts = mounts
+
+    def _protect_obeyed(self, directory: int, path: str, own: tuple[str, ...]) -> None:
         if path not in self._record.roots:
             self._record.pin(path, os.fstat(directory).st_ino)
         for entry in protect.GIT:
@@ -83,15 +93,17 @@ class GitScan:
         """A submodule's name may have slashes in it, so its git directory may lie deeper."""
         for name in _directories(directory):
             inner = f"{path}/{name}"
-            if depth > self._record.bounds.depth or self._record.is_full(inner):
+            if depth > self._record.bounds.depth or self._record.takes_no_more(inner):
                 return
-            self._record.pin(inner, None)
             with nofollow.opened(name, directory) as module:
-                _require_access(module, inner)
                 if self._record.stat(module, inner, "HEAD") is not None:
                     self.git_directory(module, inner)
-                else:
-                    self._modules(module, inner, depth + 1)
+                    continue
+                if self._record.is_full(inner):
+                    return
+                self._record.pin(inner, None)
+                _require_access(module, inner)
+                self._modules(module, inner, depth + 1)
 
     def _worktrees(self, directory: int, path: str, own: tuple[str, ...]) -> None:
         """Open those of a repository's linked worktrees that the agent works in; the others stay read-only altogether.
@@ -147,7 +159,7 @@ class GitScan:
             is_known = path in self._record.repositories or path in self._record.own_git_dirs
             if is_known or not self._record.is_inside(path) or any(is_within(path, one) for one in self._record.read_only):
                 continue
-            if self._record.is_full(path):
+            if self._record.takes_no_more(path):
                 return
             with self._record.forgiving(path), nofollow.opened(path) as directory:
                 self._record.pin_ancestors(path.rpartition("/")[0])
@@ -157,23 +169,32 @@ class GitScan:
         """Protect a directory's `.git`: the repository, a file that leads to it, or a link."""
         git = f"{path}/{name}"
         is_nested = path not in self._record.roots
-        if (path in self._seen_worktrees and not self._record.strict) or (is_nested and self._record.is_full(git)):
+        if path in self._seen_worktrees and not self._record.strict:
+            return
+        if is_nested and self._record.takes_no_more(git, is_file=not stat.S_ISDIR(found.st_mode)):
             return
         self._seen_worktrees.add(path)
         self.worktrees.append((path, git))
-        self._record.pin_ancestors(path)
+        if is_nested:
+            self._record.pin_worktree(path)
         if stat.S_ISLNK(found.st_mode):
             self._record.note_link(git)
         elif stat.S_ISDIR(found.st_mode):
             with nofollow.opened(name, reading) as directory:
-                self.git_directory(directory, git)
+                self.git_directory(directory, git, is_nested=is_nested)
         else:
+            mounts = self._record.mounts
             self._record.protect(git, found)
+            if is_nested:
+                self._record.mounts, self._record.git_mounts = mounts, self._record.git_mounts - 1
 
     def programs(self, workspace: str, shared: tuple[str, ...], user_configs: tuple[str, ...]) -> None:
         """Protect the files that git's configuration makes it run or read, and note those that can't be protected."""
         found, budget = Programs(), ConfigBudget()
-        for repository in [*self._record.repositories][: self._record.bounds.repositories]:
+        for number, repository in enumerate(self._record.repositories):
+            if number >= self._record.bounds.repositories:
+                self._record.skipped.append(f"{repository}/config")
+                break
             worktree = workspace if repository in shared else repository.rpartition("/")[0]
             found = found.joined(programs_of(repository, worktree, user_configs, self._record.roots, budget))
             if budget.is_used_up:

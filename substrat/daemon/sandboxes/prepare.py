@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from substrat.config import Config
     from substrat.core.agents.records import Agent, SharedPath
     from substrat.core.workspaces.protection import Copy
+    from substrat.daemon.agents.findings import Found
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.network.filtered import TurnNetwork
@@ -268,7 +269,7 @@ class SandboxPreparer:
                 generate, agent_dir, agent,
                 parent=self._registry.name_of(agent.parent), user=self._user, python=program.find_python()[0],
                 person=person, git_directories=_git_directories(agent, found),
-                chat=os.path.basename(chat) if chat is not None else None,
+                chat=os.path.basename(chat) if chat is not None else None, read_only=found.whole,
             ))  # fmt: skip
 
     async def prepare(self, agent: Agent, agent_dir: AgentDir, holder: str) -> PreparedSandbox:
@@ -299,16 +300,15 @@ class SandboxPreparer:
             generate, agent_dir, agent,
             parent=self._registry.name_of(agent.parent), user=self._user, python=python,
             person=person, git_directories=_git_directories(agent, found),
-            chat=os.path.basename(chat) if chat is not None else None, workspace=identity_of,
+            chat=os.path.basename(chat) if chat is not None else None, workspace=identity_of, read_only=found.whole,
         ))  # fmt: skip
         self._registry.points.after("files made")
-        notes = [("workspace:unprotected", text) for _, text in unprotected]
+        notes = [("workspace:unprotected", one.text) for one in unprotected]
         if left_out is not None:
             notes.append(("workspace:left-out", left_out))
-        matters = tuple(Found(path, text) for path, text in unprotected)
         return PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
-            notes=tuple(notes), found=matters, copies=kept, network_mode=mode, chat=chat, unreadable=unreadable,
+            notes=tuple(notes), found=unprotected, copies=kept, network_mode=mode, chat=chat, unreadable=unreadable,
             workspace=identity_of if agent.clone is None else None, objects=objects,
         )  # fmt: skip
 

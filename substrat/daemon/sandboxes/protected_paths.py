@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from substrat.daemon.kernel.fingerprint import obeyed_in
 from substrat.daemon.sandboxes import gitlink
 from substrat.errors import WorkspaceUnusable
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _TOLD = 5
 """How many paths a message names; it is to be read on one line."""
@@ -29,6 +35,8 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         head: the commit that the workspace's HEAD was at.
         hiding: the lines by which git hides changes from people, by their file's path; None: nothing was looked at.
         keepers: what git must find in `worktrees`, so that it doesn't remove that directory (`protect.WORKTREES_KEEPERS`).
+        whole: those of the read-only paths that are whole git directories, because there are many repositories.
+        noted: the files that a note is about, by the note's text, as far as their content can be compared.
     """
 
     pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
@@ -43,6 +51,8 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     head: str | None = None
     hiding: dict[str, tuple[str, ...]] | None = None
     keepers: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+    noted: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def mounts(self) -> tuple[str, ...]:
@@ -76,15 +86,37 @@ def changes(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
         before: the scan at the turn's start.
         after: the scan at its end.
     """
-    had = set(before.missing)
-    changed = sorted(path for path, inode in after.inodes.items() if before.inodes.get(path) != inode and path not in had)
-    outer: list[str] = []
-    outside: set[str] = set()
+    had, whole = set(before.missing), set(before.whole)
+    changed = sorted(
+        path
+        for path, inode in after.inodes.items()
+        if before.inodes.get(path) != inode and path not in had and not is_below(path, whole)
+    )
+    outer: set[str] = set()
     for path in sorted(changed, key=len):
-        if not any(path[:at] in outside for at, letter in enumerate(path) if letter == "/"):
-            outside.add(path)
-            outer.append(path)
+        if not is_below(path, outer):
+            outer.add(path)
     return sorted(outer)
+
+
+def files_in(protected: ProtectedPaths, path: str) -> tuple[str, ...]:
+    """Return the files that the host would run by a path that `changes` has found: in it, or the path itself.
+
+    Of a git directory these are the files that git obeys, present or not, because its objects change with each commit.
+
+    Args:
+        protected: the scan that found it.
+        path: the path.
+    """
+    directories = {*protected.pinned, *protected.whole}
+    single = (one for one in (*protected.inodes, *protected.missing) if one not in directories)
+    obeyed = (one for git in protected.whole if is_within(git, path) for one in obeyed_in(git))
+    return tuple(dict.fromkeys((*(one for one in single if is_within(one, path)), *obeyed))) or (path,)
+
+
+def is_below(path: str, directories: Collection[str]) -> bool:
+    """Say whether a path lies in one of some directories, and isn't one itself."""
+    return any(path[:at] in directories for at, letter in enumerate(path) if letter == "/")
 
 
 def with_inodes(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPaths:

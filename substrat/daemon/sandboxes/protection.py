@@ -45,7 +45,7 @@ from substrat.daemon.sandboxes.lost_mounts import (
     unsettled,
 )
 from substrat.daemon.sandboxes.protected_names import ProtectedNames
-from substrat.daemon.sandboxes.protected_paths import listed
+from substrat.daemon.sandboxes.protected_paths import listed, printable
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 
@@ -76,6 +76,8 @@ _SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
 the seconds, for example because a person has frozen it, is checked with `_LONGEST_PAUSE` between checks."""
 _TOLD = 5
 """Changed files that one event names, each with its change."""
+_LISTED = 100
+"""Paths in an event's data: it is one line."""
 _UNJUDGED = 0
 """Stands for the inode of something that must be judged again; no file has it."""
 
@@ -118,6 +120,8 @@ class Protection:
         self._unready: dict[str, float] = {}
         self._at_start: dict[tuple[str, str], Copy] = {}
         self._asked = trio.Event()
+        self.putting_back = trio.Lock()
+        """Held while changed files are put back; the look at an ended turn comes after."""
         self._is_waited_for = trio.Event()
         self._share = Share(_PART, _BURST)
 
@@ -260,7 +264,7 @@ class Protection:
         mounted = check.mounted.pop(sandbox.name, {})
         if mounted and sandbox.name not in self._ended:
             text = f"changed on the host, and protected again: {listed(list(mounted))}"
-            await until_stored(partial(self._tell, sandbox, "workspace:protected-again", text))
+            await until_stored(partial(self._tell, sandbox, "workspace:protected-again", text, [*mounted]))
 
     def _gone_in(self, sandbox: ProtectedSandbox) -> list[str]:
         """Return the protected paths that aren't mounted in a sandbox; one that isn't set up yet is looked at later."""
@@ -432,6 +436,10 @@ class Protection:
 
     async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
         """End the sandboxes, move the changed files aside, and put the copies back."""
+        async with self.putting_back:
+            await self._put_aside(guilty, reached)
+
+    async def _put_aside(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
         stamp = datetime.fromtimestamp(self._registry.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
         found = [await trio.to_thread.run_sync(finding_of, one, self._layout.aside, stamp) for one in reached]
         targets = [(one, finding.aside) for one, finding in zip(reached, found, strict=True) if finding.aside is not None]
@@ -460,9 +468,15 @@ class Protection:
             if turn is not None and turn.id == sandbox.turn and turn.stop is None:
                 change.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
             text = "; ".join(map(event_text, found[:_TOLD])) or reason
-            change.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", text))
+            data = {"paths": _paths([one.path for one in found])}
+            change.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", text, data))
 
-    def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str) -> None:
+    def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str, paths: list[str]) -> None:
         with self._registry.change("note taken") as change:
             if self._registry.get(sandbox.agent) is not None:
-                change.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text))
+                change.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text, {"paths": _paths(paths)}))
+
+
+def _paths(paths: list[str]) -> list[str]:
+    """Return paths as an event tells them."""
+    return [printable(path) for path in paths[:_LISTED]]

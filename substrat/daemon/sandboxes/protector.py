@@ -12,7 +12,8 @@ import trio
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_hiding, git_sequencer, overlap
-from substrat.daemon.agents.findings import HIDDEN, Found
+from substrat.daemon.agents.findings import HIDDEN, WORDS, Found, found_in, roots_of
+from substrat.daemon.kernel.fingerprint import Budget
 from substrat.daemon.sandboxes import copies, git_programs, protected_paths, workspace, workspace_scan
 from substrat.daemon.sandboxes.lost_mounts import keeping
 from substrat.daemon.sandboxes.placeholders import Placeholders
@@ -82,24 +83,23 @@ class WorkspaceProtector:
         for directory, shared in found.copy().items():
             self._registry.note_git(directory, shared)
 
-    async def protect(
-        self, agent: Agent, holder: str
-    ) -> tuple[ProtectedPaths, tuple[tuple[str, str], ...], dict[str, Copy]]:
+    async def protect(self, agent: Agent, holder: str) -> tuple[ProtectedPaths, tuple[Found, ...], dict[str, Copy]]:
         """Scan a workspace, copy its read-only paths, and create placeholders for the missing ones.
 
         Returns:
-            The protected paths, the unprotected ones each with a sentence, and the copies.
+            The protected paths, the findings about unprotected ones, and the copies.
         """
         shared, own, refused = await self.shared_with(agent)
         if agent.clone is None:
             self._registry.note_git(agent.workspace, shared, agent.id)
         self.placeholders.keep(holder, (agent.host_directory, *shared, *writable(agent)))
-        found, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
-        unprotected = [(agent.workspace, note) for note in (*found.notes, *([refused] if refused is not None else []))]
+        found, noted, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
         made = self.placeholders.make((*found.missing, *found.keepers))
         missing = tuple(path for path in made if path not in found.keepers)
         kept |= {path: keeping(kept[path]) for one in found.keepers if (path := os.path.dirname(one)) in kept}
-        return msgspec.structs.replace(found, missing=missing), (*unprotected, *found.unprotectable), kept
+        untold = [Found(agent.workspace, refused)] if refused is not None else []
+        settings = (Found(name, text, digest=WORDS) for name, text in found.unprotectable)
+        return msgspec.structs.replace(found, missing=missing, noted={}), (*noted, *untold, *settings), kept
 
     async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return the protected paths of an agent's workspace; raises `WorkspaceUnusable`."""
@@ -107,9 +107,11 @@ class WorkspaceProtector:
 
     def _scan_and_copy(
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
-    ) -> tuple[ProtectedPaths, dict[str, Copy]]:
+    ) -> tuple[ProtectedPaths, list[Found], dict[str, Copy]]:
         found = self._scan(agent, shared, own, further)
-        return found, copies.take_all(found.read_only)
+        whole = set(found.whole)
+        noted = [_noted(agent, found, text, Budget()) for text in found.notes]
+        return found, noted, copies.take_all(path for path in found.read_only if path not in whole)
 
     def _scan(
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
@@ -138,23 +140,45 @@ class WorkspaceProtector:
             return (), (), None
         return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self.closed)
 
-    async def find_changes(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
-        """Return findings about paths that appeared in a sandbox and would have been protected."""
+    async def find_changes(self, agent: Agent, before: ProtectedPaths) -> tuple[list[Found], list[Found]]:
+        """Look through a workspace at a sandbox's end.
+
+        Returns:
+            Findings about paths that appeared and would have been protected, and about paths that can't be protected.
+        """
         return await trio.to_thread.run_sync(self._find_changes, agent, before, self._further(agent))
 
-    def _find_changes(self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]) -> list[Found]:
+    def _find_changes(
+        self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]
+    ) -> tuple[list[Found], list[Found]]:
         try:
             after = self._scan(agent, before.git_dirs, before.own_git_dirs, further)
         except WorkspaceUnusable as problem:
-            return [Found(agent.workspace, problem.message)]
-        changed = git_sequencer.changes(before.sequencer, after.sequencer)
+            return [Found(agent.workspace, problem.message)], []
+        paths, budget = protected_paths.changes(before, after), Budget()
+        describe, files_in, roots = protected_paths.describe_changes, protected_paths.files_in, roots_of(agent)
         now = {protected_paths.printable(path): lines for path, lines in (after.hiding or {}).items()}
         hidden = git_hiding.changes(before.hiding, now) if before.hiding is not None else ()
-        return [
-            *(Found(path, protected_paths.describe_changes([path])) for path in protected_paths.changes(before, after)),
-            *(Found(path, text) for path, text in changed),
-            *(Found(path, text, None, lines, HIDDEN) for path, text, lines in hidden),
+        changed = [found_in(path, describe([path]), files_in(after, path), roots, budget) for path in paths]
+        changed += [Found(path, text, difference=lines, kind=HIDDEN) for path, text, lines in hidden]
+        changed += [
+            Found(path, text, digest=WORDS) for path, text in git_sequencer.changes(before.sequencer, after.sequencer)
         ]
+        told = set(paths)
+        # The agent may have written to what can't be protected, whatever a person has accepted before.
+        noted = [
+            _noted(agent, after, text, Budget())
+            for text, files in after.noted.items()
+            if not all(one in told or protected_paths.is_below(one, told) for one in files)
+        ]
+        return changed, noted
+
+
+def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -> Found:
+    """Return the finding of a note; one about files is accepted with their content, another one never for good."""
+    if text not in protected.noted:
+        return Found(agent.workspace, text)
+    return found_in(agent.workspace, text, protected.noted[text], roots_of(agent), budget)
 
 
 def writable(agent: Agent) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.daemon.kernel import descriptors, nofollow, procfs
+from substrat.daemon.kernel.fingerprint import obeyed_in
 from substrat.daemon.sandboxes import hiding, sequencer, unfiltered
-from substrat.daemon.sandboxes.protected_paths import ProtectedPaths, listed, printable
+from substrat.daemon.sandboxes.protected_paths import ProtectedPaths, is_below, listed, printable
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
@@ -26,7 +27,11 @@ class Bounds(NamedTuple):
         entries: files and directories.
         depth: directories within one another.
         seconds: of time.
-        mounts: paths that are protected below the workspace's top; each costs a sandbox's start some 0.1 ms.
+        mounts: paths that are protected below the workspace's top. bubblewrap's time grows with their square: 340 take
+            half a second, 1,000 take 2.5 s.
+        writable: nested git directories in which single files are read-only (some ten mounts each); those beyond are
+            read-only as wholes, one mount each.
+        git_mounts: mounts of nested repositories' directories and of whole git directories.
         repositories: how many repositories' configurations are read for the programs they name.
         index_bytes: of all indexes together: about 600,000 files at some 100 bytes each.
         gitlinks: nested repositories that the indexes name.
@@ -35,8 +40,10 @@ class Bounds(NamedTuple):
     entries: int = 200_000
     depth: int = 24
     seconds: float = 0.5
-    mounts: int = 160
-    repositories: int = 32
+    mounts: int = 240
+    writable: int = 16
+    git_mounts: int = 500
+    repositories: int = 500
     index_bytes: int = 64 << 20
     gitlinks: int = 1000
 
@@ -58,6 +65,9 @@ class ScanRecord:
         self.entries = bounds.entries
         self.deadline = time.monotonic() + bounds.seconds
         self.mounts = bounds.mounts
+        self.writable = bounds.writable
+        self.git_mounts = bounds.git_mounts
+        self.whole: dict[str, None] = {}
         self.pinned: dict[str, None] = {}
         self.read_only: dict[str, None] = {}
         self.missing: dict[str, None] = {}
@@ -66,6 +76,7 @@ class ScanRecord:
         self.links: list[str] = []
         self.hard_linked: list[str] = []
         self.skipped: list[str] = []
+        self.skipped_git: list[str] = []
         self.unread: list[str] = []
         self.inaccessible: list[str] = []
         self.led_outside: dict[str, None] = {}
@@ -75,23 +86,35 @@ class ScanRecord:
 
     def result(self, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return the paths that were found."""
+        # In a whole git directory nothing needs a mount of its own, and nothing can be made.
+        pinned = tuple(path for path in self.pinned if path not in self.whole and not is_below(path, self.whole))
+        read_only, absent = (
+            tuple(path for path in paths if not is_below(path, self.whole)) for paths in (self.read_only, self.missing)
+        )
+        inodes = {path: inode for path, inode in self.inodes.items() if not is_below(path, self.whole)}
         # Placeholders are noted in the database, which takes text only.
-        missing = tuple(path for path in self.missing if path == printable(path))
-        self.inaccessible += [path for path in self.missing if path != printable(path)]
+        missing = tuple(path for path in absent if path == printable(path))
+        self.inaccessible += [path for path in absent if path != printable(path)]
+        noted = dict(self._comparable())
         return ProtectedPaths(
-            tuple(self.pinned), tuple(self.read_only), missing, shared, own, self.inodes, tuple(self._notes()),
-            tuple(self.unprotectable), sequencer.read((*self.repositories, *self.pinned)),
+            pinned, read_only, missing, shared, own, inodes, (*noted, *self._notes()),
+            tuple(self.unprotectable), sequencer.read((*self.repositories, *pinned)),
             unfiltered.head(f"{self.roots[0]}/.git"), {**self.hiding, **hiding.read(self.repositories)},
-            tuple(path for path in self.keepers if path == printable(path)),
+            tuple(path for path in self.keepers if path == printable(path)), tuple(self.whole), noted,
         )  # fmt: skip
 
-    def _notes(self) -> Iterable[str]:
+    def _comparable(self) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Give the notes about files whose content can be compared, with these files."""
         if self.links:
-            yield f"links can't be protected: {listed(self.links)}"
+            yield f"links can't be protected: {listed(self.links)}", tuple(self.links)
         if self.hard_linked:
-            yield f"what has another name (a hard link) can be changed by that: {listed(self.hard_linked)}"
-        if self.skipped:
-            yield f"too much to look through or to protect: nothing is protected in {listed(self.skipped)}"
+            text = f"what has another name (a hard link) can be changed by that: {listed(self.hard_linked)}"
+            yield text, tuple(self.hard_linked)
+        if skipped := [*self.skipped, *self.skipped_git]:
+            files = (*self.skipped, *(path for git in self.skipped_git for path in obeyed_in(git)))
+            yield f"too much to look through or to protect: nothing is protected in {listed(skipped)}", files
+
+    def _notes(self) -> Iterable[str]:
         if self.unread:
             where = listed(self.unread)
             yield f"not all of this can be read, so nested repositories that it names may be unprotected: {where}"
@@ -121,6 +144,34 @@ class ScanRecord:
                 raise
             self.inaccessible.append(path)
 
+    def takes_no_more(self, path: str, *, is_file: bool = False) -> bool:
+        """Say whether no further nested repository is protected, and note which git directory or `.git` file isn't."""
+        if self.git_mounts < 0:
+            (self.skipped if is_file else self.skipped_git).append(path)
+        return self.git_mounts < 0
+
+    def is_whole(self, path: str, inode: int) -> bool:
+        """Say whether a nested git directory is read-only as a whole, and record that."""
+        if path in self.whole or is_below(path, self.whole):
+            return True
+        if path in self.repositories:
+            return False
+        if self.writable > 0 and self.mounts >= 0:
+            self.writable -= 1
+            return False
+        self.git_mounts -= 1
+        self.whole[path] = None
+        self.read_only[path] = None
+        self.inodes[path] = inode
+        return True
+
+    def pin_worktree(self, path: str) -> None:
+        """Pin the directory of a nested repository, and those above."""
+        if path not in self.pinned:
+            self.git_mounts -= 1
+            self.pinned[path] = None
+        self.pin_ancestors(path.rpartition("/")[0])
+
     def pin_ancestors(self, path: str) -> None:
         """Pin the directories above a nested repository or another protected name, so that they can't be renamed."""
         while path not in self.roots and path not in self.pinned and "/" in path[1:]:
@@ -143,7 +194,7 @@ class ScanRecord:
     @property
     def is_used_up(self) -> bool:
         """Whether the scan may enter no further directory."""
-        return self.entries < 0 or self.mounts < 0 or time.monotonic() > self.deadline
+        return self.entries < 0 or time.monotonic() > self.deadline
 
     def pin(self, path: str, inode: int | None) -> None:
         """Record a directory that is mounted over itself, writable; its inode is None where it may be replaced."""

@@ -11,7 +11,6 @@ import os
 import pwd
 import shlex
 import stat
-import time
 from typing import TYPE_CHECKING
 
 from sandbox import protect
@@ -103,7 +102,7 @@ class _WorkspaceScan:
         """Look at a git directory that lies elsewhere."""
         self._record.strict = True
         with nofollow.opened(path) as directory:
-            self._git.git_directory(directory, path, own)
+            self._git.git_directory(directory, path, own, is_nested=False)
 
     def _directory(self, beneath: int, path: str, depth: int) -> None:
         """Look at a directory of the workspace and go on to those in it."""
@@ -121,7 +120,7 @@ class _WorkspaceScan:
                 # An agent can make three such names anywhere, so the other entries are scanned all the same.
                 self._record.pin_ancestors(path)
                 with self._record.forgiving(path):
-                    self._git.git_directory(reading, path)
+                    self._git.git_directory(reading, path, is_nested=depth > 0)
             for name, kind in kinds.items():
                 inner = f"{path}/{name}"
                 is_left = name.lower() in _NOT_ENTERED or protect.is_protected(name) or inner in self._record.read_only
@@ -134,12 +133,7 @@ class _WorkspaceScan:
 
     def _enter(self, name: str, reading: int, path: str, depth: int) -> None:
         inner = f"{path}/{name}"
-        if (
-            depth > self._record.bounds.depth
-            or self._record.entries < 0
-            or self._record.mounts < 0
-            or time.monotonic() > self._record.deadline
-        ):
+        if depth > self._record.bounds.depth or self._record.is_used_up:
             self._record.skipped.append(inner)
             return
         try:

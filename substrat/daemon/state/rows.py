@@ -209,6 +209,8 @@ class FindingRow(NamedTuple):
     aside: Annotated[str | None, or_null(PATH)]
     difference: Annotated[str, PROSE]
     accepted_at: Annotated[float | None, or_null(MOMENT)]
+    files: Annotated[tuple[str, ...], NAMES]
+    digest: Annotated[str | None, or_null(WORDS)]
 
 
 class CloneRow(NamedTuple):

@@ -177,6 +177,10 @@ MIGRATIONS = (
             WHERE agent = agents.id AND json_valid(usage));
     """,
     "ALTER TABLE agents ADD COLUMN directory TEXT;",
+    """
+    ALTER TABLE findings ADD COLUMN files TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE findings ADD COLUMN digest TEXT;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.records import Agent, Finding, Policy, Process, Reminder, Session, Turn
 from substrat.core.agents.usage import Tokens
+from substrat.daemon.kernel.fingerprint import content_of
 from substrat.daemon.state.clone_queries import CloneQueries
 from substrat.daemon.state.columns import ANSWER, USAGE
 from substrat.daemon.state.database import unusable
@@ -168,10 +169,17 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries):
         found = self._db.execute(f"{FINDINGS.select} WHERE accepted_at IS NULL ORDER BY number")
         return [_finding(row) for row in FINDINGS.read_all(found.fetchall())]
 
-    def accepted_findings(self, agent_id: str) -> set[tuple[str, str]]:
-        """Return the path and the text of each finding of an agent that a person has accepted."""
-        found = self._db.execute("SELECT path, text FROM findings WHERE agent = ? AND accepted_at NOT NULL", (agent_id,))
-        return {(row[0], row[1]) for row in found}
+    def accepted_findings(self, agent_id: str) -> set[tuple[str, str, str | None]]:
+        """Return the path, the text and the content's hash of each finding of an agent that a person has accepted."""
+        found = self._db.execute(
+            "SELECT path, text, digest FROM findings WHERE agent = ? AND accepted_at NOT NULL AND digest NOT NULL",
+            (agent_id,),
+        )
+        return {(path, text, content_of(digest)) for path, text, digest in found}
+
+    def forget_findings(self, numbers: Iterable[int]) -> None:
+        """Delete findings in whose place others come."""
+        self._db.executemany("DELETE FROM findings WHERE number = ?", [(number,) for number in numbers])
 
     def accept_findings(self, numbers: Iterable[int], now: float) -> None:
         """Note that a person has accepted findings."""

@@ -204,13 +204,9 @@ class ExecSessions:
                 protected.enter_context(self._protection.protecting(watched))
                 sandbox = held.sandbox = await self._launch(parts, own, command, network, group, standard)
                 code = await self._stay(agent, sandbox, stream, network, place)
-                self._findings.record(
-                    agent.id,
-                    None,
-                    await self._preparer.protector.find_changes(
-                        agent, protected_paths.with_inodes(parts.protected, renewed)
-                    ),
-                )
+                left = protected_paths.with_inodes(parts.protected, renewed)
+                changed, noted = await self._preparer.protector.find_changes(agent, left)
+                self._findings.record(agent.id, None, (*changed, *noted))
                 return held.passed_on(code)
 
     async def _launch(

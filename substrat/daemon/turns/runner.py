@@ -127,6 +127,7 @@ class TurnRunner:
         self._nursery = nursery
         self._sweep_wanted = sweep_wanted
         self._findings = findings
+        self._protection = protection
         self._sessions = sessions
         self._preparation = TurnPreparation(
             registry, accounting, layout, preparer, groups, protection, findings, sessions, refresh
@@ -265,6 +266,8 @@ class TurnRunner:
             place = self._layout.agent(agent.id).turn(turn.number)
             before = protected_paths.decode(await patiently(place.read_protected))
             if before is not None:
+                async with self._protection.putting_back:
+                    pass  # what is found has its content of then, and the daemon may be changing that just now
                 await self._tell_news(agent, turn, before)
                 # The person who waits for the turn may ask git next.
                 await self._preparer.freshen_index(agent, before)
@@ -279,20 +282,32 @@ class TurnRunner:
 
         And by which git on the host hides changes, and files that were committed without a filter.
         """
-        found = await self._preparer.protector.find_changes(agent, before)
+        found, noted = await self._preparer.protector.find_changes(agent, before)
         found += await self._preparer.find_unfiltered(agent, before)
         for kind in dict.fromkeys(one.kind for one in found):
             some = [one for one in found if one.kind == kind]
             describe = {UNPROTECTED: protected_paths.describe_changes, HIDDEN: git_hiding.describe}.get(kind)
             text = describe([one.path for one in some]) if describe is not None else "; ".join(one.text for one in some)
             await until_stored(partial(self._note_findings, turn, some, text, kind))
+        if noted:
+            await until_stored(partial(self._note_new_findings, turn, noted))
 
     def _note_findings(self, turn: Turn, found: Sequence[Found], text: str, kind: str = UNPROTECTED) -> None:
-        now = self._registry.find(turn.agent).turn
-        # The end of a turn that is being stopped waits for it, and must not wait for room on the disk.
-        with self._registry.change("finding recorded", urgent=now is not None and now.stop is not None):
+        """Record findings of a turn's end, and tell them."""
+        with self._registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
             self._accounting.turn_note(turn.id, kind, text, holds_up_end=True)
             self._findings.record(turn.agent, turn.id, found)
+
+    def _note_new_findings(self, turn: Turn, found: Sequence[Found]) -> None:
+        """Record findings of a turn's end, and tell those that are new."""
+        with self._registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
+            for one in self._findings.record(turn.agent, turn.id, found):
+                self._accounting.turn_note(turn.id, UNPROTECTED, one.text, holds_up_end=True)
+
+    def _is_being_stopped(self, turn: Turn) -> bool:
+        """Say whether a turn's end must not wait for room on the disk."""
+        now = self._registry.find(turn.agent).turn
+        return now is not None and now.stop is not None
 
     async def _run_to_its_end(self, agent: Agent, turn: Turn) -> tuple[TurnObservation, Verdict]:
         try:

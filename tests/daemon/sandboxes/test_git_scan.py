@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from substrat.daemon.sandboxes import placeholders
+from substrat.daemon.sandboxes.scan_record import Bounds
 from substrat.daemon.sandboxes.workspace_scan import scan
 from tests.daemon.sandboxes.repositories import found, git
 
@@ -91,6 +92,31 @@ def test_what_is_no_directory_or_no_file_is_no_error(repository, where, name, ki
         assert f"{where}/{name}" in seen["read_only"]
     assert "sub/.git" in seen["pinned"]
     assert f"{where}/worktrees" in seen["missing"] | seen["read_only"]
+
+
+def test_of_many_repositories_all_are_read_only_in_part_or_as_wholes(work):
+    git(work, "init", "-q", work / "r0")
+    for number in range(1, 200):
+        shutil.copytree(work / "r0", work / f"r{number}")
+    seen = scan(str(work), bounds=Bounds(seconds=60.0))
+    assert seen.notes == ()
+    assert len(seen.whole) == 184
+    assert len(seen.mounts) < 600
+    for number in range(200):
+        own = f"{work}/r{number}/.git"
+        assert own in seen.whole or {f"{own}/config", f"{own}/hooks"} <= {*seen.read_only, *seen.missing}
+        assert f"{work}/r{number}" in seen.pinned
+
+
+def test_a_link_in_a_whole_read_only_git_directory_is_told(work):
+    for number in range(3):
+        git(work, "init", "-q", work / f"r{number}")
+        shutil.rmtree(work / f"r{number}/.git/hooks", ignore_errors=True)
+        (work / f"r{number}/.git/hooks").symlink_to("../../hooks")
+    seen = scan(str(work), bounds=Bounds(writable=0))
+    assert len(seen.whole) == 3
+    (note,) = seen.notes
+    assert note.count("/.git/hooks") == 3
 
 
 def test_what_configurations_name_is_looked_up_to_a_bound(repository):

@@ -62,7 +62,7 @@ def test_a_link_further_down_is_told_and_not_followed(work, tmp_path):
 def test_the_walk_is_bounded(work):
     for number in range(30):
         git(work, "init", "-q", work / f"r{number}")
-    for bounds in (Bounds(entries=5), Bounds(mounts=10), Bounds(seconds=-1), Bounds(depth=0)):
+    for bounds in (Bounds(entries=5), Bounds(git_mounts=10), Bounds(seconds=-1), Bounds(depth=0)):
         (note,) = scan(str(work), bounds=bounds).notes
         assert "too much" in note
     (work / "node_modules" / "x" / ".git").mkdir(parents=True)
@@ -85,8 +85,8 @@ def test_everything_that_an_agent_can_make_many_of_is_bounded(repository):
         entry.mkdir(parents=True)
         (entry / "gitdir").write_text(f"{repository}/w{number}/.git\n")
         (entry / "commondir").write_text("../..\n")
-    seen = scan(str(repository), bounds=Bounds(seconds=60.0))
-    assert len(seen.mounts) < 300
+    seen = scan(str(repository), bounds=Bounds(seconds=60.0, mounts=120))
+    assert len(seen.mounts) < 200
     assert any("too much" in note for note in seen.notes)
 
 

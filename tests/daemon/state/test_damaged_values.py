@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import trio
 
 from substrat.core.agents.account_gate import Gate
 from substrat.core.agents.waits import WaitMode
@@ -100,7 +101,7 @@ def fill(house):
         reminders.add(house.agent(name), ReminderWish("look again", 100_000.0))
         questions.ask(house.agent(name), Question(f"may {name}?"))
         findings.record(house.agent(name).id, None, [Found("/w/sub/.git", "one"), Found("/w/other/.git", "another")])
-        findings.accept(name, [house.agent(name).findings[0].number])
+        trio.run(findings.accept, name, [house.agent(name).findings[0].number], "ctl")
         with house.registry.change("clone kept") as change:
             change.put_clone(house.agent(name), clone_of(house.agent(name)))
             store.add_landing(Landing(0, house.agent(name).id, "main", LandingMode.SQUASH, "m", "make", ("a",), time=1.0))

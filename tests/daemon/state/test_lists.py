@@ -16,6 +16,7 @@ from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.methods.table import BY_NAME
 from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
+from substrat.daemon.state.layout import Layout
 from substrat.protocol import vocabulary
 
 HALF = slices.OBJECTS * 2
@@ -35,7 +36,7 @@ class Asked:
         chats: Any = SimpleNamespace()
         self.chats = chats
         self.server = OperatorServer(Services(
-            house.supervisor, AgentObjects(registry), runner, unused, cgroups, unused, chats, unused,
+            house.supervisor, AgentObjects(registry), runner, unused, cgroups, Layout("/none", "/none"), chats, unused,
             self.questions, unused, unused, Findings(registry), *[unused] * 6,
         ))  # fmt: skip
 

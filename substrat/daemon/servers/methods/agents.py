@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.agents.overview import finding_object
+from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.errors import InvalidParams
 from substrat.protocol import vocabulary
 
 if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
+    from substrat.daemon.state.layout import Layout
 
 _MAX_SHARES = 100
 """Agents that share a directory with one, in its object: a list that a person can still read."""
@@ -64,6 +67,7 @@ class AgentShow(OperatorRequest, frozen=True):
             "ssh_agent": agent.ssh_agent,
             "use": use._asdict() if use is not None else None,
             "without": list(person.absent) if agent.phase != Phase.ENDED else [],
+            "read_only": _read_only(services.layout, agent),
         }
         given = {name: value for name, value in more.items() if value not in ([], None)}
         found = slices.encoded({**services.objects.with_result(agent), **given})
@@ -71,6 +75,14 @@ class AgentShow(OperatorRequest, frozen=True):
             return Encoded([found])
         findings = await slices.encode_list([finding_object(finding)] for finding in agent.findings)
         return Encoded([found[:-1], b',"findings":', *findings, b"}"])
+
+
+def _read_only(layout: Layout, agent: Agent) -> list[str]:
+    """Return the git directories that are read-only as wholes in an agent's newest turn."""
+    if agent.turn is None:
+        return []
+    found = protected_paths.decode(layout.agent(agent.id).turn(agent.turn.number).read_protected())
+    return list(found.whole) if found is not None else []
 
 
 class AgentRm(OperatorRequest, frozen=True):
@@ -109,7 +121,8 @@ class AgentExplain(OperatorRequest, frozen=True):
 class AgentAccept(OperatorRequest, frozen=True):
     """Notes that a person has seen the reasons for attention.
 
-    The same finding doesn't come back; another state of it does.
+    It accepts the content that each finding was recorded with: where the files differ by now, nothing is accepted and they
+    are found anew, with another number. Other content later is found again.
     """
 
     method: ClassVar[str] = "agent.accept"
@@ -120,5 +133,5 @@ class AgentAccept(OperatorRequest, frozen=True):
         about("the numbers of the findings; default: all of them, the failed turn, and work that has not landed"),
     ] = ()
 
-    async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return services.objects.one(services.findings.accept(self.agent, self.what))
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        return services.objects.one(await services.findings.accept(self.agent, self.what, connection.by))

@@ -1,0 +1,152 @@
+"""Acceptance of findings, which holds for content and not for a path, and the protection of many repositories."""
+
+import os
+import shutil
+
+import pytest
+
+FOUND = {
+    "a nested repository": ("lib", "git init -q lib; printf '{0}' >> lib/.git/config", "[core]\\nfsmonitor = {0}\\n"),
+    "a shell's file": (".bashrc", "printf '{0}' > .bashrc", "echo {0}\\n"),
+    "an editor's directory": ("sub", "mkdir -p sub/.vscode; printf '{0}' > sub/.vscode/tasks.json", '{{"{0}": 1}}\\n'),
+    "a hook": ("lib", "git init -q lib; cd lib/.git/hooks; printf '{0}' > x; chmod +x x", "touch {0}\\n"),
+}
+
+
+@pytest.fixture
+def scene(house):
+    """An agent in a repository whose turns run commands, and all that a person sees of them."""
+    house.workspace("work", git=True)
+    house.start()
+    house.ok("spawn", "agent", "-w", house.directory / "work")
+    return Scene(house)
+
+
+class Scene:
+    def __init__(self, house):
+        self.house = house
+        self.work = house.directory / "work"
+
+    def turn(self, script):
+        self.house.ctl("send", "agent", f"/shell {script}", "--wait")
+        return self.kind
+
+    @property
+    def kind(self):
+        return self.house.show("agent")["attention"]["kind"]
+
+    @property
+    def findings(self):
+        return self.house.show("agent").get("findings", [])
+
+
+@pytest.mark.parametrize(("path", "script", "text"), FOUND.values(), ids=FOUND)
+def test_other_content_at_an_accepted_path_asks_again_and_the_same_does_not(scene, path, script, text):
+    for word, kind in (("one", "unsafe"), ("one", "idle"), ("two", "unsafe"), ("one", "idle")):
+        assert scene.turn(script.format(text.format(word))) == kind, word
+        if kind == "unsafe":
+            assert scene.house.ok("accept", "agent")["attention"]["kind"] == "idle"
+        place = scene.work / path
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+def test_what_is_swapped_between_the_look_and_the_acceptance_is_refused_and_found_anew(scene):
+    script = "mkdir -p sub/.vscode; echo harmless > sub/.vscode/tasks.json"
+    assert scene.turn(script) == "unsafe"
+    (first,) = scene.findings
+    # As another agent in this directory does whose turn began before.
+    (scene.work / "sub/.vscode/tasks.json").write_text("evil")
+    for arguments in (("agent", str(first["number"])), ("agent",)):
+        done = scene.house.ctl("accept", *arguments)
+        (second,) = scene.findings
+        if second["number"] != first["number"]:
+            break
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert "`substratctl show agent`" in done.err
+    assert second["path"] == first["path"]
+    assert scene.kind == "unsafe"
+    assert scene.house.ctl("accept", "agent", str(first["number"])).code == 4
+    assert scene.house.ok("accept", "agent", str(second["number"]))["attention"]["kind"] == "idle"
+    (event,) = scene.house.events("agent", "workspace:accepted")
+    assert event["data"] == {"by": "ctl", "findings": [second["number"]]}
+
+
+def test_what_an_agent_writes_behind_an_accepted_link_asks_again(scene):
+    assert scene.turn("mkdir tools sub; ln -s ../tools sub/.vscode") == "unsafe"
+    scene.house.ok("accept", "agent")
+    assert scene.turn("true") == "unsafe", "it can't be protected"
+    scene.house.ok("accept", "agent")
+    assert scene.turn("true") == "idle"
+    assert scene.turn("echo evil > tools/tasks.json") == "unsafe"
+
+
+def test_a_pipe_in_the_place_of_an_accepted_file_holds_nobody_up(scene):
+    assert scene.turn("mkdir sub; echo a > sub/.envrc") == "unsafe"
+    (scene.work / "sub/.envrc").unlink()
+    os.mkfifo(scene.work / "sub/.envrc")
+    assert scene.house.ctl("accept", "agent").code == 1
+    (finding,) = scene.findings
+    assert "can't be compared" in finding["text"]
+    assert scene.house.ok("accept", "agent")["attention"]["kind"] == "idle"
+
+
+def test_an_accepted_failure_is_that_of_its_turn(house):
+    work = house.workspace("work")
+    house.start()
+    for number in range(2):
+        if number:
+            house.ctl("send", "agent", "/fail plan", "--wait")
+        else:
+            house.spawn("agent", work, "/fail plan")
+        assert house.show("agent")["attention"]["kind"] == "failed"
+        assert house.ok("accept", "agent")["attention"]["kind"] == "idle"
+
+
+WRITE = "for d in {0}; do for f in config hooks/post-checkout; do echo '[core] fsmonitor = x' >> $d/$f; done; done; true"
+
+
+def submodules(house, count):
+    """Return a repository with submodules, and their git directories."""
+    library, work = house.workspace("library", git=True), house.workspace("work", git=True)
+    house.git(library, "commit", "-q", "--allow-empty", "-m", "x")
+    house.git(work, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", library, "sub")
+    module = work / ".git/modules/sub"
+    (work / "sub").rename(house.directory / "sub")
+    module.rename(house.directory / "module")
+    for number in range(count):
+        shutil.copytree(house.directory / "module", work / f".git/modules/m{number}")
+        shutil.copytree(house.directory / "sub", work / f"m{number}")
+        (work / f"m{number}/.git").write_text(f"gitdir: ../.git/modules/m{number}\n")
+    return work, [f".git/modules/m{number}" for number in range(count)]
+
+
+def repositories(house, count):
+    """Return a repository with others in it, and their git directories."""
+    work = house.workspace("work", git=True)
+    house.git(work, "init", "-q", "r0")
+    for number in range(1, count):
+        shutil.copytree(work / "r0", work / f"r{number}")
+    return work, [f"r{number}/.git" for number in range(count)]
+
+
+@pytest.mark.parametrize("make", [submodules, repositories])
+def test_many_repositories_are_all_protected_and_the_read_only_ones_are_named(house, make):
+    work, directories = make(house, 60)
+    house.start()
+    script = WRITE.format(" ".join(directories)) + "; for d in " + " ".join(directories) + "; do touch $d/mine; done; true"
+    house.spawn("agent", work, f"/shell {script}; cat .cursor/rules/substrat.mdc")
+    shown = house.show("agent")
+    assert shown["attention"]["kind"] == "idle"
+    touched = [one for one in directories for name in ("config", "hooks/post-checkout") if is_written(work / one / name)]
+    assert touched == []
+    free = [one for one in directories if (work / one / "mine").exists()]
+    assert len(free) == 16
+    assert sorted(shown["read_only"]) == sorted(str(work / one) for one in directories if one not in free)
+    rules = house.shell("agent")
+    assert shown["read_only"][0] in rules
+    assert "44 git directories" in house.ctl("show", "agent").out
+
+
+def is_written(path):
+    return path.exists() and "fsmonitor" in path.read_text()
