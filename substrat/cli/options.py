@@ -102,6 +102,20 @@ class Command:
         """Make the error for a command line that this verb can't use, with the reason and the way to the help."""
         return errors.UsageError(f"{self.name}: {why} (see '{COMMAND_NAME} {self.name} --help')")
 
+    def seconds(self, name: str, given: str) -> float:
+        """Read a number of seconds that was given under a name.
+
+        Raises:
+            UsageError: it isn't one.
+        """
+        try:
+            number = float(given)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1e9:
+            raise self.wrong(f"{name} must be a number of seconds, not {given!r}")
+        return number
+
 
 class Arguments:
     """A command line that was read.
@@ -148,15 +162,7 @@ class Arguments:
             UsageError: it isn't one.
         """
         given = self.value(key)
-        if given is None:
-            return None
-        try:
-            number = float(given)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < 1e9:
-            raise self.command.wrong(f"--{key} must be a number of seconds, not {given!r}")
-        return number
+        return None if given is None else self.command.seconds(f"--{key}", given)
 
     def whole(self, key: str) -> int | None:
         """Return an option's value as an integer.

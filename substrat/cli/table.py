@@ -38,7 +38,7 @@ VERBS = {
     "answer": "answer a question of the inbox",
     "accept": "note that you have seen the reasons for attention",
     "allow": "an agent's allow-list, and changes to it",
-    "set": "change an agent's model, network, priority or variables",
+    "set": "change an agent's model, network, priority, limits or variables",
     "rename": "give an agent another name",
     "notify": "try the command that tells you when agents need you",
     "doctor": "check what this machine offers",

@@ -143,6 +143,8 @@ class UseObject(TypedDict):
 class WholeAgentObject(AgentObject):
     """An agent object as `Client.show` returns it."""
 
+    time_limit: float
+    silence_limit: float
     findings: NotRequired[list[FindingObject]]
     binds: NotRequired[list[BindObject]]
     environment: NotRequired[list[str]]

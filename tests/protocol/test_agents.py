@@ -13,6 +13,8 @@ from tests.protocol.rules import rule
 from tests.protocol.transcript import MATCHES
 from tests.support.waiting import PATIENCE
 
+LIMITS = {"time_limit": 0, "silence_limit": 900}
+
 
 @rule("P-OBJ-1", "P-OBJ-2", "P-TURN-1")
 def test_an_object_has_all_its_members_always(wire, daemon):
@@ -24,8 +26,9 @@ def test_an_object_has_all_its_members_always(wire, daemon):
     during = daemon.hold(wire, "bert")
     daemon.release()
     after = wire.call("agent.wait", agents=["bert"])[0]
+    assert list(during) == [*members, *LIMITS]
+    assert list(after) == members
     for agent in (during, after):
-        assert list(agent) == members
         assert list(agent["turn"]) == turn_members
         assert MATCHES["time"](agent["created_at"])
         assert MATCHES["time"](agent["turn"]["started_at"])
@@ -44,7 +47,7 @@ def test_only_answers_about_one_agents_turn_have_its_result(wire, daemon):
     by_name = {name: [wire.call("agent.show", agent=name)] for name in ("anna", "bert")}
     for name, whole in by_name.items():
         whole.append(wire.call("agent.wait_message", agent=name))
-        assert whole[0] == whole[1]
+        assert whole[0] == {**whole[1], **LIMITS}
         assert wire.call("agent.turns", agent=name)["turns"] == [whole[0]["turn"]]
     anna, bert = (found[0]["turn"] for found in by_name.values())
     assert anna["result"] == "r" * 5000
@@ -88,7 +91,7 @@ def test_names(wire, daemon):
     work = str(daemon.workspace)
     for name in ("a", "0", "A.b-c_d", "x" * 64):
         agent = wire.call("agent.spawn", workspace=work, name=name)
-        assert wire.call("agent.show", agent=name) == wire.call("agent.show", agent=agent["id"]) == agent
+        assert wire.call("agent.show", agent=name) == wire.call("agent.show", agent=agent["id"]) == {**agent, **LIMITS}
         assert wire.refused("agent.spawn", workspace=work, name=name) == "NameTaken"
         wire.call("agent.rm", agent=agent["id"])
         assert wire.refused("agent.show", agent=name) == "NotFound"

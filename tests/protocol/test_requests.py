@@ -279,6 +279,8 @@ def test_results_are_those_of_the_document(wire, daemon, caller):
             check_types(result, document.result_members(method))
         elif "Result: an agent object" in text:
             seen.add("agent")
+            if method == "agent.show":
+                assert all(isinstance(result.pop(name), float) for name in ("time_limit", "silence_limit"))
             check_agent(result)
         elif "Result: an array of agent objects" in text:
             seen.add("agents")

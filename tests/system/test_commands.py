@@ -44,8 +44,8 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
         "kind": "idle", "level": "info", "text": "has nothing to do", "since": agent["created_at"],
     }  # fmt: skip
     assert TIME.fullmatch(agent["created_at"])
-    assert daemon.show("anna") == agent
-    assert daemon.show(agent["id"]) == agent
+    assert daemon.show("anna") == {**agent, "time_limit": 0, "silence_limit": 900}
+    assert daemon.show(agent["id"]) == daemon.show("anna")
     assert daemon.ok("ls") == [agent]
 
 

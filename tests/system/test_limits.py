@@ -71,6 +71,43 @@ def test_a_quiet_command_is_told_as_stuck_in_its_own_time(house, until):
     (work / "go").touch()
 
 
+def test_an_agents_own_limits_go_before_the_configured_ones(house):
+    house.start(config="[turns]\nsilence_limit = 1000\n")
+    agent = house.spawn("anna", house.workspace(), "/sleep 1000", "--silence-limit", "0.5")
+    assert agent["turn"]["outcome"] == "timed_out"
+    assert "for 0.5 s" in agent["turn"]["error"]
+    assert "set NAME silence_limit=SECONDS" in agent["turn"]["error"]
+    assert own_limits(house, "anna") == [0, 0.5]
+    assert "time unlimited, silence 0.5 s" in house.ctl("show", "anna").out
+    house.ok("set", "anna", "silence_limit=", "time_limit=0.5")
+    assert own_limits(house, "anna") == [0.5, 1000]
+    changes = [event["data"] for event in house.events("anna", "agent:changed")]
+    assert [(one["key"], one["old"], one["new"]) for one in changes] == [
+        ("time_limit", None, 0.5), ("silence_limit", 0.5, None),
+    ]  # fmt: skip
+    assert house.ctl("send", "anna", "/shell sleep 1000", "--wait").code == 5
+    assert "time limit of 0.5 s" in house.show("anna")["turn"]["error"]
+    assert "set NAME time_limit=SECONDS" in house.show("anna")["turn"]["error"]
+    for odd in ("time_limit=soon", "silence_limit=-1", "time_limit=nan", "time_limit"):
+        assert house.ctl("set", "anna", odd).code == 2
+    assert house.ctl("spawn", "bert", "-w", house.workspace("b"), "--time-limit", "x").code == 2
+    with house.wire() as wire:
+        assert wire.refused("agent.set", agent="anna", defaults=["phase"]) == "InvalidParams"
+        assert wire.refused("agent.set", agent="anna", defaults=["time_limit"], time_limit=1) == "InvalidParams"
+
+
+def test_a_child_has_its_parents_limits(house):
+    house.start()
+    child = '/tool spawn_agent {"name": "kid", "prompt": "/say x"}'
+    house.spawn("anna", house.workspace(), child, "--time-limit", "99", "--silence-limit", "0")
+    assert own_limits(house, "kid") == [99, 0]
+
+
+def own_limits(house, name):
+    agent = house.show(name)
+    return [agent["time_limit"], agent["silence_limit"]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["silence_limit", "time_limit"])
 def test_the_time_without_a_daemon_counts(house, until, key):

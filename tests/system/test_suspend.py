@@ -270,7 +270,7 @@ def test_resume_of_an_idle_agent_that_was_suspended_runs_nothing(daemon):
     agent = daemon.wait("anna")
     assert agent["turn"]["number"] == 1, "nothing was left to do"
     assert daemon.ctl("resume", "anna").code in {0, 1}
-    assert daemon.show("anna") == agent
+    assert daemon.show("anna") == {**agent, "time_limit": 0, "silence_limit": 900}
 
 
 @pytest.mark.parametrize("how", ["store.db", "the chat", "all chats"])

@@ -190,7 +190,8 @@ def test_objects_on_the_wire_are_those_of_the_command_line(daemon):
         assert tuple(agent["turn"]) == vocabulary.TURN_FIELDS
         whole = wire.call("agent.show", agent="anna")
         assert whole == daemon.show("anna")
-        assert agent == {**whole, "turn": {**whole["turn"], "result": None, "usage": None}}
+        shown = {name: whole[name] for name in vocabulary.AGENT_FIELDS}
+        assert agent == {**shown, "turn": {**whole["turn"], "result": None, "usage": None}}
         page = wire.call("events.read", since=0)
         assert page["events"] == daemon.ctl("events", "--json", "--since", "0").lines
         assert page["cursor"] == page["events"][-1]["cursor"]

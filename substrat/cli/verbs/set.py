@@ -1,4 +1,4 @@
-"""`set`: changes an agent's model, network, priority or variables, from its next turn on."""
+"""`set`: changes an agent's model, network, priority, limits or variables, from its next turn on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KEYS = ("model", "network", "allow", "priority", "env.NAME")
+_LIMITS = ("time_limit", "silence_limit")
+_KEYS = ("model", "network", "allow", "priority", *_LIMITS, "env.NAME")
 _LATER = ("budget",)
 _CHOICES = {"network": ("none", "filtered", "host"), "priority": ("high", "normal", "low")}
 
@@ -23,7 +24,8 @@ COMMAND = Command(
     most=None,
     notes=(
         "model=SLUG, network=none|filtered|host, allow=HOST[,HOST]... (in place of the list that it has; 'allow' adds "
-        "to it), priority=high|normal|low, env.NAME=VALUE; env.NAME alone takes the variable away. It counts from the "
+        "to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), env.NAME=VALUE; "
+        "KEY= goes back to the default, and env.NAME alone takes the variable away. It counts from the "
         "next turn on; a running turn is held to a changed list at once, and keeps its network, so suspend it before you "
         "change that. No event and no other command shows a variable's value. A parent's children lose the rights that "
         "it loses."
@@ -49,6 +51,7 @@ def _read(changes: Sequence[str]) -> dict[str, object]:
     wanted: dict[str, object] = {}
     variables: list[str] = []
     without: list[str] = []
+    defaults: list[str] = []
     for change in changes:
         key, is_given, value = change.partition("=")
         if key.startswith("env."):
@@ -57,10 +60,14 @@ def _read(changes: Sequence[str]) -> dict[str, object]:
             raise COMMAND.wrong(f"{key} can't be set yet; the keys are {', '.join(_KEYS)}")
         elif key not in _KEYS or not is_given:
             raise COMMAND.wrong(f"{key!r} is no KEY=VALUE; the keys are {', '.join(_KEYS)}")
-        elif key in wanted:
+        elif key in wanted or key in defaults:
             raise COMMAND.wrong(f"{key} came twice; give it once")
+        elif not value:
+            defaults.append(key)
+        elif key in _LIMITS:
+            wanted[key] = COMMAND.seconds(key, value)
         elif value not in _CHOICES.get(key, (value,)):
             raise COMMAND.wrong(f"{key} can be {', '.join(_CHOICES[key])}, not {value!r}")
         else:
             wanted[key] = [host for host in value.split(",") if host] if key == "allow" else value
-    return {**wanted, "env": variables or None, "without": without or None}
+    return {**wanted, "env": variables or None, "without": without or None, "defaults": defaults or None}

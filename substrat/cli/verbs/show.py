@@ -112,6 +112,10 @@ def describe(
         yield "  result", output.one_line(str(turn["result"]), _RESULT_LENGTH)
 
 
+def _limit(seconds: object) -> str:
+    return f"{seconds:g} s" if isinstance(seconds, int | float) and seconds else "unlimited"
+
+
 def _work(agent: Agent) -> Iterator[tuple[str, str]]:
     """Give the lines about the work in an agent's clone, as of its last keep."""
     work = agent.get("worktree")
@@ -133,7 +137,9 @@ def _counted(number: object, one: str, more: str) -> str:
 
 
 def _places(agent: Agent) -> Iterator[tuple[str, str]]:
-    """Give the lines about its variables and binds, and about the places that it shares with other agents."""
+    """Give the lines about its limits, variables and binds, and about the places that it shares with other agents."""
+    if "time_limit" in agent and "silence_limit" in agent:
+        yield "limits", f"time {_limit(agent['time_limit'])}, silence {_limit(agent['silence_limit'])}"
     binds, shares, variables = agent.get("binds"), agent.get("shares"), agent.get("environment")
     if isinstance(variables, list) and variables:
         yield "variables", ", ".join(map(output.text_of, variables))

@@ -387,6 +387,8 @@ class Agent:
         told: why a person was told last that it needs one (`bell.cause`).
         directory: which directory its workspace was in its last turn (`sandboxes.workspace.lasting_id`); None before the
             first, for a directory of its own, and once a person has accepted another.
+        time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
+        silence_limit: the seconds that a turn of it may print nothing while no tool call is open; likewise.
     """
 
     id: str
@@ -421,6 +423,8 @@ class Agent:
     tokens: Tokens = NO_TOKENS
     told: str | None = None
     directory: str | None = None
+    time_limit: float | None = None
+    silence_limit: float | None = None
 
     @property
     def host_directory(self) -> str:

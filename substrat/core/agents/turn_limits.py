@@ -11,7 +11,8 @@ class TurnLimits(NamedTuple):
     Args:
         stop_grace: between the rungs of the ladder.
         result_grace: between a result and the program's end.
-        time_left: until the turn's time is up; None: it has no limit.
+        time: for the whole turn.
+        time_left: of these, so many are left; None: it has no limit.
         silence: without any output while no tool call is open; None: no limit.
         tool: without any output while a tool call is open; None: no limit.
         heard_at: when its silence begins at the earliest, in seconds since the epoch.
@@ -20,6 +21,7 @@ class TurnLimits(NamedTuple):
 
     stop_grace: float
     result_grace: float
+    time: float = 0.0
     time_left: float | None = None
     silence: float | None = None
     tool: float | None = None

@@ -15,12 +15,21 @@ if TYPE_CHECKING:
     from substrat.core.programs.program import TurnResult
 
 
-TIME_LIMIT = "time limit"
+_TIME_LIMIT = "time limit"
 _SILENCE_LIMIT = "silence limit"
 _TOOL_LIMIT = "tool limit of "
 _OUTPUT_LIMIT = "output limit of "
 PROTECTION = "protection lost: "
 """How the reason begins for stopping a turn whose agent may have reached a protected file."""
+
+
+def took_too_long(limit: float) -> str:
+    """Return the reason for stopping a turn that took too long.
+
+    Args:
+        limit: the seconds that it was allowed.
+    """
+    return f"{_TIME_LIMIT} of {limit:g} s"
 
 
 def silent_too_long(limit: float) -> str:
@@ -44,19 +53,23 @@ def call_too_long(limit: float, call: str) -> str:
 
 def _out_of_time(reason: str) -> str | None:
     """Say why a turn was stopped that took too long, None when it was stopped for another reason."""
-    if reason == TIME_LIMIT:
-        return "the turn ran into its time limit (turns.time_limit): `substratctl resume` goes on with the task"
+    if reason.startswith(_TIME_LIMIT):
+        return (
+            f"the turn ran into its {reason} (turns.time_limit): `substratctl resume NAME` goes on with the task, and "
+            "`substratctl set NAME time_limit=SECONDS` gives the agent more time"
+        )
     if reason.startswith(_SILENCE_LIMIT):
         limit = reason.removeprefix(_SILENCE_LIMIT).removeprefix(" of ")
         return (
             f"the turn printed nothing and ran no tool for {limit or 'longer than it may'} (turns.silence_limit): "
-            "`substratctl resume` goes on with the task; raise the limit if it must be silent for so long"
+            "`substratctl resume NAME` goes on with the task, and `substratctl set NAME silence_limit=SECONDS` gives the "
+            "agent more time"
         )
     if reason.startswith(_TOOL_LIMIT):
         limit, _, call = reason.removeprefix(_TOOL_LIMIT).partition(": ")
         return (
-            f"its tool call printed nothing for {limit} (turns.tool_limit): {call}; `substratctl resume` goes on with the "
-            "task; raise the limit if the call must take so long"
+            f"its tool call printed nothing for {limit} (turns.tool_limit): {call}; `substratctl resume NAME` goes on "
+            "with the task; raise the limit if the call must take so long"
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Changes the settings of agents: model, network, priority and variables, from the next turn on."""
+"""Changes the settings of agents: model, network, priority, limits and variables, from the next turn on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.agents.records import Priority
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import spawning
@@ -18,10 +19,14 @@ from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
-    from substrat.core.agents.records import Agent, Policy, Priority
+    from substrat.core.agents.records import Agent, Policy
     from substrat.daemon.agents.allow_list import AllowLists
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
+
+
+DEFAULTS = ("model", "network", "allow", "priority", "time_limit", "silence_limit")
+"""The settings that have a default to go back to."""
 
 
 class WantedSettings(NamedTuple):
@@ -34,6 +39,8 @@ class WantedSettings(NamedTuple):
         variables: variables that it gets, or whose values change.
         without: names of variables that it loses.
         priority: its priority.
+        time_limit, silence_limit: as in `records.Agent`.
+        defaults: which of `DEFAULTS` become what an agent has that is spawned without them.
     """
 
     model: str | None = None
@@ -42,6 +49,9 @@ class WantedSettings(NamedTuple):
     variables: Variables = ()
     without: tuple[str, ...] = ()
     priority: Priority | None = None
+    time_limit: float | None = None
+    silence_limit: float | None = None
+    defaults: tuple[str, ...] = ()
 
 
 class Settings:
@@ -72,10 +82,13 @@ class Settings:
         before = self._registry.find(name)
         if before.phase == Phase.ENDED:
             raise Refused(f"{before.name} has ended: spawn another agent with what it needs")
+        wanted = self._with_defaults(wanted)
         policy = self._policy(before.policy, wanted)
         after = replace(
             before, model=wanted.model if wanted.model is not None else before.model, policy=policy,
             environment=_variables(before, wanted), priority=wanted.priority or before.priority,
+            time_limit=_limit(before.time_limit, wanted.time_limit, is_back="time_limit" in wanted.defaults),
+            silence_limit=_limit(before.silence_limit, wanted.silence_limit, is_back="silence_limit" in wanted.defaults),
         )  # fmt: skip
         spawning.check_model(after.model)
         notes = self._check_rights(before, after)
@@ -85,6 +98,18 @@ class Settings:
             for note in notes:
                 change.record(DaemonEvent(before.id, None, "workspace:shared", note))
         return self._registry.find(before.id)
+
+    def _with_defaults(self, wanted: WantedSettings) -> WantedSettings:
+        """Put in the values of the settings that go back to their defaults; a limit's is None, so it has none here."""
+        back, config = frozenset(wanted.defaults), self._registry.config
+        if odd := [name for name in wanted.defaults if name not in DEFAULTS or getattr(wanted, name) is not None]:
+            raise InvalidParams(f"{odd[0]} has no default to go back to, or has a value too")
+        return wanted._replace(
+            model=config.agent.model if "model" in back else wanted.model,
+            network=config.sandbox.network if "network" in back else wanted.network,
+            allow=config.sandbox.allow if "allow" in back else wanted.allow,
+            priority=Priority.NORMAL if "priority" in back else wanted.priority,
+        )
 
     def _policy(self, policy: Policy, wanted: WantedSettings) -> Policy:
         network = wanted.network or policy.network
@@ -132,6 +157,13 @@ class Settings:
                 self._give(change, child, kept)
 
 
+def _limit(before: float | None, wanted: float | None, *, is_back: bool) -> float | None:
+    """Return a limit as it is to be; None: as configured."""
+    if is_back:
+        return None
+    return before if wanted is None else wanted
+
+
 def _variables(agent: Agent, wanted: WantedSettings) -> Variables:
     if missing := [name for name in wanted.without if name not in dict(agent.environment)]:
         raise InvalidParams(f"{agent.name} has no variable {missing[0]} of its own")
@@ -158,11 +190,14 @@ class _Changed(NamedTuple):
     new: object
 
     def event(self, agent: str, by: str) -> DaemonEvent:
-        change = "is another now" if self.old is None else f"{_shown(self.old)} is {_shown(self.new)} now"
+        is_secret = self.key.startswith("env.")
+        change = "is another now" if is_secret else f"{_shown(self.old)} is {_shown(self.new)} now"
         return DaemonEvent(agent, None, "agent:changed", f"{self.key} {change}", {"by": by, **self._asdict()})
 
 
 def _shown(value: object) -> str:
+    if value is None:
+        return "as configured"
     return ", ".join(map(str, value)) or "nothing" if isinstance(value, list) else str(value)
 
 
@@ -173,6 +208,8 @@ def _changes(before: Agent, after: Agent) -> list[_Changed]:
         ("network", before.policy.network.value, after.policy.network.value),
         ("allow", list(before.policy.allow), list(after.policy.allow)),
         ("priority", before.priority.value, after.priority.value),
+        ("time_limit", before.time_limit, after.time_limit),
+        ("silence_limit", before.silence_limit, after.silence_limit),
     ]
     found = [_Changed(key, old, new) for key, old, new in values if old != new]
     old, new = dict(before.environment), dict(after.environment)

@@ -63,6 +63,7 @@ class SpawnRequest(NamedTuple):
         result_schema: the JSON schema that its result must fit, checked, as JSON.
         priority: its priority; its parent's by default.
         needs: the ids of agents that must succeed before its first turn, checked.
+        time_limit, silence_limit: as in `Agent`; a child has its parent's.
         by: who asks, where no agent does (`records.BY_OPERATOR`).
     """
 
@@ -83,6 +84,8 @@ class SpawnRequest(NamedTuple):
     result_schema: str | None = None
     priority: Priority | None = None
     needs: tuple[str, ...] = ()
+    time_limit: float | None = None
+    silence_limit: float | None = None
     by: str = BY_OPERATOR
 
 
@@ -162,6 +165,8 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         environment=variables, ssh_agent=request.ssh_agent, result_schema=request.result_schema,
         instructions=request.instructions, needs=request.needs,
         priority=request.priority or (parent.priority if parent else Priority.NORMAL),
+        time_limit=parent.time_limit if parent else request.time_limit,
+        silence_limit=parent.silence_limit if parent else request.silence_limit,
     )  # fmt: skip
     with registry.change("agent spawned") as change:
         agent = change.put(agent) if clone is None else change.put_clone(agent, clone)

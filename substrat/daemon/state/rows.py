@@ -95,6 +95,8 @@ class AgentRow(NamedTuple):
     output_tokens: Annotated[int, BITS_63]
     told: Annotated[str | None, or_null(WORDS)]
     directory: Annotated[str | None, or_null(IDENTIFIER)]
+    time_limit: Annotated[float | None, or_null(MOMENT)]
+    silence_limit: Annotated[float | None, or_null(MOMENT)]
 
 
 class TurnRow(NamedTuple):

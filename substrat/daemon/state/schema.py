@@ -181,6 +181,10 @@ MIGRATIONS = (
     ALTER TABLE findings ADD COLUMN files TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE findings ADD COLUMN digest TEXT;
     """,
+    """
+    ALTER TABLE agents ADD COLUMN time_limit REAL;
+    ALTER TABLE agents ADD COLUMN silence_limit REAL;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from substrat.core.agents.cgroup_limits import RanOut
-from substrat.core.agents.verdict import TIME_LIMIT, TurnObservation, call_too_long, silent_too_long
+from substrat.core.agents.verdict import TurnObservation, call_too_long, silent_too_long, took_too_long
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
@@ -383,7 +383,7 @@ class RunningTurn:
             with trio.move_on_after(left):
                 await self._freezing.wait()
             left -= trio.current_time() - began
-        await until_stored(lambda: self._observer.turn_limit_reached(self.turn, TIME_LIMIT))
+        await until_stored(lambda: self._observer.turn_limit_reached(self.turn, took_too_long(self._limits.time)))
 
     async def _keep_silence(self) -> None:
         """Stop the turn when it has printed nothing for too long; the times of its files count, also after a restart."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import OPERATOR, Outcome, Process
-from substrat.core.agents.verdict import TIME_LIMIT
+from substrat.core.agents.verdict import took_too_long
 from substrat.errors import StorageFailed, SubstratError
 
 LOST = "RetriableError: [unavailable] PING timed out"
@@ -105,7 +105,7 @@ CHANGES = [
     ("spawned", lambda house: house.book.turn_spawned(house.turn("running").id, Process(1, 1, "b"))),
     ("lines", lambda house: house.begin("suspending")),
     ("note", lambda house: house.book.turn_note(house.turn("running").id, "a", "b")),
-    ("time is up", lambda house: house.book.turn_limit_reached(house.turn("running").id, TIME_LIMIT)),
+    ("time is up", lambda house: house.book.turn_limit_reached(house.turn("running").id, took_too_long(5))),
     ("too much output", lambda house: house.book.turn_output_too_long(house.turn("running").id, 9)),
     ("over", lambda house: house.finish("running")),
     ("over with a report", lambda house: house.fall("suspending")),
@@ -246,7 +246,7 @@ def report(house, kind, name):
         case "lose":
             house.fall(name, errors=LOST)
         case "time":
-            house.book.turn_limit_reached(house.turn(name).id, TIME_LIMIT)
+            house.book.turn_limit_reached(house.turn(name).id, took_too_long(5))
         case "output":
             house.book.turn_output_too_long(house.turn(name).id, 1000)
         case "inbox":

@@ -6,7 +6,7 @@ import trio.testing
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome, Process, Session, abridged
-from substrat.core.agents.verdict import NOTHING_SEEN, TIME_LIMIT, Verdict
+from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, took_too_long
 from substrat.daemon.agents.waiting import bounded
 from substrat.errors import NotFound, Refused, SessionMissing, StorageFailed, WaitTimedOut
 
@@ -253,7 +253,7 @@ def test_a_suspended_turn_that_also_ran_out_of_time_goes_on(house):
     house.spawn("bob", "the task")
     house.begin("bob")
     house.supervisor.suspend("bob")
-    house.book.turn_limit_reached(house.turn("bob").id, TIME_LIMIT)
+    house.book.turn_limit_reached(house.turn("bob").id, took_too_long(5))
     house.fall("bob", stop="suspended")
     assert house.state("bob") == "suspended"
     house.supervisor.resume("bob", None)
@@ -289,8 +289,8 @@ def test_ending(house):
 
 def test_the_time_limit_stops_the_turn_and_fails_the_agent(house):
     house.spawn("bob", "the task")
-    house.book.turn_limit_reached(house.turn("bob").id, TIME_LIMIT)
-    assert house.runner.stopped == [(house.turn("bob").id, "time limit")]
+    house.book.turn_limit_reached(house.turn("bob").id, took_too_long(5))
+    assert house.runner.stopped == [(house.turn("bob").id, took_too_long(5))]
     house.fall("bob")
     assert house.state("bob") == "failed"
     assert house.turn("bob").outcome is Outcome.TIMED_OUT

@@ -14,7 +14,7 @@ import trio.testing
 from sandbox import host
 from substrat.core.agents.records import Process
 from substrat.core.agents.turn_limits import TurnLimits
-from substrat.core.agents.verdict import TIME_LIMIT
+from substrat.core.agents.verdict import took_too_long
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, procfs, sandbox_process
 from substrat.daemon.kernel.inotify import Watcher
@@ -471,13 +471,13 @@ async def test_what_goes_on_after_its_result_is_stopped_and_has_succeeded(bench,
 
 async def test_the_time_limit_is_reported_once(bench, mock_clock):
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: bench.run("echo ready; read x <$GATE", time_left=60.0))
+        nursery.start_soon(lambda: bench.run("echo ready; read x <$GATE", time=90.0, time_left=60.0))
         await bench.books.wait_for("ready")
         await trio.testing.wait_all_tasks_blocked()
         assert bench.books.limits == []
         mock_clock.jump(60)
         await trio.testing.wait_all_tasks_blocked()
-        assert bench.books.limits == [TIME_LIMIT]
+        assert bench.books.limits == [took_too_long(90)]
         descriptor = bench.open_gate()
     os.close(descriptor)
 

@@ -69,8 +69,13 @@ class AgentShow(OperatorRequest, frozen=True):
             "without": list(person.absent) if agent.phase != Phase.ENDED else [],
             "read_only": _read_only(services.layout, agent),
         }
+        turns = services.registry.config.turns
+        limits = {
+            "time_limit": turns.time_limit if agent.time_limit is None else agent.time_limit,
+            "silence_limit": turns.silence_limit if agent.silence_limit is None else agent.silence_limit,
+        }
         given = {name: value for name, value in more.items() if value not in ([], None)}
-        found = slices.encoded({**services.objects.with_result(agent), **given})
+        found = slices.encoded({**services.objects.with_result(agent), **limits, **given})
         if not agent.findings:
             return Encoded([found])
         findings = await slices.encode_list([finding_object(finding)] for finding in agent.findings)

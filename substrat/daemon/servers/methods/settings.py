@@ -9,7 +9,7 @@ from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import Priority
 from substrat.daemon.agents.settings import WantedSettings
-from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, about
+from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, Seconds, about
 from substrat.errors import InvalidParams
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ class AgentSet(OperatorRequest, frozen=True):
         tuple[str, ...] | None, about("all that `filtered` lets through, in place of the list that it has")
     ] = None
     priority: Annotated[Priority | None, about("`high`, `normal` or `low`: which agents that wait it goes before")] = None
+    time_limit: Annotated[Seconds | None, about("seconds that a turn of it may take; 0: no limit")] = None
+    silence_limit: Annotated[
+        Seconds | None, about("seconds that it may print nothing while no tool call is open; 0: no limit")
+    ] = None
+    defaults: Annotated[
+        tuple[str, ...],
+        about("which of `model`, `network`, `allow`, `priority`, `time_limit`, `silence_limit` go back to their defaults"),
+    ] = ()
     env: Annotated[tuple[str, ...], about("variables of its own, `NAME=VALUE`, besides those it has")] = ()
     without: Annotated[tuple[str, ...], about("the names of variables that it loses")] = ()
 
@@ -59,5 +67,8 @@ class AgentSet(OperatorRequest, frozen=True):
             variables = environment.read(self.env)
         except BadVariable as problem:
             raise InvalidParams(str(problem)) from None
-        wanted = WantedSettings(self.model, self.network, self.allow, variables, self.without, self.priority)
+        wanted = WantedSettings(
+            self.model, self.network, self.allow, variables, self.without, self.priority, self.time_limit,
+            self.silence_limit, self.defaults,
+        )  # fmt: skip
         return services.objects.one(services.settings.change(self.agent, wanted, connection.by))

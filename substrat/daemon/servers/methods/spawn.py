@@ -11,7 +11,7 @@ from substrat.core.agents.records import Priority, Restore
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.spawning import SpawnRequest
-from substrat.daemon.servers.methods.request import OperatorRequest, about
+from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
 from substrat.daemon.worktrees.wishes import CloneWish
 from substrat.errors import InvalidParams, SessionDamaged
 
@@ -60,6 +60,15 @@ class AgentSpawn(OperatorRequest, frozen=True):
         str | None, about("the absolute path of an ssh-agent's socket, which it may ask for signatures")
     ] = None
 
+    time_limit: Annotated[
+        Seconds | None, about("seconds that a turn of it may take, 0 for no limit; default: `turns.time_limit`")
+    ] = None
+    silence_limit: Annotated[
+        Seconds | None,
+        about(
+            "seconds that it may print nothing while no tool call is open, 0 for no limit; default: `turns.silence_limit`"
+        ),
+    ] = None
     worktree: Annotated[
         bool | None,
         about(
@@ -85,7 +94,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         spawn = SpawnRequest(
             workspace, self.name, model, self.network, self.prompt, session=session, restore=self.restore, allow=self.allow,
             binds=binds, environment=_variables(self.env), ssh_agent=ssh_agent, clone=clone, priority=self.priority,
-            by=connection.by,
+            time_limit=self.time_limit, silence_limit=self.silence_limit, by=connection.by,
         )  # fmt: skip
         if clone is None:
             await preparer.protector.find_git(workspace)
