@@ -139,7 +139,8 @@ class TurnKeys(msgspec.Struct, frozen=True):
         float, Meta(gt=0, description="seconds a program may go on after its result before it is stopped")
     ] = 10.0
     time_limit: Annotated[
-        float, Meta(ge=0, description="seconds a turn may take, without those it was frozen; 0: no limit")
+        float,
+        Meta(ge=0, description="seconds a turn may take, without those of a freeze or of the machine's sleep; 0: no limit"),
     ] = 0.0
     silence_limit: Annotated[
         float, Meta(ge=0, description="seconds a turn may print nothing while no tool call of it is open; 0: no limit")

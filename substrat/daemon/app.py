@@ -33,6 +33,7 @@ from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import limits, sandbox_process, sockets
 from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
+from substrat.daemon.kernel.clocks import WallAlarm, steady
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
@@ -127,10 +128,11 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         _locked(layout.runtime),
         _opened_store(settings, now) as store,
         closing(Watcher()) as watcher,
+        closing(WallAlarm()) as alarm,
         ExitStack() as undo,
     ):
         journal = Journal(store, _stdout_finder(store, layout), now)
-        timer, points = Timer(now), Failpoints(settings.environ)
+        timer, points = Timer(now, alarm.wait), Failpoints(settings.environ)
         sweep_wanted, turn_runs = Wakeup(), Wakeup()
         trash = Trash(layout.trash, sweep_wanted.set)
         clone_wanted = Wakeup()
@@ -138,7 +140,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         admission = Admission(DiskGate(layout.state, now, timer.ring_at))
         user = User.current(settings.environ)
         logins = Logins(user.home, settings.environ)
-        registry = Registry(store, journal, settings.config, now, points, timer.ring_at, turns, admission, logins.of)
+        registry = Registry(
+            store, journal, settings.config, now, steady, points, timer.ring_at, turns, admission, logins.of
+        )
         reminders, inbox = Reminders(registry), Inbox(registry)
         bell = Bell(registry, settings.environ)
         notifier = Notifier(settings.environ)

@@ -33,10 +33,20 @@ class Clock:
 
     def __init__(self):
         self.time = 1_700_000_000.0
+        self.gone = 0.0
+        """Seconds that the steady clock doesn't know of: the machine slept, or the clock was set."""
 
     def __call__(self):
         self.time += 0.125
         return self.time
+
+    def steady(self):
+        return self() - 1_699_900_000.0 - self.gone
+
+    def leap(self, seconds):
+        """Let the machine sleep, or set the clock."""
+        self.time += seconds
+        self.gone += seconds
 
 
 @pytest.fixture
@@ -161,6 +171,7 @@ class AgentsFixture:
             self.journal,
             self.config,
             self.clock,
+            self.clock.steady,
             Failpoints({}),
             wake_at,
             self.runner,

@@ -45,6 +45,8 @@ class Clock:
         self.time += 2**-14
         return self.time
 
+    steady = __call__
+
 
 class Countdown:
     """True after having been asked so many times: the store asks once a commit."""

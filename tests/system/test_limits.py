@@ -125,6 +125,38 @@ def test_the_time_without_a_daemon_counts(house, until, key):
     until(lambda: not house.sandboxed(), "the end of its processes")
 
 
+def with_clock(seconds):
+    """Run a daemon whose steady clock is so many seconds further than that of the one before."""
+    if os.geteuid():
+        pytest.skip("only root may set the clocks of a time namespace")
+    return {"prefix": ("unshare", "--time", "--monotonic", str(seconds))}
+
+
+@pytest.mark.parametrize("key", ["silence_limit", "time_limit"])
+def test_a_clock_that_was_set_back_puts_no_limit_off(house, until, key):
+    house.start(config=f"[turns]\n{key} = 1000\n")
+    house.ok("spawn", "anna", "-w", house.workspace(), "/shell touch ready-anna\n/sleep 1000")
+    until(lambda: house.events("anna", "tool-call-completed"), "the end of its command")
+    house.kill()
+    # By the wall clock next to no time has passed; the machine has run for long.
+    house.start(**with_clock(2000))
+    assert house.wait("anna", "failed")["turn"]["outcome"] == "timed_out"
+
+
+@pytest.mark.slow
+def test_time_in_which_the_machine_slept_does_not_count(house, until):
+    house.start(config="[turns]\nsilence_limit = 4\ntool_limit = 4\ntime_limit = 4\ntool_stuck_after = 4\n")
+    work = house.workspace()
+    house.held("anna", work)
+    house.kill()
+    began = time.time()
+    until(lambda: time.time() > began + 5, "time")
+    house.start(**with_clock(-5))
+    assert house.show("anna")["attention"]["kind"] == "working"
+    (work / "go").touch()
+    assert house.wait("anna", "idle")["turn"]["outcome"] == "success"
+
+
 @pytest.mark.slow
 def test_frozen_time_does_not_count(house, until):
     house.start(config="[turns]\ntool_limit = 5\ntime_limit = 5\n")

@@ -85,6 +85,7 @@ class Facts(NamedTuple):
     Args:
         question: the oldest question of the agent's that the operator hasn't answered.
         heard_at: when its running turn last had an event, in seconds since the epoch; None: it has no running turn.
+        silent: the seconds since then in which the turn could run.
         call: the tool call of the running turn that is open, in one line; None: none is.
         held: why no turn of it starts although it could, because the disk is nearly full or its account has used up what it
             may; None when it isn't held.
@@ -95,6 +96,7 @@ class Facts(NamedTuple):
 
     question: Item | None = None
     heard_at: float | None = None
+    silent: float = 0.0
     call: str | None = None
     held: str | None = None
     waiting_since: float | None = None
@@ -114,19 +116,18 @@ class StuckAfter(NamedTuple):
     tool: float
 
 
-def attention(agent: Agent, facts: Facts, now: float, stuck_after: StuckAfter) -> Attention:
+def attention(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Attention:
     """Return the first thing that a person should know about an agent.
 
     Args:
         agent: the agent.
         facts: the facts that were looked up about it.
-        now: seconds since the epoch.
         stuck_after: when a running turn counts as stuck.
     """
-    return next(_candidates(agent, facts, now, stuck_after))
+    return next(_candidates(agent, facts, stuck_after))
 
 
-def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: StuckAfter) -> Iterator[Attention]:
+def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator[Attention]:
     """Give all that applies to an agent, in the order of `AttentionKind`."""
     if facts.question is not None and agent.phase != Phase.ENDED:
         yield Attention(AttentionKind.ANSWER, _line(facts.question.text), facts.question.time)
@@ -141,9 +142,9 @@ def _candidates(agent: Agent, facts: Facts, now: float, stuck_after: StuckAfter)
         failure = _with_refusal(turn.error or "its last turn failed", agent)
         yield Attention(AttentionKind.FAILED, failure, turn.ended_at or agent.since)
     patience = stuck_after.silence if facts.call is None else stuck_after.tool
-    if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= now - facts.heard_at:
+    if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= facts.silent:
         during = f" during {facts.call}" if facts.call is not None else ""
-        yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(now - facts.heard_at)}{during}"), facts.heard_at)
+        yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(facts.silent)}{during}"), facts.heard_at)
     # While a turn runs or waits, the work isn't ready to be landed.
     if agent.clone is not None and agent.clone.is_unlanded and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
         yield Attention(AttentionKind.MERGE, _line(_to_land(agent.clone)), agent.clone.kept.time)

@@ -148,9 +148,10 @@ class Turn:
         offset: how much of its output is in the journal, in bytes.
         stop: why it is being stopped, if it is.
         reported: whether `system/init` was seen, so that the agent knows the prompt.
+        begun_at: when its sandbox was started, on the steady clock (`daemon/kernel/clocks.py`).
         paused: how long it was frozen in all, in seconds, the present time not counted.
-        frozen_at: since when it is frozen, in seconds since the epoch, if it is.
-        thawed_at: when it was last thawed.
+        frozen_at: since when it is frozen, on the steady clock, if it is.
+        heard_at: when its silence began, with its last line or its thaw, on the steady clock.
         contacted: whether a companion has introduced itself: cursor-agent goes on silently without one.
         outcome: how it ended; None while it runs.
         ended_at: seconds since the epoch.
@@ -175,9 +176,10 @@ class Turn:
     stop: str | None = None
     reported: bool = False
     contacted: bool = False
+    begun_at: float | None = None
     paused: float = 0.0
     frozen_at: float | None = None
-    thawed_at: float | None = None
+    heard_at: float | None = None
     outcome: Outcome | None = None
     ended_at: float | None = None
     exit_code: int | None = None

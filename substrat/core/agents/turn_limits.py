@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Turn
 
 
 class TurnLimits(NamedTuple):
@@ -15,7 +18,7 @@ class TurnLimits(NamedTuple):
         time_left: of these, so many are left; None: it has no limit.
         silence: without any output while no tool call is open; None: no limit.
         tool: without any output while a tool call is open; None: no limit.
-        heard_at: when its silence begins at the earliest, in seconds since the epoch.
+        silent: the seconds that it has printed nothing by now.
         output: how many bytes it may write; 0: no limit.
     """
 
@@ -25,7 +28,7 @@ class TurnLimits(NamedTuple):
     time_left: float | None = None
     silence: float | None = None
     tool: float | None = None
-    heard_at: float = 0.0
+    silent: float = 0.0
     output: int = 0
 
     def silence_left(self, silent: float, *, is_calling: bool) -> float | None:
@@ -42,3 +45,32 @@ class TurnLimits(NamedTuple):
         if limit is None:
             return other
         return limit - silent if other is None else min(limit - silent, other)
+
+
+def time_used(turn: Turn, steady: float) -> float:
+    """Return the seconds that count for a turn's time limit: not those that it was frozen, or that the machine slept.
+
+    Args:
+        turn: the turn.
+        steady: the steady clock's time.
+    """
+    if turn.begun_at is None:
+        return 0.0
+    return max(0.0, (steady if turn.frozen_at is None else turn.frozen_at) - turn.begun_at - turn.paused)
+
+
+def time_silent(turn: Turn, steady: float, since_printed: float | None) -> float:
+    """Return for how many seconds a turn has printed nothing when a daemon takes it up.
+
+    It may have printed while no daemon listened. Its files tell when, by the wall clock, which may have been set since, or
+    have gone on while the machine slept. So the smaller span counts then.
+
+    Args:
+        turn: the turn.
+        steady: the steady clock's time.
+        since_printed: the seconds since then, by the wall clock; None: it hasn't printed anything that wasn't read.
+    """
+    if turn.process is None or turn.heard_at is None:
+        return 0.0
+    unheard = steady - turn.heard_at
+    return max(0.0, unheard if since_printed is None else min(unheard, since_printed))

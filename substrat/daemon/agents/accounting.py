@@ -147,8 +147,8 @@ class Accounting:
         data, cause = {"number": number, "items": [item.id for item in items]}, items[0].cause if items else None
         text = f"turn {number} started{_by(version)}"
         with self._registry.change("sandbox recorded") as change:
-            found = replace(agent, directory=directory or agent.directory)
-            change.put_turn(found, replace(agent.turn, process=started))
+            found, now = replace(agent, directory=directory or agent.directory), self._registry.steady()
+            change.put_turn(found, replace(agent.turn, process=started, begun_at=now, heard_at=now))
             change.record(DaemonEvent(agent.id, turn, "turn:started", text, data, cause))
 
     def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
@@ -164,7 +164,8 @@ class Accounting:
                     reported = True
                     agent = self._note_session(change, agent, turn, PROGRAM.session_of(event))
             assert agent.turn is not None
-            change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported))
+            heard_at = self._registry.steady()
+            change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported, heard_at=heard_at))
 
     def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
         """Note that an agent cut its own output; `urgent` uses the room that is kept for a full disk."""

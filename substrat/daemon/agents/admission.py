@@ -131,7 +131,8 @@ def _start_turn(registry: Registry, agent_id: str) -> bool:
         return False
     items = _next_delivery(registry.store.waiting_items(agent.id))
     number = agent.turn.number + 1 if agent.turn is not None else 1
-    turn = Turn(str(uuid.uuid4()), agent.id, number, registry.now(), login=registry.gates.login_of(agent))
+    now, login = registry.now(), registry.gates.login_of(agent)
+    turn = Turn(str(uuid.uuid4()), agent.id, number, now, heard_at=registry.steady(), login=login)
     with registry.change("turn begun") as change:
         registry.store.save_turn(turn)
         registry.store.deliver(items, turn.id)

@@ -229,13 +229,13 @@ class Change:
             case StartTurn():
                 self.after(partial(effects.start, agent, turn))
             case StopTurn(reason):
-                agent = self.put_turn(agent, replace(_thawed(turn, self._registry.now()), stop=reason))
+                agent = self.put_turn(agent, replace(_thawed(turn, self._registry.steady()), stop=reason))
                 self.after(partial(effects.stop, turn.id, reason))
             case FreezeTurn():
-                agent = self.put_turn(agent, replace(turn, frozen_at=self._registry.now()))
+                agent = self.put_turn(agent, replace(turn, frozen_at=self._registry.steady()))
                 self.after(partial(effects.freeze, turn.id))
             case ThawTurn():
-                agent = self.put_turn(agent, _thawed(turn, self._registry.now()))
+                agent = self.put_turn(agent, _thawed(turn, self._registry.steady()))
                 self.after(partial(effects.thaw, turn.id))
             case _:
                 assert_never(command)
@@ -246,4 +246,5 @@ def _thawed(turn: Turn, now: float) -> Turn:
     """Return a turn that isn't frozen any more, with the time that it was frozen counted."""
     if turn.frozen_at is None:
         return turn
-    return replace(turn, paused=turn.paused + now - turn.frozen_at, frozen_at=None, thawed_at=now)
+    frozen = max(0.0, now - turn.frozen_at)  # the steady clock begins anew with the machine
+    return replace(turn, paused=turn.paused + frozen, frozen_at=None, heard_at=now)

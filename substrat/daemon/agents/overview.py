@@ -63,24 +63,24 @@ class Overview:
     def _judged(self, agents: Sequence[Agent], places: Places) -> Iterator[tuple[Agent, Facts, Attention]]:
         registry = self._registry
         questions = registry.store.open_questions([agent.id for agent in agents])
-        now, turns = registry.now(), registry.config.turns
+        turns = registry.config.turns
         stuck_after = attention.StuckAfter(turns.stuck_after, turns.tool_stuck_after)
         for agent in agents:
             place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
             reason = place.reason if place is not None else None
             held = reason if place is not None and self._is_held(place) else None
             facts = Facts(
-                questions.get(agent.id), self._heard_at(agent), self._open_call(agent), held, self._waiting_since(agent),
-                reason, registry.waits.open_of(agent.id),
+                questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent), held,
+                self._waiting_since(agent), reason, registry.waits.open_of(agent.id),
             )  # fmt: skip
-            yield agent, facts, attention.attention(agent, facts, now, stuck_after)
+            yield agent, facts, attention.attention(agent, facts, stuck_after)
 
     def is_urgent(self, agents: Sequence[Agent]) -> bool:
         """Say whether one of some agents, none of which has a running turn, needs a person now."""
         registry = self._registry
         questions = registry.store.open_questions([agent.id for agent in agents])
         never = attention.StuckAfter(0.0, 0.0)
-        found = (attention.attention(agent, Facts(questions.get(agent.id)), registry.now(), never) for agent in agents)
+        found = (attention.attention(agent, Facts(questions.get(agent.id)), never) for agent in agents)
         return any(one.level is attention.Level.URGENT for one in found)
 
     def heard_at(self, agents: Sequence[Agent]) -> list[str | None]:
@@ -106,11 +106,14 @@ class Overview:
         return self._registry.journal.open_call(agent.id, agent.turn.id) if is_running and agent.turn is not None else None
 
     def _heard_at(self, agent: Agent) -> float | None:
-        turn = agent.turn
-        if agent.phase != Phase.RUNNING or turn is None:
+        if agent.phase != Phase.RUNNING or agent.turn is None:
             return None
-        # The time a turn was frozen is no silence of the agent's.
-        return max(turn.started_at, turn.thawed_at or 0.0, self._registry.journal.heard_at(agent.id))
+        return max(agent.since, self._registry.journal.heard_at(agent.id))
+
+    def _silent(self, agent: Agent) -> float:
+        # The time in which a turn was frozen, or the machine slept, is no silence of the agent's.
+        heard_at = agent.turn.heard_at if agent.turn is not None else None
+        return self._registry.steady() - heard_at if heard_at is not None else 0.0
 
 
 def attention_object(one: Attention) -> dict[str, object]:

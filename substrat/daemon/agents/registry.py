@@ -55,6 +55,7 @@ class Registry:
         journal: the events.
         config: the configuration in force; assign a new one to reconfigure.
         now: the clock, in seconds since the epoch.
+        steady: the steady clock (`kernel/clocks.py`).
         points: the failpoints.
         wake_at: wakes the daemon at a time.
         effects: carries out the effects of committed changes on turns.
@@ -68,6 +69,7 @@ class Registry:
         journal: Journal,
         config: Config,
         now: Callable[[], float],
+        steady: Callable[[], float],
         points: Failpoints,
         wake_at: Callable[[float], None],
         effects: Effects,
@@ -78,6 +80,7 @@ class Registry:
         self.journal = journal
         self.config = config
         self.now = now
+        self.steady = steady
         self.points = points
         self.wake_at = wake_at
         self.effects = effects

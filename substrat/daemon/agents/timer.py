@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import heapq
+import math
 from typing import TYPE_CHECKING
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_LOOK_AGAIN_S = 60.0
-"""Seconds: the loop's clock stands still while the machine sleeps; the wall clock doesn't, and it can be set."""
+    from collections.abc import Awaitable, Callable
 
 
 class Timer:
-    """A timer.
+    """A timer of the wall clock.
 
     Args:
         now: the wall clock, in seconds since the epoch.
+        wait: waits until a time of it, or until it is set (`kernel.clocks.WallAlarm`).
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], wait: Callable[[float], Awaitable[None]]) -> None:
         self._now = now
+        self._wait = wait
         self._times: list[float] = []
-        self._earlier = trio.Event()
+        self._waiting = trio.CancelScope()
 
     def ring_at(self, when: float) -> None:
         """Ring once at a time, in seconds since the epoch, also if it is set to others."""
@@ -32,19 +32,16 @@ class Timer:
             return
         heapq.heappush(self._times, when)
         if self._times[0] == when:
-            self._earlier.set()
+            self._waiting.cancel()
 
     async def run(self, ring: Callable[[], None]) -> None:
-        """Call `ring` at each of the times until cancelled."""
+        """Call `ring` at each of the times, and whenever the clock is set, until cancelled."""
         while True:
-            self._earlier = trio.Event()
-            if not self._times:
-                await self._earlier.wait()
-            elif (left := self._times[0] - self._now()) > 0:
-                with trio.move_on_after(min(left, _LOOK_AGAIN_S)):
-                    await self._earlier.wait()
-            else:
-                while self._times and self._times[0] <= self._now():
-                    heapq.heappop(self._times)
-                ring()
-                await trio.lowlevel.checkpoint()
+            with trio.CancelScope() as self._waiting:
+                await self._wait(self._times[0] if self._times else math.inf)
+            if self._waiting.cancelled_caught:
+                continue
+            while self._times and self._times[0] <= self._now():
+                heapq.heappop(self._times)
+            ring()
+            await trio.lowlevel.checkpoint()

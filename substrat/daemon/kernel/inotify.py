@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import struct
 import time
@@ -49,9 +50,12 @@ class ChangeFlag:
 
     def __init__(self) -> None:
         self._raised = trio.Event()
+        self.raised_at = -math.inf
+        """When it was last raised, on the loop's clock."""
 
     def set(self) -> None:
         """Raise it."""
+        self.raised_at = trio.current_time()
         self._raised.set()
 
     async def wait(self) -> None:
@@ -108,15 +112,14 @@ class Watcher:
 
     def _deliver(self) -> None:
         data = os.read(self._fd, _READ)
+        changed: set[int] = set()
         at = 0
         while at < len(data):
             number, mask, _, name_length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + name_length
-            if mask & _IN_Q_OVERFLOW:
-                concerned = [change for watchers in self._changes.values() for change in watchers]
-            else:
-                concerned = list(self._changes.get(number, ()))
-            for change in concerned:
+            changed.update(self._changes if mask & _IN_Q_OVERFLOW else (number,))
+        for number in changed:
+            for change in self._changes.get(number, ()):
                 change.set()
 
     def _call(self, function: str, *arguments: object) -> int:

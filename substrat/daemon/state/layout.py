@@ -323,13 +323,17 @@ class TurnDir(NamedTuple):
             return False
         return found.f_bavail * found.f_frsize < _LEAST_ROOM or (found.f_files > 0 and not found.f_favail)
 
-    def printed_at(self, least: float) -> float:
-        """Return when the program last wrote anything, in seconds since the epoch, at the least a given time."""
-        times = [least]
-        for path in (self.stdout, self.stderr):
-            with suppress(FileNotFoundError):
-                times.append(os.stat(path).st_mtime)
-        return max(times)
+    def printed_since(self, offset: int) -> float | None:
+        """Return when the program last wrote, in seconds since the epoch, if that was after a byte of its standard output.
+
+        Args:
+            offset: the byte up to which its standard output is known.
+        """
+        with suppress(FileNotFoundError):
+            output, errors = os.stat(self.stdout), os.stat(self.stderr)
+            if output.st_size > offset or errors.st_mtime > output.st_mtime:
+                return max(output.st_mtime, errors.st_mtime)
+        return None
 
     def output_size(self) -> int:
         """Return how many bytes the program has written to standard output, error and the lock, which it can reach."""

@@ -121,12 +121,13 @@ class TurnRow(NamedTuple):
     contacted: Annotated[bool, FLAG]
     paused: Annotated[float, MOMENT]
     frozen_at: Annotated[float | None, or_null(MOMENT)]
-    thawed_at: Annotated[float | None, or_null(MOMENT)]
+    heard_at: Annotated[float | None, or_null(MOMENT)]
     unsettled: Annotated[bool, FLAG]
     report: Annotated[str | None, or_null(PROSE)]
     completion: Annotated[Completion | None, or_null(member_of(Completion))]
     login: Annotated[str | None, or_null(WORDS)]
     refused: Annotated[str | None, or_null(WORDS)]
+    begun_at: Annotated[float | None, or_null(MOMENT)]
 
 
 class ItemRow(NamedTuple):

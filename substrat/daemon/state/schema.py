@@ -185,6 +185,11 @@ MIGRATIONS = (
     ALTER TABLE agents ADD COLUMN time_limit REAL;
     ALTER TABLE agents ADD COLUMN silence_limit REAL;
     """,
+    """
+    ALTER TABLE turns RENAME COLUMN thawed_at TO heard_at;
+    ALTER TABLE turns ADD COLUMN begun_at REAL;
+    UPDATE turns SET heard_at = NULL, frozen_at = 0 * frozen_at;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

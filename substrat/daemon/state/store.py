@@ -65,8 +65,11 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries):
         self._db.execute(_SAVE_TURN, TURNS.write(row))
 
     def save_progress(self, turn: Turn) -> None:
-        """Update a turn's row with how far its output has been read."""
-        self._db.execute("UPDATE turns SET offset = ?, reported = ? WHERE id = ?", (turn.offset, turn.reported, turn.id))
+        """Update a turn's row with how far its output has been read, and when."""
+        self._db.execute(
+            "UPDATE turns SET offset = ?, reported = ?, heard_at = ? WHERE id = ?",
+            (turn.offset, turn.reported, turn.heard_at, turn.id),
+        )
 
     def agents(self) -> list[Agent]:
         """Load every agent with its newest turn, abridged, and the number of items that wait, oldest first.

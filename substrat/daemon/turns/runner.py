@@ -16,7 +16,7 @@ import trio
 from substrat.core.agents import cgroup_limits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
-from substrat.core.agents.turn_limits import TurnLimits
+from substrat.core.agents.turn_limits import TurnLimits, time_silent, time_used
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_hiding
@@ -342,8 +342,8 @@ class TurnRunner:
             found = started  # it runs, so it must be recorded, however long that takes
             await until_stored(lambda: self._accounting.turn_spawned(turn.id, found))
         running = RunningTurn(
-            turn.id, turn_place, turn.offset, self._accounting, self._watcher, self._limits(agent, turn),
-            self._registry.points, self._now, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
+            turn.id, turn_place, turn.offset, self._accounting, self._watcher, self._limits(agent, turn, turn_place),
+            self._registry.points, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
             showing=partial(self._sandboxes.showing, agent.id, TURN),
         )  # fmt: skip
         note = partial(self._accounting.network_decided, turn.id)
@@ -460,16 +460,16 @@ class TurnRunner:
                 log.error("waiting to adopt a turn", reason=descriptors.sentence(problem))  # noqa: TRY400
             await trio.sleep(shortage.PAUSE)
 
-    def _limits(self, agent: Agent, turn: Turn) -> TurnLimits:
-        turns = self._registry.config.turns
-        passed = (turn.frozen_at or self._now()) - turn.started_at - turn.paused
+    def _limits(self, agent: Agent, turn: Turn, place: TurnDir) -> TurnLimits:
+        turns, steady = self._registry.config.turns, self._registry.steady()
         time_limit = turns.time_limit if agent.time_limit is None else agent.time_limit
         silence_limit = turns.silence_limit if agent.silence_limit is None else agent.silence_limit
-        left = time_limit - passed if time_limit else None
-        heard_at = turn.thawed_at or turn.started_at
+        left = time_limit - time_used(turn, steady) if time_limit else None
+        printed_at = place.printed_since(turn.offset)
+        silent = time_silent(turn, steady, self._now() - printed_at if printed_at is not None else None)
         output = self._registry.config.disk.turn_output
         silence, tool = silence_limit or None, turns.tool_limit or None
-        return TurnLimits(turns.stop_grace, turns.result_grace, time_limit, left, silence, tool, heard_at, output)
+        return TurnLimits(turns.stop_grace, turns.result_grace, time_limit, left, silence, tool, silent, output)
 
     async def _kill_remains(self, agent: Agent, turn: Turn) -> None:
         """Leave no process behind when a turn's task broke, as soon as there are descriptors for that."""

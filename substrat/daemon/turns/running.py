@@ -58,7 +58,6 @@ class RunningTurn:
         watcher: inotify.
         limits: how long things may take.
         points: the failpoints.
-        now: the clock, in seconds since the epoch.
         group: the sandbox's cgroup, if there can be one.
         showing: lets others see the sandbox's first process, given its pid, for as long as the returned context lasts.
         frozen: whether it is to be stopped in memory from the start.
@@ -73,7 +72,6 @@ class RunningTurn:
         watcher: Watcher,
         limits: TurnLimits,
         points: Failpoints,
-        now: Callable[[], float],
         *,
         group: Group | None = None,
         showing: Callable[[int], AbstractContextManager[None]] = lambda _pid: nullcontext(),
@@ -93,9 +91,8 @@ class RunningTurn:
         self._inner: int | None = None
         self._inner_pidfd: int | None = None
         self._points = points
-        self._now = now
         self._group = group
-        self._heard_at = limits.heard_at
+        self._heard_at = trio.current_time() - limits.silent
         self._is_held = self._is_killed = False
         self._to_go_on = Wakeup()
         self._freezing, self._thawing = trio.Event(), trio.Event()
@@ -122,7 +119,7 @@ class RunningTurn:
         """Let the turn go on; `_keep_going` carries it out, as often as it takes."""
         if self._freezing.is_set():
             self._freezing, self.frozen = trio.Event(), trio.Event()
-            self._heard_at = self._now()
+            self._heard_at = trio.current_time()
             self._thawing.set()
             self._to_go_on.set()
 
@@ -280,7 +277,7 @@ class RunningTurn:
                 nursery.start_soon(self._climb_the_ladder)
                 nursery.start_soon(self._end_after_result)
                 nursery.start_soon(self._keep_time)
-                nursery.start_soon(self._keep_silence)
+                nursery.start_soon(self._keep_silence, change)
                 nursery.start_soon(self._keep_frozen)
                 nursery.start_soon(self._keep_going)
                 nursery.start_soon(self._keep_output)
@@ -385,10 +382,11 @@ class RunningTurn:
             left -= trio.current_time() - began
         await until_stored(lambda: self._observer.turn_limit_reached(self.turn, took_too_long(self._limits.time)))
 
-    async def _keep_silence(self) -> None:
-        """Stop the turn when it has printed nothing for too long; the times of its files count, also after a restart."""
+    async def _keep_silence(self, change: ChangeFlag) -> None:
+        """Stop the turn when it has printed nothing for too long."""
         while True:
-            call, silent = self._observer.open_call(self.turn), self._now() - self._place.printed_at(self._heard_at)
+            call = self._observer.open_call(self.turn)
+            silent = trio.current_time() - max(self._heard_at, change.raised_at)
             left = self._limits.silence_left(silent, is_calling=call is not None)
             if left is None:
                 return

@@ -14,7 +14,6 @@ from substrat.core.agents.waits import Wait, WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, Stage
 from tests.support.cases import each
 
-NOW = 10_000.0
 STUCK_AFTER = StuckAfter(300.0, 3600.0)
 FREE = Agent("a", "a", Phase.IDLE, "/w", "auto", Policy(Network.NONE), 1.0, since=50.0)
 RUNNING = Turn("t", "a", 3, started_at=9_000.0)
@@ -29,10 +28,10 @@ UNLANDED = Clone(
 )  # fmt: skip
 
 CASES = {
-    AttentionKind.ANSWER: (BUSY, Facts(QUESTION, NOW), 7_000.0, "shall I? really?"),
+    AttentionKind.ANSWER: (BUSY, Facts(QUESTION, 9_000.0), 7_000.0, "shall I? really?"),
     AttentionKind.UNSAFE: (replace(FREE, findings=(FINDING,)), Facts(), 6_000.0, "made by the agent"),
     AttentionKind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
-    AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0), 9_100.0, "no event for 15 min"),
+    AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0, silent=900.0), 9_100.0, "no event for 15 min"),
     AttentionKind.MERGE: (replace(FREE, phase=Phase.SUSPENDED, clone=UNLANDED), Facts(), 70.0, "2 commits to land in main"),
     AttentionKind.HELD: (
         replace(FREE, phase=Phase.QUEUED),
@@ -46,7 +45,7 @@ CASES = {
         50.0,
         "suspended, and 2 prompts or messages wait",
     ),
-    AttentionKind.WORKING: (BUSY, Facts(heard_at=9_900.0), 9_000.0, "turn 3 is running"),
+    AttentionKind.WORKING: (BUSY, Facts(heard_at=9_100.0, silent=100.0), 9_000.0, "turn 3 is running"),
     AttentionKind.WAITING: (
         FREE,
         Facts(waits=[Wait(1, "a", ("b", "c"), ("bert", "carl"), WaitMode.ALL, 70.0)]),
@@ -62,14 +61,14 @@ CASES = {
 @pytest.mark.parametrize("kind", AttentionKind)
 def test_each_kind_has_its_text_and_time(kind):
     agent, facts, since, text = CASES[kind]
-    found = attention.attention(agent, facts, NOW, STUCK_AFTER)
+    found = attention.attention(agent, facts, STUCK_AFTER)
     assert (found.kind, found.since, found.text) == (kind, since, text)
 
 
 def test_a_quiet_tool_call_has_more_time_and_is_named():
-    facts = Facts(heard_at=9_100.0, call="shell: make")
-    assert attention.attention(BUSY, facts, NOW, STUCK_AFTER).kind is AttentionKind.WORKING
-    found = attention.attention(BUSY, facts, 9_100.0 + 3600, STUCK_AFTER)
+    facts = Facts(heard_at=9_100.0, silent=900.0, call="shell: make")
+    assert attention.attention(BUSY, facts, STUCK_AFTER).kind is AttentionKind.WORKING
+    found = attention.attention(BUSY, facts._replace(silent=3600.0), STUCK_AFTER)
     assert (found.kind, found.text) == (AttentionKind.STUCK, "no event for 60 min during shell: make")
 
 
@@ -89,8 +88,8 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
         FREE, phase=phase, turn=(FAILED if phase == Phase.FAILED else RUNNING) if has_turn else None,
         findings=(FINDING,) if is_unsafe else (),
     )  # fmt: skip
-    facts = Facts(QUESTION if asks else None, 100.0 if is_silent else NOW)
-    found = attention.attention(agent, facts, NOW, STUCK_AFTER)
+    facts = Facts(QUESTION if asks else None, 100.0, 300.0 if is_silent else 0.0)
+    found = attention.attention(agent, facts, STUCK_AFTER)
     if asks and phase != Phase.ENDED:
         assert found.kind is AttentionKind.ANSWER
     elif is_unsafe:
@@ -106,19 +105,20 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
 
 def test_an_accepted_failure_asks_for_nothing():
     agent = replace(FREE, phase=Phase.FAILED, turn=FAILED, accepted_turn=FAILED.id)
-    assert attention.attention(agent, Facts(), NOW, STUCK_AFTER).kind is AttentionKind.IDLE
+    assert attention.attention(agent, Facts(), STUCK_AFTER).kind is AttentionKind.IDLE
     agent = replace(agent, accepted_turn="another")
-    assert attention.attention(agent, Facts(), NOW, STUCK_AFTER).kind is AttentionKind.FAILED
+    assert attention.attention(agent, Facts(), STUCK_AFTER).kind is AttentionKind.FAILED
 
 
 def test_silence_counts_only_where_it_is_limited():
     agent = replace(FREE, phase=Phase.RUNNING, turn=RUNNING)
-    assert attention.attention(agent, Facts(heard_at=0.0), NOW, StuckAfter(0.0, 0.0)).kind is AttentionKind.WORKING
+    facts = Facts(heard_at=0.0, silent=9_000.0)
+    assert attention.attention(agent, facts, StuckAfter(0.0, 0.0)).kind is AttentionKind.WORKING
 
 
 def test_a_long_text_is_one_short_line():
     agent = replace(FREE, phase=Phase.FAILED, turn=replace(FAILED, error="x" * 5000))
-    assert len(attention.attention(agent, Facts(), NOW, STUCK_AFTER).text) == 200
+    assert len(attention.attention(agent, Facts(), STUCK_AFTER).text) == 200
 
 
 @each(
@@ -132,8 +132,8 @@ def test_a_long_text_is_one_short_line():
 )
 def test_a_refused_network_is_told_with_the_command_that_allows_it(agent, said):
     refused = replace(agent, turn=replace(agent.turn, refused="pypi.org"))
-    assert attention.attention(agent, Facts(), NOW, STUCK_AFTER).text.startswith(said[:100])
-    found = attention.attention(refused, Facts(), NOW, STUCK_AFTER).text
+    assert attention.attention(agent, Facts(), STUCK_AFTER).text.startswith(said[:100])
+    found = attention.attention(refused, Facts(), STUCK_AFTER).text
     assert found.startswith(said[:100])
     assert found.endswith("; refused pypi.org: allow a pypi.org")
     assert len(found) <= 200

@@ -1,9 +1,12 @@
 """The silence of a turn: which limit counts, and when it is looked at again."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.agents.turn_limits import TurnLimits
+from substrat.core.agents.records import Process, Turn
+from substrat.core.agents.turn_limits import TurnLimits, time_silent, time_used
 from tests.support.cases import each
 
 CASES = [
@@ -55,3 +58,35 @@ def test_a_limit_is_found_at_its_moment_whenever_calls_begin_and_end(silence, to
         if expected is None and now > times[-1][0] + 1000:
             return
     raise AssertionError("it is looked at too often")
+
+
+@each(
+    ("begun_at", "paused", "frozen_at", "expected"),
+    [
+        (None, 0.0, None, 0.0),  # no sandbox yet, or a turn of an earlier version
+        (100.0, 0.0, None, 400.0),
+        (100.0, 50.0, None, 350.0),
+        (100.0, 50.0, 300.0, 150.0),
+        (900.0, 0.0, None, 0.0),  # of a boot before this one
+    ],
+)
+def test_the_time_that_a_turn_has_used(begun_at, paused, frozen_at, expected):
+    turn = Turn("t", "a", 1, 1e9, begun_at=begun_at, paused=paused, frozen_at=frozen_at)
+    assert time_used(turn, 500.0) == expected
+
+
+@each(
+    ("heard_at", "since_printed", "expected"),
+    [
+        (400.0, None, 100.0),
+        (400.0, 30.0, 30.0),  # it printed while no daemon ran
+        (400.0, 30_000.0, 100.0),  # the machine slept, or the clock was set forward
+        (400.0, -3000.0, 0.0),  # the clock was set back
+        (None, None, 0.0),  # of an earlier version
+        (900.0, None, 0.0),  # of a boot before this one
+    ],
+)
+def test_the_silence_that_an_earlier_daemon_left(heard_at, since_printed, expected):
+    turn = Turn("t", "a", 1, 1e9, process=Process(1, 1, "b"), heard_at=heard_at)
+    assert time_silent(turn, 500.0, since_printed) == expected
+    assert time_silent(replace(turn, process=None), 500.0, since_printed) == 0.0, "it is about to start"

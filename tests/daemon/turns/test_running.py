@@ -5,7 +5,6 @@ import os
 import resource
 import select
 import signal
-import time
 
 import pytest
 import trio
@@ -14,7 +13,7 @@ import trio.testing
 from sandbox import host
 from substrat.core.agents.records import Process
 from substrat.core.agents.turn_limits import TurnLimits
-from substrat.core.agents.verdict import took_too_long
+from substrat.core.agents.verdict import silent_too_long, took_too_long
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, procfs, sandbox_process
 from substrat.daemon.kernel.inotify import Watcher
@@ -109,7 +108,7 @@ class Bench:
 
     def turn(self, offset=0, *, stop_grace=5.0, result_grace=10.0, frozen=False, **pace):
         how = TurnLimits(stop_grace, result_grace, **pace)
-        return RunningTurn("t", self.place, offset, self.books, self.watcher, how, Failpoints({}), time.time, frozen=frozen)
+        return RunningTurn("t", self.place, offset, self.books, self.watcher, how, Failpoints({}), frozen=frozen)
 
     def launch(self, script, *, sandboxed=False, options=()):
         """Say how a script is started; `$GATE` is a pipe that it can wait at."""
@@ -480,6 +479,34 @@ async def test_the_time_limit_is_reported_once(bench, mock_clock):
         assert bench.books.limits == [took_too_long(90)]
         descriptor = bench.open_gate()
     os.close(descriptor)
+
+
+async def test_silence_is_time_of_the_loops_clock_since_its_last_output_or_its_thaw(bench, mock_clock):
+    turn = bench.turn(silence=900.0, silent=800.0)  # as an earlier daemon left it
+
+    async def pass_time(seconds):
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.books.limits == []
+        mock_clock.jump(seconds)
+        await trio.testing.wait_all_tasks_blocked()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turn.run, bench.launch("echo ready; read x <$GATE; echo more; read x <$GATE"))
+        await bench.books.wait_for("ready")
+        await pass_time(800)
+        gates = [bench.open_gate()]
+        await bench.books.wait_for("more")
+        for seconds in (800, 99):
+            await pass_time(seconds)
+        turn.freeze()
+        await pass_time(5000)
+        turn.thaw()
+        await pass_time(899)
+        await pass_time(1)
+        assert bench.books.limits == [silent_too_long(900)]
+        gates.append(bench.open_gate())
+    for gate in gates:
+        os.close(gate)
 
 
 async def test_no_room_for_its_files_is_told_apart_from_a_launch_that_fails(bench, monkeypatch):
