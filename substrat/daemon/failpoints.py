@@ -59,9 +59,9 @@ ACTS = (
     "files made", "prompt written", "sandbox started", "operator socket made", "agent socket made", "agent socket removed",
     "mount point made", "mount point removed", "files removed", "SIGINT sent", "SIGTERM sent", "sandbox killed",
     "sandbox frozen", "sandbox thawed", "visit started", "visit ended", "daemon ready", "sandbox held", "protected again",
-    "moved aside", "tree made", "clone set up", "base noted", "bundle made", "bundle imported", "branch moved",
-    "refs copied", "old refs deleted", "tree removed", "earlier work noted", "tree restored", "chat copied", "chat moved",
-    "bell rung",
+    "moved aside", "lock removed", "tree made", "clone set up", "base noted", "bundle made", "bundle imported",
+    "branch moved", "refs copied", "old refs deleted", "tree removed", "earlier work noted", "tree restored",
+    "chat copied", "chat moved", "bell rung",
 )  # fmt: skip
 """Acts outside the database."""
 MOMENTS = ("sandbox to be adopted", "tool to be answered", "daemon to be stopped")

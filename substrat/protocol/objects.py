@@ -145,6 +145,7 @@ class WholeAgentObject(AgentObject):
 
     time_limit: float
     silence_limit: float
+    unfinished: NotRequired[list[str]]
     findings: NotRequired[list[FindingObject]]
     binds: NotRequired[list[BindObject]]
     environment: NotRequired[list[str]]

@@ -332,8 +332,9 @@ class Story:
 
     def one_whose_repository_somebody_changes(self):
         self.configure(CONFIG)
-        self.spawn("keeper", self.repository, "/shell git init -q nested")
+        self.spawn("keeper", self.repository, "/shell git init -q nested; touch .git/index.lock")
         self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "idle", "the finding")
+        assert not (self.repository / ".git/index.lock").exists()
         self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
         self.ask("send", "keeper", HOLD.format(mark="four"), done=lambda: self.accepted("touch four"))
         self.until((self.repository / "four").exists, "the turn")

@@ -117,7 +117,10 @@ def _limit(seconds: object) -> str:
 
 
 def _work(agent: Agent) -> Iterator[tuple[str, str]]:
-    """Give the lines about the work in an agent's clone, as of its last keep."""
+    """Give the lines about git's unfinished work, and about the work in an agent's clone, as of its last keep."""
+    unfinished = agent.get("unfinished")
+    for sentence in unfinished if isinstance(unfinished, list) else ():
+        yield "git", output.text_of(sentence)
     work = agent.get("worktree")
     if not isinstance(work, dict):
         return

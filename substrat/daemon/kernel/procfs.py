@@ -43,11 +43,13 @@ class Mount(NamedTuple):
         point: the mount point.
         device: the number of the file system, such as "8:1".
         kind: the type of the file system, such as "ext4".
+        root: the directory of the file system that is mounted, such as "/srv/a" of one that another mount shows whole.
     """
 
     point: str
     device: str
     kind: str
+    root: str = "/"
 
 
 def boot_id() -> str:
@@ -173,5 +175,6 @@ def mounts(pid: int) -> list[Mount]:
 def read_mount(line: str) -> Mount:
     r"""Read a line such as `36 35 8:1 / /mnt/a\040b rw,noatime master:1 - ext4 /dev/sda1 rw`."""
     fields, _, after = line.partition(" - ")
-    _, _, device, _, point, *_ = fields.split(" ")
-    return Mount(_ESCAPED.sub(lambda escaped: chr(int(escaped[1], 8)), point), device, after.split(" ")[0])
+    _, _, device, *paths = fields.split(" ")
+    root, point = (_ESCAPED.sub(lambda escaped: chr(int(escaped[1], 8)), path) for path in paths[:2])
+    return Mount(point, device, after.split(" ")[0], root)

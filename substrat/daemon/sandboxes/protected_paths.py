@@ -37,6 +37,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         keepers: what git must find in `worktrees`, so that it doesn't remove that directory (`protect.WORKTREES_KEEPERS`).
         whole: those of the read-only paths that are whole git directories, because there are many repositories.
         noted: the files that a note is about, by the note's text, as far as their content can be compared.
+        unfinished: the inodes of what tells of git's unfinished work, by path; None: an earlier daemon didn't look.
     """
 
     pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
@@ -53,6 +54,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     keepers: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
     noted: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    unfinished: dict[str, int] | None = None
 
     @property
     def mounts(self) -> tuple[str, ...]:

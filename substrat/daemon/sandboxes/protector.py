@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,16 +12,18 @@ import trio
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces import git_hiding, git_sequencer, overlap
+from substrat.core.workspaces import git_hiding, git_leftovers, git_sequencer, overlap
 from substrat.daemon.agents.findings import HIDDEN, WORDS, Found, found_in, roots_of
 from substrat.daemon.kernel.fingerprint import Budget
-from substrat.daemon.sandboxes import copies, git_programs, protected_paths, workspace, workspace_scan
+from substrat.daemon.sandboxes import copies, git_programs, leftovers, protected_paths, workspace, workspace_scan
 from substrat.daemon.sandboxes.lost_mounts import keeping
 from substrat.daemon.sandboxes.placeholders import Placeholders
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 from substrat.errors import SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.registry import Registry
@@ -139,6 +142,33 @@ class WorkspaceProtector:
         if agent.clone is not None:
             return (), (), None
         return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self.closed)
+
+    async def unfinished(self, agent: Agent) -> dict[str, int]:
+        """Return the inodes of what tells of git's unfinished work in a workspace, by path; a slow disk has none."""
+        with trio.move_on_after(_GIT_SECONDS):
+            return await trio.to_thread.run_sync(self._unfinished, agent, abandon_on_cancel=True)
+        return {}
+
+    def _unfinished(self, agent: Agent) -> dict[str, int]:
+        found = protected_paths.shared_with(agent.workspace, self.closed) if agent.clone is None else ((), (), None)
+        shared, own, _ = found
+        return leftovers.read(own or shared or (f"{agent.host_directory}/.git",))
+
+    async def remove_locks(self, agent: Agent, before: Mapping[str, int] | None) -> list[str]:
+        """Remove the locks of git's that were made since a turn's start, once its processes are gone, and return them.
+
+        Args:
+            agent: the agent.
+            before: what `unfinished` returned at the turn's start; None: nobody knows, so nothing is removed.
+        """
+        after = await self.unfinished(agent) if before is not None else {}
+        removed: list[str] = []
+        for lock in git_leftovers.new_locks(before or {}, after):
+            remove = partial(leftovers.remove, lock, after[lock], agent.host_directory, self._registry.points)
+            with suppress(OSError):  # it is told as unfinished work
+                if await trio.to_thread.run_sync(remove):
+                    removed.append(lock)
+        return removed
 
     async def find_changes(self, agent: Agent, before: ProtectedPaths) -> tuple[list[Found], list[Found]]:
         """Look through a workspace at a sandbox's end.

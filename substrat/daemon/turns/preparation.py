@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 import trio
 
-from substrat.core.workspaces import overlap
+from substrat.core.workspaces import git_leftovers, overlap
 from substrat.daemon.sandboxes import copies, protected_paths, workspace
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.turns.shortage import patiently
@@ -102,12 +103,16 @@ class TurnPreparation:
             self._accounting.turn_note(turn.id, kind, note)
         self._findings.record(agent.id, turn.id, prepared.found)
         self._registry.points.before("prompt written")
-        record, kept = protected_paths.encode(prepared.protected), copies.encode(prepared.copies)
+        unfinished = await self._preparer.protector.unfinished(agent)
+        guarded = msgspec.structs.replace(prepared.protected, unfinished=unfinished)
+        record, kept = protected_paths.encode(guarded), copies.encode(prepared.copies)
         prompt = self._accounting.prompt_of(turn)
+        if unfinished:
+            prompt = f"{git_leftovers.notice(unfinished)}\n\n{prompt}"
         make = partial(place.make, prompt, record, prepared.network_mode, kept, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)
         self._registry.points.after("prompt written")
-        protected.enter_context(self._protect(agent, turn, place, prepared.protected, prepared.copies, running))
+        protected.enter_context(self._protect(agent, turn, place, guarded, prepared.copies, running))
         plan = await self._preparer.launch(prepared, network, self._groups.group(turn.id))
         return plan._replace(directory=directory)
 

@@ -268,6 +268,7 @@ class TurnRunner:
             if before is not None:
                 async with self._protection.putting_back:
                     pass  # what is found has its content of then, and the daemon may be changing that just now
+                await self._remove_locks(agent, turn, before)
                 await self._tell_news(agent, turn, before)
                 # The person who waits for the turn may ask git next.
                 await self._preparer.freshen_index(agent, before)
@@ -276,6 +277,13 @@ class TurnRunner:
             log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
             text = f"what the turn has made couldn't be looked through ({error_id} in substratd's log): look yourself"
             await until_stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
+
+    async def _remove_locks(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
+        """Remove the locks of git's that the turn has left, so that other gits can write."""
+        for lock in await self._preparer.protector.remove_locks(agent, before.unfinished):
+            text = f"a git of the turn's was killed and had left {lock}, which is removed; its other work stays as it is"
+            note = partial(self._accounting.turn_note, turn.id, "workspace:unlocked", text, holds_up_end=True)
+            await until_stored(note)
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Tell which paths the turn has made that would have been protected, had they been there at its start.

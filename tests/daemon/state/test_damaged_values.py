@@ -23,6 +23,7 @@ from substrat.daemon.agents.findings import Findings, Found
 from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.daemon.agents.reminders import Reminders, ReminderWish
 from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.servers.methods.request import Encoded, parse
 from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.methods.table import BY_NAME
@@ -171,6 +172,11 @@ def damaged(scene, table, column, where, value):
     return str(path)
 
 
+async def _nothing(*_agent):
+    """Find no unfinished work of git's, and nothing that its configuration lacks."""
+    return PersonGit() if not _agent else {}
+
+
 class Asked:
     """A daemon's agents with the methods of the operator socket, after a start."""
 
@@ -185,8 +191,11 @@ class Asked:
         wanted = Wakeup()
         self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted)
         networks: Any = SimpleNamespace(changed=lambda *_: None)
+        preparer: Any = SimpleNamespace(
+            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_nothing)
+        )
         self.server = OperatorServer(Services(
-            self.house.supervisor, AgentObjects(registry), runner, unused, cgroups, places, unused, unused,
+            self.house.supervisor, AgentObjects(registry), runner, preparer, cgroups, places, unused, unused,
             self.questions, AllowLists(registry, networks), unused, Findings(registry), *[unused] * 6,
         ))  # fmt: skip
 

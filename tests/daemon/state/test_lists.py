@@ -10,6 +10,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Finding, Item, ItemKind, Outcome, Turn
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
+from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import Encoded, parse
 from substrat.daemon.servers.methods.services import Services
@@ -21,6 +22,11 @@ from substrat.protocol import vocabulary
 
 HALF = slices.OBJECTS * 2
 """Trio runs ready tasks in any order, so a task may miss a turn: one for two slices shows enough."""
+
+
+async def _nothing(*_agent):
+    """Find no unfinished work of git's, and nothing that its configuration lacks."""
+    return PersonGit() if not _agent else {}
 
 
 class Asked:
@@ -35,8 +41,11 @@ class Asked:
         runner: Any = SimpleNamespace(use=lambda _agent: None)
         chats: Any = SimpleNamespace()
         self.chats = chats
+        preparer: Any = SimpleNamespace(
+            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_nothing)
+        )
         self.server = OperatorServer(Services(
-            house.supervisor, AgentObjects(registry), runner, unused, cgroups, Layout("/none", "/none"), chats, unused,
+            house.supervisor, AgentObjects(registry), runner, preparer, cgroups, Layout("/none", "/none"), chats, unused,
             self.questions, unused, unused, Findings(registry), *[unused] * 6,
         ))  # fmt: skip
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
+from substrat.core.workspaces import git_leftovers
 from substrat.daemon.agents.overview import finding_object
 from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.servers import slices
@@ -69,6 +70,8 @@ class AgentShow(OperatorRequest, frozen=True):
             "without": list(person.absent) if agent.phase != Phase.ENDED else [],
             "read_only": _read_only(services.layout, agent),
         }
+        if agent.phase not in RUNNING_PHASES:
+            more["unfinished"] = list(git_leftovers.sentences(await services.preparer.protector.unfinished(agent)))
         turns = services.registry.config.turns
         limits = {
             "time_limit": turns.time_limit if agent.time_limit is None else agent.time_limit,

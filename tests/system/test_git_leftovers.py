@@ -1,0 +1,110 @@
+"""A turn is killed in the middle of git's work: it is named, and a lock that nothing holds is removed."""
+
+import os
+import subprocess
+
+import pytest
+
+EDITED = "/shell GIT_EDITOR='touch editing; sleep 1000; :' git commit -qa --allow-empty"
+CLASH = "echo theirs > README.md; git commit -qam theirs; git rebase -q side"
+
+
+def commit(house, work):
+    (work / "mine").write_text("x")
+    house.git(work, "add", "mine")
+    house.git(work, "commit", "-q", "-m", "mine")
+
+
+@pytest.mark.parametrize(("verb", "again"), [("interrupt", "send"), ("suspend", "resume")])
+def test_a_lock_of_a_git_that_was_killed_with_its_turn_is_removed(house, until, verb, again):
+    house.start()
+    work = house.workspace(git=True)
+    house.ok("spawn", "anna", "-w", work, EDITED)
+    until((work / "editing").exists, "the editor")
+    assert (work / ".git/index.lock").exists()
+    house.ok(verb, "anna")
+    (event,) = house.events("anna", "workspace:unlocked")
+    assert str(work / ".git/index.lock") in event["text"]
+    assert "unfinished" not in house.show("anna")
+    commit(house, work)
+    assert house.ok(again, "anna", "/shell git commit -q --allow-empty -m more", "--wait")["turn"]["outcome"] == "success"
+    assert house.git(work, "log", "--format=%s").split() == ["more", "mine", "first"]
+
+
+def test_a_lock_of_a_clone_is_removed_too(house, until):
+    house.start()
+    work = house.workspace(git=True)
+    house.ok("spawn", "anna", "-w", work, "--worktree", "/shell touch .git/index.lock\n/say x", "--wait")
+    assert len(house.events("anna", "workspace:unlocked")) == 1
+
+
+def test_a_lock_that_a_persons_git_may_hold_is_only_told(house, until):
+    house.start()
+    work = house.workspace(git=True)
+    house.held("anna", work)
+    identity = ("-c", "user.name=a", "-c", "user.email=b")
+    person = subprocess.Popen(
+        ["git", *identity, "commit", "-a", "--allow-empty"], cwd=work, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=house.environment(GIT_EDITOR="touch editing; read line; false"),
+    )  # fmt: skip
+    until((work / "editing").exists, "the editor")
+    lock = work / ".git/index.lock"
+    assert lock.exists()
+    (work / "go").touch()
+    house.wait("anna", "idle")
+    assert lock.exists()
+    assert house.events("anna", "workspace:unlocked") == []
+    (told,) = house.show("anna")["unfinished"]
+    assert f"{lock} keeps git from writing" in told
+    assert str(lock) in house.ctl("show", "anna").out
+    person.communicate(b"enough\n")
+    assert "unfinished" not in house.show("anna")
+
+
+def test_a_lock_from_before_the_turn_and_an_odd_one_stay(house):
+    house.start()
+    work = house.workspace(git=True)
+    (work / ".git/index.lock").touch()
+    house.spawn("anna", work, "/shell mkdir .git/HEAD.lock; ln -s /etc/passwd .git/packed-refs.lock")
+    assert house.events("anna", "workspace:unlocked") == []
+    assert len(house.show("anna")["unfinished"]) == 3
+    assert all(os.path.lexists(work / ".git" / name) for name in ("index.lock", "HEAD.lock", "packed-refs.lock"))
+
+
+def test_a_rebase_under_way_is_named_and_never_given_up(house):
+    house.start()
+    work = house.workspace(git=True)
+    house.git(work, "checkout", "-q", "-b", "side")
+    (work / "README.md").write_text("ours\n")
+    house.git(work, "commit", "-qam", "ours")
+    house.git(work, "checkout", "-q", "main")
+    house.spawn("anna", work, f"/shell {CLASH}")
+    assert (work / ".git/rebase-merge").is_dir()
+    (told,) = house.show("anna")["unfinished"]
+    assert told.startswith(f"a rebase is under way in {work}/.git")
+    house.ok("send", "anna", "/say go on", "--wait")
+    prompt = house.events("anna", "user")[-1]["text"]
+    assert told in prompt
+    assert prompt.endswith("/say go on")
+    assert (work / ".git/rebase-merge").is_dir()
+    house.git(work, "rebase", "--abort")
+    assert "unfinished" not in house.show("anna")
+    house.ok("send", "anna", "/say done", "--wait")
+    assert house.events("anna", "user")[-1]["text"].strip() == "/say done"
+
+
+def test_a_lock_that_another_agents_git_holds_stays_until_that_one_ends(house, until):
+    house.start()
+    work = house.workspace(git=True)
+    house.held("anna", work)
+    house.ok("spawn", "bert", "-w", work, EDITED)
+    until((work / "editing").exists, "the editor")
+    (work / "go").touch()
+    house.wait("anna", "idle")
+    assert (work / ".git/index.lock").exists()
+    assert house.events("anna", "workspace:unlocked") == []
+    house.ok("suspend", "bert", "--freeze")
+    assert any("index.lock" in one for one in house.show("bert")["unfinished"])
+    house.ok("end", "bert")
+    assert len(house.events("bert", "workspace:unlocked")) == 1
+    assert not (work / ".git/index.lock").exists()
