@@ -102,6 +102,7 @@ GIVEN = [
     ("[disk]\ncompress_after = 0", "disk", "compress_after", 0.0),
     ("[disk]\nkeep = 1.5", "disk", "keep", 1.5),
     ("[disk]\nfree = 0", "disk", "free", 0),
+    ('[notify]\ncommand = ["bell", "-x"]', "notify", "command", ("bell", "-x")),
     ('[log]\nlevel = "debug"', "log", "level", "debug"),
     ('[log]\nformat = "json"', "log", "format", "json"),
 ]

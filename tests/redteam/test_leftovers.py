@@ -119,7 +119,7 @@ open("other", "a").write("[core]\\n\\tfsmonitor = ./evil\\n")
     assert said(hostile.ok("send", "anna", TRIED + script, "--wait")) == ["EROFS", "EROFS"], "the control: by its own name"
     assert "evil" in (work / "sub" / ".git" / "config").read_text()
     texts = [event["text"] for event in hostile.events("anna", "workspace:unprotected")]
-    (told,) = [text for text in texts if "another name" in text]
+    told = next(text for text in texts if "another name" in text)
     assert f"{work}/sub/.git/config" in told
     assert f"{work}/sub/.git/hooks/post-checkout" in told
 
@@ -147,7 +147,7 @@ def on_terminal(house, *words):
         while data := os.read(ours, 65536):
             sent += data
     os.close(ours)
-    assert process.wait() == 0, (words, sent)
+    assert process.wait() in {0, 6}, (words, sent)
     return sent.decode().replace("\r\n", "\n")
 
 

@@ -24,6 +24,8 @@ AGENT = [
     "activity",
     "worktree",
     "waits",
+    "last",
+    "tokens",
 ]
 TURN = ["id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error"]
 EVENT = ["cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause"]
@@ -38,7 +40,8 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
         "id": str(uuid.UUID(agent["id"])), "name": "anna", "state": "idle", "session_id": None, "workspace": str(work),
         "model": agent["model"], "network": "filtered", "parent": None, "created_at": agent["created_at"], "unread": 0,
         "turn": None, "attention": agent["attention"], "reason": None, "family": agent["id"],
-        "priority": "normal", "status": None, "activity": None, "worktree": None, "waits": 0,
+        "priority": "normal", "status": None, "activity": None, "worktree": None, "waits": 0, "last": None,
+        "tokens": {"input": 0, "output": 0},
     }  # fmt: skip
     assert agent["attention"] == {
         "kind": "idle", "level": "info", "text": "has nothing to do", "since": agent["created_at"],
@@ -268,7 +271,7 @@ def test_an_unknown_agent_is_exit_4(daemon):
 
 WRONG = (
     ("frobnicate",), ("spawn", "x"), ("spawn", "x", "-w", ".", "--colour"), ("send",), ("show",), ("wait",), ("suspend",),
-    ("ls", "extra"), ("spawn", "x", "-w", ".", "--network", "moon"), ("wait", "x", "--timeout", "soon"),
+    ("inbox", "extra"), ("spawn", "x", "-w", ".", "--network", "moon"), ("wait", "x", "--timeout", "soon"),
     ("completion", "no-shell"), ("logs", "x", "--since", "yesterday"),
 )  # fmt: skip
 

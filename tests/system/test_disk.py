@@ -89,7 +89,7 @@ def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(house
     house.start(config=f"[disk]\nfree = {1 << 60}\n")
     house.ok("spawn", "anna", "-w", house.workspace(), "hello")
     listed = house.ctl("ls")
-    assert "queued" in listed.out
+    assert "  held  " in listed.out
     assert "disk.free" in listed.error
     (event,) = house.events("anna", "turn:waiting")
     assert "disk.free" in event["text"]

@@ -128,22 +128,3 @@ def test_sandboxes_that_start_while_files_are_replaced_hold_no_look_up(agent):
     assert codes <= {0, 1}
     assert wait_until(lambda: agent.tries((".git/config", "x")), "an answer") == [READ_ONLY]
     assert json.loads(house.ctl("show", "agent", "--json").out)["state"] == "running"
-
-
-def test_a_protected_file_that_is_removed_while_the_sandbox_is_made_fails_nothing(house):
-    """The daemon asks git for the person's name after it has found the files; this git removes one then."""
-    work, programs = house.workspace("work", git=True), house.directory / "programs"
-    programs.mkdir()
-    git = programs / "git"
-    git.write_text(f"#!/bin/sh\nrm {work}/.envrc\n")
-    git.chmod(0o755)
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    house.start(environment=environment).spawn("anna", work, None)
-    (work / ".envrc").write_text("")
-    done = house.ctl("exec", "anna", "--", "echo", "said")
-    assert (done.code, done.out) == (0, "said\n"), done
-    house.stop()
-    house.start(environment=environment)
-    (work / ".envrc").write_text("")
-    house.ok("send", "anna", "/say hi", "--wait")
-    assert ".envrc was removed while the sandbox was being made" in house.events("anna", "turn:ended")[0]["text"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from substrat import errors
 from substrat.cli import outage, output, turns
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
@@ -95,9 +96,10 @@ def run(arguments: Arguments) -> int:
         if isinstance(notes, list) and notes:
             output.note(f"{output.text_of(agent['name'])} {'; '.join(map(str, notes))}")
         if arguments.flag("wait"):
-            if agent.get("worktree") is not None:
+            status = turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
+            if agent.get("worktree") is not None and status == errors.DONE:
                 output.note(f"{output.text_of(agent['name'])} works {_where(agent)}")
-            return turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
+            return status
     if arguments.json:
         output.put_json(agent)
     else:

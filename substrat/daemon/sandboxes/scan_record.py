@@ -17,7 +17,7 @@ from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 
 class Bounds(NamedTuple):
@@ -100,8 +100,16 @@ class ScanRecord:
             pinned, read_only, missing, shared, own, inodes, (*noted, *self._notes()),
             tuple(self.unprotectable), sequencer.read((*self.repositories, *pinned)),
             unfiltered.head(f"{self.roots[0]}/.git"), {**self.hiding, **hiding.read(self.repositories)},
-            tuple(path for path in self.keepers if path == printable(path)), tuple(self.whole), noted,
+            self._kept_for({*read_only, *missing}), tuple(self.whole), noted,
         )  # fmt: skip
+
+    def _kept_for(self, protected: Collection[str]) -> tuple[str, ...]:
+        """Return the keepers of those directories of worktrees that are protected by themselves."""
+        return tuple(
+            path
+            for path in self.keepers
+            if path == printable(path) and path.removesuffix("/locked").rpartition("/")[0] in protected
+        )
 
     def _comparable(self) -> Iterable[tuple[str, tuple[str, ...]]]:
         """Give the notes about files whose content can be compared, with these files."""

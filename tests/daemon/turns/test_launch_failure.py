@@ -7,6 +7,7 @@ import pytest
 
 from substrat.core.programs import failures
 from substrat.daemon.kernel.inotify import WatchesUsedUp
+from substrat.daemon.sandboxes.sources import SourceGone
 from substrat.daemon.turns import launch_failure
 from substrat.errors import DescriptorsUsedUp, SandboxFailed, StorageFailed
 
@@ -42,6 +43,7 @@ SHORTAGES = {
     "said": (DescriptorsUsedUp("none is left"), failures.DESCRIPTORS_USED_UP, "none is left"),
     "room": (failed(errno.ENOSPC), failures.DISK_FULL, ""),
     "room, said": (StorageFailed("make room"), failures.DISK_FULL, "make room"),
+    "removed": (SourceGone("it is gone"), failures.replaced_at_start("it is gone"), "it is gone"),
 }
 OTHERS = {
     "no file": failed(errno.ENOENT),
