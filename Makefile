@@ -8,11 +8,13 @@ WORKERS ?= 5
 SECONDS := 600
 AGENTS ?= 50
 SEED ?= 1
+# What `make proof` does.
+KILLS ?= 100
 
 # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check format lint types slow fuzz pins bench soak man generate screenshots clean
+.PHONY: help demo test check format lint types slow fuzz pins bench proof soak man generate screenshots clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves only .venv)"
@@ -20,6 +22,7 @@ help:
 	@echo "make format  sort imports, fix and format the code as \`make lint\` wants it"
 	@echo "make slow    the tests that take longer"
 	@echo "make bench   measure speed and size"
+	@echo "make proof   kill the daemon amid turns, count what is lost, doubled or shown wrong: KILLS=100 SEED=1"
 	@echo "make fuzz    try the property tests with one seed after the other: SECONDS=600 SEED=1"
 	@echo "make pins    write .ci/constraints.txt anew: the newest versions of all that .venv gets"
 	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
@@ -85,6 +88,10 @@ pins:
 bench:
 	@sh .ci/setup dev
 	@$(BIN)/python benchmarks/run.py
+
+proof:
+	@sh .ci/setup dev
+	@$(BIN)/python benchmarks/proof.py --kills $(KILLS) --seed $(SEED)
 
 soak:
 	@sh .ci/setup dev

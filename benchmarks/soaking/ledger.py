@@ -115,26 +115,28 @@ class Ledger(Follower):
         """Note an event that was sent."""
         super().take(event)
         agent, text = event["agent"], str(event["text"])
+        if event["kind"] == "agent:spawned":
+            self.names[agent] = text.partition(" ")[0]
+        name = self.names.get(agent, agent)  # its first event may have been lost, which the next audit tells
         match event["kind"]:
             case "agent:spawned":
-                name = self.names[agent] = text.partition(" ")[0]
                 if name in self.children:
                     self.accept(name, self.children[name])
             case "message:received":
-                for token in tokens(self.names[agent], text):
-                    self.accept(self.names[agent], token)
+                for token in tokens(name, text):
+                    self.accept(name, token)
             case "turn:started":
                 if agent in self.running:
-                    self.broken.append(f"{self.names[agent]} began a turn beside another")
+                    self.broken.append(f"{name} began a turn beside another")
                 self.running[agent] = event["turn"]
             case "turn:ended":
                 if self.running.pop(agent, event["turn"]) != event["turn"]:
-                    self.broken.append(f"{self.names[agent]} ended another turn than it began")
+                    self.broken.append(f"{name} ended another turn than it began")
                 self.outcomes[text.split()[2]] += 1
                 if (reason := text.partition(": ")[2]) and text.split()[2] != "success":
                     self.reasons[re.sub(r"\d+", "*", reason)[:120]] += 1
             case "user":
-                self._take_prompt(self.names[agent], text)
+                self._take_prompt(name, text)
 
     def _take_prompt(self, name: str, text: str) -> None:
         own = tokens(name, text)

@@ -85,11 +85,16 @@ def _fitting(rows: Sequence[Sequence[str]], agents: Sequence[Agent], room: int |
     """Return how many rows are shown, so that they and the lines of those that are folded fit."""
     if room is None:
         return len(rows)
-    for shown in range(len(rows), 0, -1):
-        kinds = {attention.kind(agent) for agent in agents[shown:]}
-        if sum(map(len, rows[:shown])) + len(kinds) <= room:
-            return shown
-    return 0
+    shown, taken = 0, 0
+    while shown < len(rows) and taken + len(rows[shown]) <= room:
+        taken += len(rows[shown])
+        shown += 1
+    folded = {attention.kind(agent) for agent in agents[shown:]}
+    while shown > 0 and taken + len(folded) > room:
+        shown -= 1
+        taken -= len(rows[shown])
+        folded.add(attention.kind(agents[shown]))
+    return shown
 
 
 def _folded(kinds: Sequence[str], shown: int) -> Iterator[str]:
@@ -146,10 +151,14 @@ class _Table:
     def _line(self, cells: Mapping[str, str], kind: str = "") -> str:
         parts = []
         for title, size in self._sizes.items():
-            cell = cells[title] if self._place.columns is None else output.shortened(cells[title], size)
-            filled = " " * (size - output.width(cell))
+            cell = cells[title]
+            excess = output.width(cell) - size
+            if excess > 0 and self._place.columns is not None:
+                cell = output.shortened(cell, size)
+                excess = output.width(cell) - size
             painted = attention.paint(cell, kind, on=self._place.colour) if title == "ATTENTION" else cell
-            parts.append(filled + painted if title in _RIGHT else painted + filled)
+            filling = " " * -excess
+            parts.append(filling + painted if title in _RIGHT else painted + filling)
         return "  ".join(parts).rstrip()
 
     def _fitted(self) -> dict[str, int]:

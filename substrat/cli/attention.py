@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from substrat.cli.output import Agent
 
+_KNOWN = frozenset(KINDS)
 _COLOURS = {
     "answer": output.RED, "unsafe": output.RED, "failed": output.RED, "stuck": output.RED, "budget": output.YELLOW,
     "merge": output.YELLOW, "held": output.YELLOW, "suspended": output.YELLOW, "working": output.GREEN,
@@ -19,7 +20,8 @@ _COLOURS = {
 
 def kind(agent: Agent) -> str:
     """Return the kind of an agent's attention; `-` where there is none."""
-    return output.text_of(_member(agent, "kind"))
+    found = _member(agent, "kind")
+    return found if isinstance(found, str) and found in _KNOWN else output.text_of(found)
 
 
 def level(agent: Agent) -> str:

@@ -35,9 +35,10 @@ def one_line(text: str, most: int | None = None) -> str:
         text: anything.
         most: shorten it to so many characters.
     """
-    flat = " ".join(text.split())
-    if not (flat.isascii() and flat.isprintable()):  # most texts are, and lists have thousands
-        flat = neutralise(flat)
+    flat = text
+    # Most texts are such words, and lists have thousands.
+    if not (text.isascii() and text.isprintable()) or "  " in text or text[:1] == " " or text[-1:] == " ":
+        flat = neutralise(" ".join(text.split()))
     return flat if most is None or len(flat) <= most else flat[: most - 1] + "…"
 
 

@@ -21,8 +21,8 @@ AGENT_FIELDS = (
     "attention", "reason", "family", "priority", "status", "activity", "worktree", "waits", "last",
     "tokens",
 )  # fmt: skip
-HEARD_AT = "heard_at"
-"""The member that an agent object has only in a list that is asked for it."""
+HEARD_AT, TOGETHER = "heard_at", "together"
+"""The members that an agent object has only in a list that is asked for them."""
 TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error")
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause")
 

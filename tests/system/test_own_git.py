@@ -28,7 +28,8 @@ def test_a_setting_that_runs_the_workspace_is_told_with_its_change_and_the_comma
     subprocess.run(["sh", "-c", command], check=True)
     assert agent.git("config", "core.hooksPath").strip() == ".husky/_"
     (agent.work / ".husky/_").mkdir(parents=True)
-    house.ok("accept", "agent")
+    # What is back there may have been looked at before: then it is refused once, and told anew.
+    wait_until(lambda: house.ctl("accept", "agent").code == 0, "the acceptance")
     (agent.work / "ready").unlink()
     house.ok("resume", "agent")
     wait_until((agent.work / "ready").exists, "the next turn")

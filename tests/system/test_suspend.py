@@ -334,6 +334,24 @@ def test_suspend_all_and_resume_all(daemon, until):
     assert states["anna"]["turn"]["number"] == 2
 
 
+def test_resume_all_leaves_those_that_were_suspended_by_name(daemon):
+    work = daemon.workspace()
+    for name in ("anna", "bert", "carl"):
+        daemon.spawn(name, work)
+    daemon.ok("suspend", "anna")
+    daemon.ok("suspend", "--all")
+    daemon.stop()
+    daemon.start()
+    done = daemon.ctl("resume", "--all")
+    assert (done.out, done.error) == ("2 agents resumed\n", "substratctl: suspended by name, and left so: anna")
+    assert daemon.show("anna")["state"] == "suspended"
+    assert daemon.ctl("resume", "--all").out == "1 agent resumed\n", "nobody else is left"
+    daemon.ok("suspend", "--all")
+    daemon.ok("resume", "bert")
+    daemon.ok("suspend", "bert")
+    assert daemon.ctl("resume", "--all").out == "2 agents resumed\n"
+
+
 def test_resume_all_goes_on_after_one_that_cannot(daemon):
     work = daemon.workspace()
     agents = {}

@@ -27,7 +27,8 @@ COMMAND = Command(
         TIMEOUT,
     ),
     notes=(
-        "--all takes each agent that is suspended. Of two or more arguments the last one is the PROMPT "
+        "--all takes the agents that `suspend --all` or `shutdown --suspend` has stopped, or else, if there are none of "
+        "those, each that is suspended. Of two or more arguments the last one is the PROMPT "
         "unless an agent has that name or id; with --all the only argument is the PROMPT. A PROMPT that is "
         f"'-' is read from standard input.\n{many.JSON_NOTE}"
     ),
@@ -88,12 +89,21 @@ def _check(arguments: Arguments) -> None:
 def _who_and_what(arguments: Arguments, connection: Connection) -> tuple[list[str], str | None]:
     words, prompt = arguments.words, arguments.value("prompt")
     if arguments.flag("all"):
-        suspended = many.names_in(connection.call_list("agent.list"), ("suspended",))
-        return suspended, words[0] if words else prompt
+        return _all(connection), words[0] if words else prompt
     if len(words) == 1 or prompt is not None:
         return words, prompt
     known = {agent[key] for agent in connection.call_list("agent.list") for key in ("name", "id")}
     return split_words(words, known)
+
+
+def _all(connection: Connection) -> list[str]:
+    """Return the agents that `--all` stands for, and tell which others stay suspended."""
+    agents = connection.call_list("agent.list", fields=["id", "name", "state", "together"])
+    suspended = [agent for agent in agents if agent.get("state") == "suspended"]
+    chosen = [agent for agent in suspended if agent.get("together")] or suspended
+    if left := [output.text_of(agent["name"]) for agent in suspended if agent not in chosen]:
+        output.note(f"suspended by name, and left so: {', '.join(left)}")
+    return [str(agent["id"]) for agent in chosen]
 
 
 def _report(resumed: Resumed, *, everyone: bool) -> None:

@@ -23,6 +23,7 @@ def run(arguments: Arguments) -> int:
     freeze = arguments.flag("freeze")
     with Connection() as connection:
         names = many.chosen(arguments, connection, ("idle", "queued", "running"))
-        agents, status = many.stop(connection, "agent.suspend", names, freeze=freeze or None)
+        together = arguments.flag("all") or None
+        agents, status = many.stop(connection, "agent.suspend", names, freeze=freeze or None, together=together)
     many.report(arguments, agents, status, "suspended", everyone=arguments.flag("all"))
     return status

@@ -387,6 +387,7 @@ class Agent:
         last: the beginning of its newest result.
         tokens: those of all its turns.
         told: why a person was told last that it needs one (`bell.cause`).
+        together: whether it was suspended with all others, not by its name: `resume --all` lets those go on.
         directory: which directory its workspace was in its last turn (`sandboxes.workspace.lasting_id`); None before the
             first, for a directory of its own, and once a person has accepted another.
         time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
@@ -424,6 +425,7 @@ class Agent:
     last: str | None = None
     tokens: Tokens = NO_TOKENS
     told: str | None = None
+    together: bool = False
     directory: str | None = None
     time_limit: float | None = None
     silence_limit: float | None = None

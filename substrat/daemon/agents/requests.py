@@ -210,14 +210,21 @@ class AgentRequests:
             data = {"by": by_agent(agent)}
             change.record(DaemonEvent(agent.id, open_turn_id(agent), "agent:status", text, data))
 
-    def suspend(self, name: str, by: str = BY_OPERATOR) -> Agent:
-        """Ask for an agent to be suspended; `Waiting.settled` tells when its process is gone."""
-        return self._request(name, Event.SUSPEND, "suspend asked", {Phase.SUSPENDED: "agent:suspended"}, by)
+    def suspend(self, name: str, by: str = BY_OPERATOR, *, together: bool = False) -> Agent:
+        """Ask for an agent to be suspended; `Waiting.settled` tells when its process is gone.
 
-    def freeze(self, name: str, by: str = BY_OPERATOR) -> Agent:
-        """Suspend an agent with its turn stopped in memory."""
+        Args:
+            name: the agent's name or id.
+            by: who asks.
+            together: whether all agents are being suspended.
+        """
+        kinds = {Phase.SUSPENDED: "agent:suspended"}
+        return self._request(name, Event.SUSPEND, "suspend asked", kinds, by, together=together)
+
+    def freeze(self, name: str, by: str = BY_OPERATOR, *, together: bool = False) -> Agent:
+        """Suspend an agent with its turn stopped in memory; the arguments are as for `suspend`."""
         kinds = {Phase.SUSPENDED: "agent:suspended", Phase.FROZEN: "agent:frozen"}
-        return self._request(name, Event.FREEZE, "freeze asked", kinds, by)
+        return self._request(name, Event.FREEZE, "freeze asked", kinds, by, together=together)
 
     def interrupt(self, name: str, by: str = BY_OPERATOR) -> Agent:
         """Ask for an agent's turn to be stopped."""
@@ -237,10 +244,12 @@ class AgentRequests:
                     change.record(DaemonEvent(one.id, None, "agent:ended", "ended", {"by": by}))
         return members
 
-    def _request(self, name: str, event: Event, what: str, kinds: dict[Phase, str], by: str) -> Agent:
+    def _request(
+        self, name: str, event: Event, what: str, kinds: dict[Phase, str], by: str, *, together: bool | None = None
+    ) -> Agent:
         before = self.find(name)
         with self.registry.change(what) as change:
-            after = change.step(before, event)
+            after = change.step(before if together is None else replace(before, together=together), event)
             if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
                 change.record(DaemonEvent(after.id, None, kind, kind.partition(":")[2], {"by": by}))
         return after

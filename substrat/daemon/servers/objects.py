@@ -208,4 +208,6 @@ class AgentObjects:
         if vocabulary.HEARD_AT in members:
             heard = self._overview.heard_at(agents)
             found = [{**one, vocabulary.HEARD_AT: value} for one, value in zip(found, heard, strict=True)]
+        if vocabulary.TOGETHER in members:
+            found = [{**one, vocabulary.TOGETHER: agent.together} for one, agent in zip(found, agents, strict=True)]
         return [{name: one[name] for name in members} for one in found]

@@ -94,6 +94,7 @@ class AgentRow(NamedTuple):
     input_tokens: Annotated[int, BITS_63]
     output_tokens: Annotated[int, BITS_63]
     told: Annotated[str | None, or_null(WORDS)]
+    together: Annotated[bool, FLAG]
     directory: Annotated[str | None, or_null(IDENTIFIER)]
     time_limit: Annotated[float | None, or_null(MOMENT)]
     silence_limit: Annotated[float | None, or_null(MOMENT)]

@@ -190,6 +190,7 @@ MIGRATIONS = (
     ALTER TABLE turns ADD COLUMN begun_at REAL;
     UPDATE turns SET heard_at = NULL, frozen_at = 0 * frozen_at;
     """,
+    "ALTER TABLE agents ADD COLUMN together INTEGER NOT NULL DEFAULT 0;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -33,14 +33,14 @@ class AgentList(OperatorRequest, frozen=True):
         tuple[str, ...],
         about(
             "the members each object is to have; default: all. A name that is none of an agent object's fails with "
-            "`InvalidParams`. Only here there is `heard_at` too: when a running turn last had an event, null for any "
-            "other agent; and `said`, the first line of what came of the newest turn, null while nothing has"
+            "`InvalidParams`. Only here there are `heard_at` too, when a running turn last had an event, null for any "
+            "other agent; and `together`, whether it was suspended with all others rather than by its name"
         ),
     ] = ()
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         wanted = dict.fromkeys(self.fields)
-        known = (*vocabulary.AGENT_FIELDS, vocabulary.HEARD_AT)
+        known = (*vocabulary.AGENT_FIELDS, vocabulary.HEARD_AT, vocabulary.TOGETHER)
         if odd := [name for name in wanted if name not in known]:
             raise InvalidParams(f"agent.list: {odd[0]!r} is no member of an agent object; there are {', '.join(known)}")
         return await services.objects.encode(tuple(services.registry.agents), wanted)

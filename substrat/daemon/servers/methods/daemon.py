@@ -101,7 +101,7 @@ class DaemonShutdown(OperatorRequest, frozen=True):
             registry, requests = services.registry, services.requests
             registry.admission.close()
             for agent in [agent for agent in registry.agents if agent.phase in _SUSPENDABLE]:
-                requests.suspend(agent.id)
+                requests.suspend(agent.id, together=True)
             for agent in [agent for agent in registry.agents if agent.phase in RUNNING_PHASES]:
                 await requests.waiting.settled(agent.id)
         return Last(None, services.stop)

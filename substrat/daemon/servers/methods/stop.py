@@ -24,15 +24,16 @@ class AgentSuspend(OperatorRequest, frozen=True):
     freeze: Annotated[
         bool, about("stop the turn's processes in memory instead of ending them; `agent.resume` lets them go on")
     ] = False
+    together: Annotated[bool, about("whether all agents are being suspended, see `together` of `agent.list`")] = False
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         if self.freeze:
             return services.objects.one(await self._freeze(services, connection.by))
-        return await _settled(services, services.requests.suspend(self.agent, connection.by))
+        return await _settled(services, services.requests.suspend(self.agent, connection.by, together=self.together))
 
     async def _freeze(self, services: Services, by: str) -> Agent:
         requests, runner = services.requests, services.runner
-        agent = requests.freeze(self.agent, by)
+        agent = requests.freeze(self.agent, by, together=self.together)
         if agent.phase == Phase.FROZEN and agent.turn is not None and not await runner.frozen(agent):
             now, has_begun = requests.find(agent.id), runner.has_begun(agent)
             if now.phase != Phase.FROZEN or now.turn is None or now.turn.frozen_at != agent.turn.frozen_at:
