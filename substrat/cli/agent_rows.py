@@ -109,9 +109,9 @@ class _Table:
 
     def __init__(self, agents: Sequence[Agent], place: Place) -> None:
         self._place = place
-        self._cells = [_cells(agent, place) for agent in agents]
-        self._commands = [attention.command(agent) for agent in agents]
         self._kinds = [attention.kind(agent) for agent in agents]
+        self._cells = [_cells(agent, kind, place) for agent, kind in zip(agents, self._kinds, strict=True)]
+        self._commands = [attention.command(agent) for agent in agents]
         self._sizes = self._fitted()
 
     def heads(self) -> str:
@@ -152,13 +152,13 @@ class _Table:
         parts = []
         for title, size in self._sizes.items():
             cell = cells[title]
-            excess = output.width(cell) - size
-            if excess > 0 and self._place.columns is not None:
-                cell = output.shortened(cell, size)
-                excess = output.width(cell) - size
-            painted = attention.paint(cell, kind, on=self._place.colour) if title == "ATTENTION" else cell
-            filling = " " * -excess
-            parts.append(filling + painted if title in _RIGHT else painted + filling)
+            if not cell.isascii() or len(cell) > size:
+                cell = output.shortened(cell, size) if self._place.columns is not None else cell
+                cell += " " * (size - output.width(cell))
+            filled = cell.rjust(size) if title in _RIGHT else cell.ljust(size)
+            if title == "ATTENTION" and self._place.colour:
+                filled = attention.paint(cell, kind, on=True) + filled[len(cell) :]
+            parts.append(filled)
         return "  ".join(parts).rstrip()
 
     def _fitted(self) -> dict[str, int]:
@@ -170,7 +170,7 @@ class _Table:
                 continue
             if title == "DOING":
                 column = [f"{why}: {todo}" if todo else why for why, todo in zip(column, self._commands, strict=True)]
-            sizes[title] = max(map(output.width, [title, *column]))
+            sizes[title] = _widest([title, *column])
         columns = self._place.columns
         if columns is None:
             return sizes
@@ -188,16 +188,21 @@ class _Table:
         return sizes
 
 
+def _widest(cells: Sequence[str]) -> int:
+    """Return how many columns the widest of some cells takes."""
+    return max(map(len if "".join(cells).isascii() else output.width, cells))
+
+
 TITLES = (
     "NAME", "ATTENTION", "SINCE", "TOKENS", "UNREAD", "MODEL", "NETWORK", "WORK", "DOING", "WORKSPACE",
 )  # fmt: skip
 
 
-def _cells(agent: Agent, place: Place) -> dict[str, str]:
+def _cells(agent: Agent, kind: str, place: Place) -> dict[str, str]:
     text = output.text_of
     return {
         "NAME": text(agent.get("name")),
-        "ATTENTION": attention.kind(agent),
+        "ATTENTION": kind,
         "SINCE": output.age(attention.since(agent), place.now),
         "TOKENS": shortened(agent.get("tokens")),
         "UNREAD": text(agent.get("unread")),

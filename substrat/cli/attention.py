@@ -58,11 +58,12 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
 
 def doing(agent: Agent) -> str:
     """Return why an agent needs a person or waits, what it does, or the first line of its last words; `-` for nothing."""
-    activity, text = agent.get("activity"), output.text_of(_member(agent, "text"))
+    of, text = kind(agent), output.text_of(_member(agent, "text"))
     refusal = text.partition("; refused ")[2]
-    if kind(agent) == "working" and isinstance(activity, dict):
+    activity = agent.get("activity")
+    if of == "working" and isinstance(activity, dict):
         text = output.text_of(activity.get("text"))
-    elif kind(agent) in {"idle", "done"}:
+    elif of in {"idle", "done"}:
         text = output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
     else:
         return text
