@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from tests.support.waiting import PATIENCE
@@ -23,12 +24,14 @@ class Wire:
 
     def __init__(self, path: Path, *, hello: bool = True) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(PATIENCE)
         self._unread = b""
         self._number = 0
         self.notifications: list[dict[str, Any]] = []
         try:
+            # Blocking, or a full backlog would refuse it at once (connect(2), EAGAIN); SO_SNDTIMEO bounds that (unix(7)).
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(PATIENCE), 0))
             self.socket.connect(str(path))
+            self.socket.settimeout(PATIENCE)
             if hello:
                 self.call("hello", protocol=1, client="test")
         except BaseException:
