@@ -1,154 +1,59 @@
-"""The daemon's methods as methods of a Trio class, `Client`; many requests may be in flight at once."""
+"""The daemon's methods as methods of a class, `Client`; many requests may be in flight at once."""
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
-import trio
-
-from substrat import __version__, errors, paths
-from substrat.client.stream import CHUNK, PAUSE_S, Events, open_stream
-from substrat.protocol.conversation import ClientConversation
+from substrat import errors
+from substrat.client.connection import BACK_WITHIN_S, Connection, Object
+from substrat.client.events import Events
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from substrat.protocol.objects import (
         AgentAfterTurnObject,
         AgentObject,
+        CauseObject,
+        CheckObject,
+        CheckoutObject,
+        DiffObject,
         EventObject,
+        ExplainedObject,
+        ForwardedObject,
+        GateObject,
         InboxItemObject,
+        LandingObject,
+        MessageObject,
+        NetworkObject,
+        PrunedTreeObject,
+        QueuedObject,
+        RemovedObject,
+        RestoredObject,
         SessionMessageObject,
         SessionObject,
+        SetupObject,
         SpawnedAgentObject,
         StatusObject,
+        TreeObject,
         TurnObject,
         UsageObject,
+        WaitObject,
         WholeAgentObject,
     )
 
-Object = dict[str, object]
 
-_GRACE_S = 1.0
-"""How much longer than `timeout` a wait lasts here: the daemon's own answer, which names the agent, goes first."""
-
-
-class Client:
-    """A conversation with the daemon; make one with `connect`.
+class Client(Connection):
+    """A conversation with the daemon; make one with `connect`. It runs under asyncio and Trio.
 
     Every method raises the errors of `substrat.errors` that the daemon answers with, and `ConnectionLost` when it goes
-    away. Agents are named by name or id; agent, turn and event objects are those of `docs/protocol.md`.
+    away; waits and events outlast a restart of the daemon. Agents are named by name or id. `docs/protocol.md` describes
+    each method under the name in parentheses, with its parameters, its result and its errors. `agent.exec` and the
+    subscriptions of one connection are for `call`.
     """
 
-    def __init__(self, path: str, stream: trio.SocketStream) -> None:
-        self._path = path
-        self._stream = stream
-        self._conversation = ClientConversation(f"substrat.Client {__version__}", path)
-        self._sending = trio.Lock()
-        self._news = trio.Event()
-        self._broken: errors.SubstratError | None = None
-
-    @property
-    def server(self) -> Object:
-        """The daemon's answer to `hello`."""
-        return self._conversation.server
-
-    @classmethod
-    @asynccontextmanager
-    async def connect(cls, socket: str | None = None, *, patience: float | None = None) -> AsyncIterator[Client]:
-        """Open a conversation that lasts as long as the context.
-
-        Args:
-            socket: the operator socket; by default the one the environment names.
-            patience: how many seconds the daemon has to take the connection and to answer `hello`; None is no limit.
-
-        Raises:
-            DaemonNotRunning: no daemon listens there, or it didn't answer in time.
-        """
-        path = socket if socket is not None else paths.operator_socket()
-        began = trio.current_time()
-        with _answered_within(path, patience):
-            stream = await open_stream(path)
-        client = cls(path, stream)
-        failure: Exception | None = None
-        async with client._stream, trio.open_nursery() as nursery:
-            nursery.start_soon(client._read)
-            try:
-                with _answered_within(path, None if patience is None else began + patience - trio.current_time()):
-                    await client._greet()
-                yield client
-            except Exception as problem:
-                failure = problem
-            nursery.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-
-    async def _greet(self) -> None:
-        async with self._sending:
-            await self._send(self._conversation.hello())
-        await self._until(lambda: bool(self.server))
-
-    async def call(self, method: str, **params: object) -> object:
-        """Call any method of the protocol.
-
-        Args:
-            method: its name.
-            params: its parameters; those that are None are left out.
-
-        Returns:
-            Its result.
-        """
-        number, line = self._conversation.request(method, params)
-        try:
-            async with self._sending:
-                await self._send(line)
-            await self._until(lambda: self._conversation.has_answer(number))
-            return self._conversation.take_answer(number)
-        finally:
-            self._conversation.forget(number)
-
-    async def _until(self, done: Callable[[], bool]) -> None:
-        """Wait for news from the daemon until there are those that are waited for.
-
-        Raises:
-            SubstratError: the connection has ended before.
-        """
-        while not done():
-            if self._conversation.problem is not None:
-                self._raise_end()
-            await self._news.wait()
-
-    async def _send(self, line: bytes) -> None:
-        """Send a whole line, or nothing.
-
-        Raises:
-            ConnectionLost: the connection has ended.
-        """
-        if self._broken is not None or self._conversation.problem is not None:
-            self._raise_end()
-        rest = memoryview(line)
-        try:
-            while rest:
-                rest = rest[await self._stream.socket.send(rest) :]
-        except (OSError, trio.ClosedResourceError):
-            # The daemon may have said why before it closed; the reader finds out, and ends all waits.
-            return
-        except trio.Cancelled:
-            if len(rest) < len(line):
-                # The next line would be read as this one's end.
-                self._broken = errors.ConnectionLost(
-                    "a request was cancelled while it was being sent, which ends the connection: connect again"
-                )
-                with suppress(OSError):
-                    self._stream.socket.shutdown(trio.socket.SHUT_WR)
-            raise
-
-    def _raise_end(self) -> None:
-        """Raise the error that has ended the connection."""
-        if self._broken is not None:
-            raise errors.ConnectionLost(self._broken.message)
-        self._conversation.check()
+    # Agents
 
     async def spawn(
         self,
@@ -162,43 +67,91 @@ class Client:
         bind_ro: Sequence[str] | None = None,
         prompt: str | None = None,
         session: str | None = None,
+        restore: str | None = None,
         priority: str | None = None,
         env: Mapping[str, str] | None = None,
         ssh_agent: str | None = None,
+        time_limit: float | None = None,
+        silence_limit: float | None = None,
+        worktree: bool | None = None,
+        branch: str | None = None,
+        base: str | None = None,
+        wip: bool | None = None,
     ) -> SpawnedAgentObject:
-        """Create an agent; with a prompt its first turn starts, with a session it takes that chat over.
-
-        Returns:
-            The agent object.
-        """
-        hosts, shown, read = (list(given) if given is not None else None for given in (allow, bind, bind_ro))
+        """Create an agent; with a prompt its first turn starts, with a session it takes that chat over (`agent.spawn`)."""
         found = await self.call(
-            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=hosts, bind=shown,
-            bind_ro=read, prompt=prompt, session=session, ssh_agent=ssh_agent, priority=priority,
-            env=[f"{key}={value}" for key, value in env.items()] if env is not None else None,
+            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=_array(allow),
+            bind=_array(bind), bind_ro=_array(bind_ro), prompt=prompt, session=session, restore=restore,
+            priority=priority, env=_variables(env), ssh_agent=ssh_agent, time_limit=time_limit,
+            silence_limit=silence_limit, worktree=worktree, branch=branch, base=base, wip=wip,
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)
 
-    async def send(self, agent: str, prompt: str) -> int:
-        """Queue a prompt. Returns the inbox item's number, for `wait_message`."""
-        return cast("int", cast("Object", await self.call("agent.send", agent=agent, prompt=prompt))["message"])
-
     async def agents(self) -> list[AgentObject]:
-        """Return all agent objects, oldest first."""
+        """Return all agent objects, oldest first (`agent.list`)."""
         return cast("list[AgentObject]", await self.call("agent.list"))
 
     async def show(self, agent: str) -> WholeAgentObject:
-        """Return one agent object."""
+        """Return one agent object, whole (`agent.show`)."""
         return cast("WholeAgentObject", await self.call("agent.show", agent=agent))
+
+    async def explain(self, agent: str) -> ExplainedObject:
+        """Return how the agent's next turn would be started (`agent.explain`)."""
+        return cast("ExplainedObject", await self.call("agent.explain", agent=agent))
+
+    async def rename(self, agent: str, name: str) -> AgentObject:
+        """Give an agent another name (`agent.rename`)."""
+        return cast("AgentObject", await self.call("agent.rename", agent=agent, name=name))
+
+    async def set(
+        self,
+        agent: str,
+        *,
+        model: str | None = None,
+        network: str | None = None,
+        allow: Sequence[str] | None = None,
+        priority: str | None = None,
+        time_limit: float | None = None,
+        silence_limit: float | None = None,
+        env: Mapping[str, str] | None = None,
+        without: Sequence[str] | None = None,
+        defaults: Sequence[str] | None = None,
+    ) -> AgentObject:
+        """Change an agent's settings, all or none, from its next turn on (`agent.set`)."""
+        found = await self.call(
+            "agent.set", agent=agent, model=model, network=network, allow=_array(allow), priority=priority,
+            time_limit=time_limit, silence_limit=silence_limit, env=_variables(env), without=_array(without),
+            defaults=_array(defaults),
+        )  # fmt: skip
+        return cast("AgentObject", found)
+
+    async def allow(self, agent: str, *hosts: str, remove: Sequence[str] = ()) -> NetworkObject:
+        """Put hosts on an agent's allow-list and take others off it (`agent.network`)."""
+        found = await self.call("agent.network", agent=agent, allow=list(hosts), remove=list(remove))
+        return cast("NetworkObject", found)
+
+    async def network(self, agent: str) -> NetworkObject:
+        """Return an agent's allow-list and the decisions of its network (`agent.network`)."""
+        return cast("NetworkObject", await self.call("agent.network", agent=agent))
+
+    async def forwarded(self, agent: str) -> ForwardedObject:
+        """Return the running sandboxes of an agent, whose networks can be joined (`agent.forward`)."""
+        return cast("ForwardedObject", await self.call("agent.forward", agent=agent))
+
+    # Turns
+
+    async def send(self, agent: str, prompt: str) -> int:
+        """Queue a prompt (`agent.send`). Returns the inbox item's number, for `wait_message`."""
+        return cast("int", cast("Object", await self.call("agent.send", agent=agent, prompt=prompt))["message"])
 
     async def wait(
         self,
         *agents: str,
         until: Sequence[str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
-        reconnect: float = 0.0,
+        reconnect: float = BACK_WITHIN_S,
     ) -> list[AgentObject]:
-        """Wait until each agent is in one of the states (default: neither queued nor running).
+        """Wait until each agent is in one of the states (default: neither queued nor running) (`agent.wait`).
 
         Args:
             agents: names or ids.
@@ -212,17 +165,17 @@ class Client:
             ConnectionLost: the daemon went away, and `reconnect` is 0.
             DaemonNotRunning: the daemon went away and didn't come back in time.
         """
-        params: Object = {"agents": list(agents), "until": list(until) if until is not None else None}
-        return cast("list[AgentObject]", await self._wait("agent.wait", params, timeout, reconnect))
+        params: Object = {"agents": list(agents), "until": _array(until)}
+        return cast("list[AgentObject]", await self.call_waiting("agent.wait", params, timeout, reconnect))
 
     async def wait_message(
         self,
         agent: str,
         message: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the daemon's, and with a second of grace this client's
-        reconnect: float = 0.0,
+        reconnect: float = BACK_WITHIN_S,
     ) -> AgentAfterTurnObject:
-        """Wait until the turn that carries an inbox item (default: the newest prompt) has ended.
+        """Wait until the turn that carries an inbox item has ended (default: the newest prompt) (`agent.wait_message`).
 
         `timeout`, `reconnect` and the errors are those of `wait`.
 
@@ -230,27 +183,98 @@ class Client:
             The agent object, whose `turn` is that turn.
         """
         params: Object = {"agent": agent, "message": message}
-        return cast("AgentAfterTurnObject", await self._wait("agent.wait_message", params, timeout, reconnect))
+        return cast("AgentAfterTurnObject", await self.call_waiting("agent.wait_message", params, timeout, reconnect))
 
-    async def _wait(self, method: str, params: Object, seconds: float | None, reconnect: float) -> object:
-        began = trio.current_time()
-        with trio.move_on_after(float("inf") if seconds is None else max(0.0, seconds) + _GRACE_S):
-            try:
-                return await self.call(method, **params, timeout=seconds)
-            except errors.ConnectionLost:
-                if reconnect <= 0:
-                    raise
-            while True:
-                left = None if seconds is None else max(0.0, began + seconds - trio.current_time())
-                try:
-                    async with _back_within(self._path, reconnect) as other:
-                        return await other.call(method, **params, timeout=left)
-                except errors.ConnectionLost:
-                    continue  # it has gone away once more
-        raise errors.WaitTimedOut(f"the daemon at {self._path} has not answered within {seconds:g} s")
+    async def suspend(self, agent: str, *, freeze: bool | None = None) -> AgentObject:
+        """Stop the turn and keep the session; returns when the process is gone (`agent.suspend`)."""
+        return cast("AgentObject", await self.call("agent.suspend", agent=agent, freeze=freeze))
+
+    async def resume(self, agent: str, prompt: str | None = None) -> int | None:
+        """Go on where it stopped (`agent.resume`). Returns the inbox item's number, None when nothing was left to do."""
+        answer = cast("Object", await self.call("agent.resume", agent=agent, prompt=prompt))
+        return cast("int | None", answer["message"])
+
+    async def interrupt(self, agent: str) -> AgentObject:
+        """Stop the turn (`agent.interrupt`)."""
+        return cast("AgentObject", await self.call("agent.interrupt", agent=agent))
+
+    async def end(self, agent: str, *, family: bool | None = None) -> AgentObject:
+        """Finish the agent for good, with `family` all that descend from it too (`agent.end`)."""
+        return cast("AgentObject", await self.call("agent.end", agent=agent, family=family))
+
+    async def rm(self, agent: str) -> RemovedObject:
+        """Forget an agent that isn't running (`agent.rm`)."""
+        return cast("RemovedObject", await self.call("agent.rm", agent=agent))
+
+    async def accept(self, agent: str, *numbers: int) -> AgentObject:
+        """Note that a person has seen findings, by default all reasons for attention (`agent.accept`)."""
+        return cast("AgentObject", await self.call("agent.accept", agent=agent, what=list(numbers) or None))
+
+    async def turns(self, agent: str, after: int = 0) -> list[TurnObject]:
+        """Return a page of an agent's turn objects after a number; an empty page is the end (`agent.turns`)."""
+        return cast("list[TurnObject]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
+
+    async def usage(self, agent: str) -> UsageObject:
+        """Return the tokens of an agent's turns, and of its family's (`agent.usage`)."""
+        return cast("UsageObject", await self.call("agent.usage", agent=agent))
+
+    async def why(self, agent: str) -> CauseObject:
+        """Return the events that led to the agent's newest turn (`agent.why`)."""
+        return cast("CauseObject", await self.call("agent.why", agent=agent))
+
+    # Private clones
+
+    async def setup(self, agent: str) -> SetupObject:
+        """Return the output of the commands that set an agent's clone up (`agent.setup`)."""
+        return cast("SetupObject", await self.call("agent.setup", agent=agent))
+
+    async def diff(
+        self, agent: str, *, wip: bool | None = None, turn: int | None = None, text: bool | None = None
+    ) -> DiffObject:
+        """Compare the work in an agent's clone with its base (`agent.diff`)."""
+        return cast("DiffObject", await self.call("agent.diff", agent=agent, wip=wip, turn=turn, text=text))
+
+    async def merge(
+        self,
+        *agents: str,
+        into: str | None = None,
+        squash: bool | None = None,
+        ff_only: bool | None = None,
+        message: str | None = None,
+        check: str | None = None,
+        accept: Sequence[str] | None = None,
+    ) -> list[LandingObject]:
+        """Land the commits of agents' clones in a branch, and return each one's outcome (`agent.merge`)."""
+        found = await self.call(
+            "agent.merge", agents=list(agents), into=into, squash=squash, ff_only=ff_only, message=message, check=check,
+            accept=_array(accept), outcomes=True,
+        )  # fmt: skip
+        return cast("list[LandingObject]", found)
+
+    async def restore(self, agent: str, turn: int) -> RestoredObject:
+        """Put an agent's clone back to how a turn left it (`agent.restore`)."""
+        return cast("RestoredObject", await self.call("agent.restore", agent=agent, turn=turn))
+
+    async def checkout(self, agent: str, directory: str, *, accept: Sequence[str] | None = None) -> CheckoutObject:
+        """Make a working copy of the commits of an agent's clone (`agent.checkout`)."""
+        found = await self.call("agent.checkout", agent=agent, directory=directory, accept=_array(accept))
+        return cast("CheckoutObject", found)
+
+    async def trees(self) -> list[TreeObject]:
+        """Return the trees of clones that are on disk (`tree.list`)."""
+        return cast("list[TreeObject]", await self.call("tree.list"))
+
+    async def prune_trees(
+        self, *names: str, unlanded: bool | None = None, dry_run: bool | None = None
+    ) -> list[PrunedTreeObject]:
+        """Remove the trees of agents that are over (`tree.prune`)."""
+        found = await self.call("tree.prune", names=list(names) or None, unlanded=unlanded, dry_run=dry_run)
+        return cast("list[PrunedTreeObject]", found)
+
+    # Inbox, messages, waits and the queue
 
     async def inbox(self) -> list[InboxItemObject]:
-        """Everything that waits for the operator, oldest first, with whole texts: `id, from, time, text, kind`.
+        """Return everything that waits for the operator, oldest first, with whole texts (`inbox.list`, `inbox.show`).
 
         Items that are answered or dismissed meanwhile are left out.
         """
@@ -265,116 +289,106 @@ class Client:
                     found.append(cast("InboxItemObject", whole))
         return found
 
-    async def suspend(self, agent: str) -> AgentObject:
-        """Stop the turn and keep the session; returns when the process is gone."""
-        return cast("AgentObject", await self.call("agent.suspend", agent=agent))
+    async def answer(self, item: int, text: str) -> int:
+        """Answer a question or a message (`inbox.answer`). Returns the number that carries it, for `wait_message`."""
+        return cast("int", cast("Object", await self.call("inbox.answer", id=item, text=text))["message"])
 
-    async def resume(self, agent: str, prompt: str | None = None) -> int | None:
-        """Go on where it stopped. Returns the inbox item's number, None when nothing was left to do."""
-        answer = cast("Object", await self.call("agent.resume", agent=agent, prompt=prompt))
-        return cast("int | None", answer["message"])
+    async def dismiss(self, item: int) -> None:
+        """Take a question or a message off the inbox (`inbox.dismiss`)."""
+        await self.call("inbox.dismiss", id=item)
 
-    async def interrupt(self, agent: str) -> AgentObject:
-        """Stop the turn."""
-        return cast("AgentObject", await self.call("agent.interrupt", agent=agent))
+    async def messages(self, agent: str) -> list[MessageObject]:
+        """Return everything that was sent to an agent and by it, oldest first (`message.list`)."""
+        found: list[MessageObject] = []
+        page: Object = {"after": 0, "more": True}
+        while page["more"]:
+            page = cast("Object", await self.call("message.list", agent=agent, after=page["after"]))
+            found += cast("list[MessageObject]", page["messages"])
+        return found
 
-    async def end(self, agent: str) -> AgentObject:
-        """Finish the agent for good."""
-        return cast("AgentObject", await self.call("agent.end", agent=agent))
+    async def drop(self, agent: str, message: int) -> None:
+        """Take back a message that still waits (`message.drop`)."""
+        await self.call("message.drop", agent=agent, id=message)
 
-    async def rm(self, agent: str) -> None:
-        """Forget an agent that isn't running."""
-        await self.call("agent.rm", agent=agent)
+    async def waits(self, *agents: str) -> list[WaitObject]:
+        """Return the open waits of agents for others, by default of all (`wait.list`)."""
+        return cast("list[WaitObject]", await self.call("wait.list", agents=list(agents) or None))
 
-    async def turns(self, agent: str, after: int = 0) -> list[TurnObject]:
-        """Return a page of an agent's turn objects after a number; an empty page is the end."""
-        return cast("list[TurnObject]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
+    async def queue(self) -> list[QueuedObject]:
+        """Return the agents that wait for their turns, with reasons (`queue.list`)."""
+        return cast("list[QueuedObject]", await self.call("queue.list"))
 
-    async def usage(self, agent: str) -> UsageObject:
-        """Return the tokens of an agent's turns, and of its family's."""
-        return cast("UsageObject", await self.call("agent.usage", agent=agent))
+    async def gates(self) -> list[GateObject]:
+        """Return the logins whose turns are held (`queue.gates`)."""
+        return cast("list[GateObject]", await self.call("queue.gates"))
+
+    async def try_gates(self) -> list[GateObject]:
+        """Let one turn of each held login try now (`queue.try`)."""
+        return cast("list[GateObject]", await self.call("queue.try"))
+
+    # Chats
 
     async def sessions(self, workspace: str) -> list[SessionObject]:
-        """Return the chats of a workspace, newest first."""
+        """Return the chats of a workspace, newest first (`session.list`)."""
         return cast("list[SessionObject]", await self.call("session.list", workspace=workspace))
 
     async def read_session(self, workspace: str, session: str, after: int = 0) -> tuple[list[SessionMessageObject], int]:
-        """Return a page of a chat's messages, and the number to read on after; an empty page is the end."""
+        """Return a page of a chat's messages, and the number to read on after; an empty one is the end (`session.read`)."""
         page = cast("Object", await self.call("session.read", workspace=workspace, session=session, after=after))
         return cast("list[SessionMessageObject]", page["messages"]), cast("int", page["after"])
 
-    async def read_events(self, agent: str | None = None, since: int = 0) -> tuple[list[EventObject], int]:
-        """Return a page of events after a cursor, and the cursor to read on from; an empty page is the end."""
-        page = cast("Object", await self.call("events.read", agent=agent, since=since))
+    # Events
+
+    async def read_events(
+        self, agent: str | None = None, since: int = 0, limit: int | None = None
+    ) -> tuple[list[EventObject], int]:
+        """Return a page of events after a cursor, and the cursor to read on from; empty is the end (`events.read`)."""
+        page = cast("Object", await self.call("events.read", agent=agent, since=since, limit=limit))
         return cast("list[EventObject]", page["events"]), cast("int", page["cursor"])
 
     @asynccontextmanager
-    async def events(self, agent: str | None = None, since: int | None = None) -> AsyncIterator[Events]:
-        """Follow events: `async with client.events() as events: async for event in events: ...`.
+    async def events(
+        self, agent: str | None = None, since: int | None = None, reconnect: float = BACK_WITHIN_S
+    ) -> AsyncIterator[Events]:
+        """Follow events: `async with client.events() as events: async for event in events: ...` (`events.subscribe`).
 
         Opens a connection of its own and closes it with the context. The loop ends by `break` or with `ConnectionLost`.
 
         Args:
             agent: only this agent's.
             since: the cursor to start after; None: only later events.
+            reconnect: how many seconds a daemon that has gone away may take to come back. The events then go on where
+                they were.
         """
-        async with await open_stream(self._path) as stream:
-            events = Events(stream, self._path)
-            await events.start(agent, since)
+        events = Events(self._path, self._client, agent, reconnect)
+        await events.start(since)
+        try:
             yield events
+        finally:
+            await events.aclose()
+
+    # The daemon
 
     async def status(self) -> StatusObject:
-        """Return the daemon's state."""
+        """Return the daemon's state (`daemon.status`)."""
         return cast("StatusObject", await self.call("daemon.status"))
 
+    async def check(self) -> CheckObject:
+        """Return whether agents can run under this daemon (`daemon.check`)."""
+        return cast("CheckObject", await self.call("daemon.check"))
+
+    async def test_notification(self) -> None:
+        """Run `notify.command` with a made-up agent (`notify.test`)."""
+        await self.call("notify.test")
+
     async def shutdown(self, *, suspend: bool = False) -> None:
-        """Stop the daemon; turns go on unless every agent is suspended first."""
+        """Stop the daemon; turns go on unless every agent is suspended first (`daemon.shutdown`)."""
         await self.call("daemon.shutdown", suspend=suspend)
 
-    async def _read(self) -> None:
-        try:
-            while self._conversation.problem is None:
-                self._conversation.receive(await self._stream.receive_some(CHUNK))
-                # Events come over connections of their own; of a subscription made by `call` no task takes any.
-                self._conversation.notifications.clear()
-                self._news.set()
-                self._news = trio.Event()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # below, every task that waits learns of the end
-        finally:
-            self._conversation.receive(b"")
-            self._news.set()
+
+def _array(given: Sequence[str] | None) -> list[str] | None:
+    return None if given is None else list(given)
 
 
-@contextmanager
-def _answered_within(path: str, seconds: float | None) -> Iterator[None]:
-    """Bound the time of the block.
-
-    Raises:
-        DaemonNotRunning: it took longer.
-    """
-    with trio.move_on_after(float("inf") if seconds is None else max(0.0, seconds)) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise errors.DaemonNotRunning(f"the daemon at {path} doesn't answer: look into its log, or start it again")
-
-
-@asynccontextmanager
-async def _back_within(path: str, seconds: float) -> AsyncIterator[Client]:
-    """Connect to a daemon that is being started, again and again.
-
-    Raises:
-        DaemonNotRunning: it took longer than so many seconds.
-    """
-    deadline = trio.current_time() + seconds
-    while True:
-        connected = False
-        try:
-            async with Client.connect(path, patience=deadline - trio.current_time()) as client:
-                connected = True
-                yield client
-                return
-        except (errors.DaemonNotRunning, errors.ConnectionLost):
-            if connected or trio.current_time() >= deadline:
-                raise
-        await trio.sleep(PAUSE_S)
+def _variables(given: Mapping[str, str] | None) -> list[str] | None:
+    return None if given is None else [f"{name}={value}" for name, value in given.items()]

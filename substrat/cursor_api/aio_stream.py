@@ -304,7 +304,7 @@ class AsyncSandboxed:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        connection.close()
+        await connection.aclose()
         await apart(self._sandbox_agent.socket, self._turn.leave() if self._keep else self._sandbox_agent.remove())
 
     def abandon(self) -> None:
@@ -312,7 +312,7 @@ class AsyncSandboxed:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        connection.close()
+        connection.abandon()
         remove_quietly(self._sandbox_agent.socket, self._turn.leave() if self._keep else self._sandbox_agent.remove())
 
 
@@ -322,7 +322,7 @@ async def apart(path: str, steps: sandboxed.Steps[None]) -> None:
     try:
         await connection.drive(steps)
     finally:
-        connection.close()
+        await connection.aclose()
 
 
 def remove_quietly(path: str, steps: sandboxed.Steps[None]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from substrat import __version__, errors
-from substrat.client.stream import TaskConnection, open_stream
+from substrat.client.events import TaskConnection
+from substrat.client.unix_socket import open_stream
 from substrat.cursor_api.sandboxed import Next, OperatorAnswer, OperatorCall, Step, Submit
 
 if TYPE_CHECKING:
-    import trio
+    from anyio.abc import UNIXSocketStream
 
     from substrat.cursor_api.sandboxed import Steps
 
@@ -24,13 +25,16 @@ class TrioConnection:
         path: the operator socket, for messages.
     """
 
-    def __init__(self, stream: trio.SocketStream, path: str) -> None:
-        self._stream = stream
+    def __init__(self, stream: UNIXSocketStream, path: str) -> None:
         self._connection = TaskConnection(stream, f"substrat.cursor_api {__version__}", path)
 
-    def close(self) -> None:
-        """Close the socket."""
-        self._stream.socket.close()
+    async def aclose(self) -> None:
+        """Close the socket; a task that reads it meanwhile sees the end."""
+        await self._connection.aclose()
+
+    def abandon(self) -> None:
+        """Close the socket outside Trio."""
+        self._connection.abandon()
 
     async def drive(self, steps: Steps[T]) -> T:
         """Perform steps and return their result."""

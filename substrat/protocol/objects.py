@@ -263,6 +263,184 @@ class GateObject(TypedDict):
     reason: str
 
 
+class NetworkDecisionObject(TypedDict):
+    """A connection that an agent's network let through or refused."""
+
+    time: str
+    allowed: bool
+    text: str
+
+
+class NetworkObject(TypedDict):
+    """An agent's allow-list and its network's newest decisions."""
+
+    network: Literal["none", "filtered", "host"]
+    form: Literal["transparent", "proxy"] | None
+    process: int | None
+    allow: list[str]
+    decisions: list[NetworkDecisionObject]
+
+
+class ExplainedObject(TypedDict):
+    """How an agent's next turn would be started."""
+
+    command: str
+    environment: dict[str, str]
+    program: str
+    missing: list[str]
+
+
+class SandboxObject(TypedDict):
+    """A running sandbox of an agent."""
+
+    kind: Literal["turn", "exec"]
+    pid: int
+    start_time: int
+
+
+class ForwardedObject(TypedDict):
+    """The running sandboxes of an agent, and the address that its ports are forwarded to."""
+
+    agent: str
+    address: str
+    sandboxes: list[SandboxObject]
+
+
+class RemovedObject(TypedDict):
+    """A removed agent, and what became of the tree of its clone."""
+
+    agent: str
+    tree: Literal["removed", "stays"] | None
+    text: str | None
+
+
+class SetupObject(TypedDict):
+    """The output of the commands that set an agent's clone up."""
+
+    agent: str
+    text: str | None
+
+
+class ChangedFileObject(TypedDict):
+    """A file that differs between two commits."""
+
+    path: str
+    old_path: str | None
+    status: Literal["added", "deleted", "modified", "renamed", "copied", "type-changed"]
+    added: int
+    deleted: int
+    binary: bool
+
+
+DiffObject = TypedDict(
+    "DiffObject",
+    {
+        "agent": str, "from": str, "to": str, "files": list[ChangedFileObject], "added": int, "deleted": int,
+        "text": str | None, "cut": int,
+    },
+)  # fmt: skip
+"""The work in an agent's clone beside its base."""
+
+
+class LandingObject(TypedDict):
+    """The outcome of landing an agent's commits."""
+
+    agent: str
+    into: str
+    outcome: Literal["landed", "nothing", "conflict", "held", "refused"]
+    commit: str | None
+    files: list[str]
+    text: str
+    notes: list[str]
+
+
+class RestoredObject(TypedDict):
+    """An agent's clone after it was put back to a turn."""
+
+    agent: str
+    turn: int
+    head: str | None
+    wip: str
+    kept_as: str | None
+
+
+class CheckoutObject(TypedDict):
+    """A working copy of the commits of an agent's clone."""
+
+    agent: str
+    outcome: Literal["made", "held"]
+    path: str
+    commit: str
+    files: list[str]
+    text: str
+
+
+class OnlyHereObject(TypedDict):
+    """How many things of a tree are nowhere else."""
+
+    nested: int
+    submodules: int
+    lfs: int
+    ignored: int
+
+
+class TreeObject(TypedDict):
+    """The tree of a private clone."""
+
+    agent: str
+    id: str
+    path: str
+    repository: str
+    branch: str
+    base: str | None
+    head: str | None
+    ahead: int
+    behind: int
+    files: int
+    unlanded: bool
+    kept_only_here: OnlyHereObject
+    bytes: int | None
+    state: str
+    work: list[str]
+    only_here: list[str]
+    not_kept: str | None
+
+
+class PrunedTreeObject(TypedDict):
+    """What became of a tree."""
+
+    agent: str
+    id: str
+    path: str
+    outcome: Literal["pruned", "would-go", "stays"]
+    text: str
+    refs: str | None
+
+
+class CausingEventObject(TypedDict):
+    """An event that led to another one."""
+
+    cursor: int
+    time: str
+    agent: str
+    kind: str
+    text: str | None
+
+
+class CauseObject(TypedDict):
+    """The events that led to an agent's newest turn, newest first."""
+
+    events: list[CausingEventObject]
+    whole: bool
+
+
+class CheckObject(TypedDict):
+    """Whether agents can run under this daemon."""
+
+    obstacle: str | None
+    environment: dict[str, str]
+
+
 class StatusObject(TypedDict):
     """The daemon's state."""
 

@@ -95,7 +95,7 @@ async def test_two_subscriptions_are_kept_apart(fake, event):
 
 async def test_a_lost_daemon_is_told_after_what_had_come(fake, event):
     fake(subscription([event("user", cursor=number) for number in (41, 42)], then=lambda peer: None))
-    async with substrat.Client.connect() as client, client.events() as events:
+    async with substrat.Client.connect() as client, client.events(reconnect=0) as events:
         assert events.cursor == 40
         assert [(await events.receive())["cursor"] for _ in range(2)] == [41, 42]
         with pytest.raises(errors.ConnectionLost, match="again since 42"):
