@@ -58,6 +58,8 @@ ARROWS = {
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},
     "substrat.cli.verbs.explain": {"substrat.cli", "substrat.core.programs.table", *SHARED},
     "substrat.cli.verbs.service": {"substrat.cli", "substrat.core.programs.table", *SHARED},
+    "substrat.cli.verbs.web": {"substrat.cli", "substrat.web", *SHARED},
+    "substrat.web": {"substrat.web", "substrat.client", "substrat.core.programs.transcript", "substrat", *SHARED},
     "substrat.cli.transcripts": {"substrat.cli", "substrat.core.programs.transcript"},
     "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},

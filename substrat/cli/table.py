@@ -40,6 +40,7 @@ VERBS = {
     "allow": "an agent's allow-list, and changes to it",
     "set": "change an agent's model, network, priority, limits or variables",
     "rename": "give an agent another name",
+    "web": "a page of the agents in your browser, and its API",
     "notify": "try the command that tells you when agents need you",
     "doctor": "check what this machine offers",
     "demo": "show the main job with a stand-in agent",

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 from substrat import errors
 from substrat.client.connection import BACK_WITHIN_S, Connection, Object
-from substrat.client.events import Events
+from substrat.client.events import follow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from substrat.client.events import Events
     from substrat.protocol.objects import (
         AgentAfterTurnObject,
         AgentObject,
@@ -360,12 +361,8 @@ class Client(Connection):
             reconnect: how many seconds a daemon that has gone away may take to come back. The events then go on where
                 they were.
         """
-        events = Events(self._path, self._client, agent, reconnect)
-        await events.start(since)
-        try:
+        async with follow(self._path, client=self._client, agent=agent, since=since, reconnect=reconnect) as events:
             yield events
-        finally:
-            await events.aclose()
 
     # The daemon
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -85,8 +85,33 @@ class TaskConnection:
         self.conversation.receive(data)
 
 
+@asynccontextmanager
+async def follow(
+    path: str, *, client: str, agent: str | None = None, since: int | None = None, reconnect: float = 0.0
+) -> AsyncIterator[Events]:
+    """Subscribe on a connection of its own, which is closed with the context.
+
+    Args:
+        path: the operator socket.
+        client: this program's name and version, for `hello`.
+        agent: only the events of this agent, named by name or id; None: those of all.
+        since: the cursor to start after; None: only later events.
+        reconnect: how many seconds the daemon may be away later.
+
+    Raises:
+        DaemonNotRunning: no daemon listens.
+        NotFound: there is no such agent.
+    """
+    events = Events(path, client, agent, reconnect)
+    await events.start(since)
+    try:
+        yield events
+    finally:
+        await events.aclose()
+
+
 class Events:
-    """The events of one subscription, in order; get one from `Client.events`.
+    """The events of one subscription, in order; get one from `Client.events` or `follow`.
 
     It has no task and no queue: the consumer reads the socket. One task at a time may wait for an event. When the daemon
     goes away, it subscribes again at its cursor as soon as the daemon is back: no event is lost or doubled.

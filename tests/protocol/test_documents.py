@@ -65,6 +65,7 @@ def test_the_methods_part_is_what_the_code_makes_of_it():
 
 def test_the_clients_table_is_what_the_code_makes_of_it():
     assert generate.TABLE.read_text() == generate.table(), "run make generate"
+    assert generate.PARAMETERS.read_text() == generate.parameter_table(), "run make generate"
 
 
 def test_a_method_without_a_result_in_the_document_is_noticed():

@@ -179,23 +179,10 @@ def _with_heads(
 
 def _put_json(agent: Agent, turns: dict[str, Turn], steps: Iterator[TranscriptStep]) -> None:
     """Write one document as the steps come, however long it gets."""
-    import json
+    from substrat.core.programs.transcript import TranscriptDocument
 
-    def write(value: object) -> None:
-        sys.stdout.write(json.dumps(value, separators=(",", ":"), default=str))
-
-    sys.stdout.write('{"agent":')
-    write(agent)
-    sys.stdout.write(',"turns":[')
-    opened, before = False, None
+    document = TranscriptDocument(agent, turns)
+    sys.stdout.write(document.head())
     for step in steps:
-        if not opened or step.turn != before:
-            sys.stdout.write("]}," if opened else "")
-            sys.stdout.write('{"turn":')
-            write(turns.get(step.turn) if step.turn is not None else None)
-            sys.stdout.write(',"steps":[')
-        else:
-            sys.stdout.write(",")
-        write(step.as_object())
-        opened, before = True, step.turn
-    sys.stdout.write("]}]}" if opened else "]}")
+        sys.stdout.write(document.piece(step))
+    sys.stdout.write(document.tail())

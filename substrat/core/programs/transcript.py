@@ -9,6 +9,7 @@ never comes, because the program was killed or speaks a dialect without it, the 
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -235,6 +236,47 @@ class _Fragments:
             steps.append(TranscriptStep(self._turn, self._time, self._kind, text))
         self._pieces.clear()
         return text
+
+
+class TranscriptDocument:
+    """Writes a transcript as one JSON document, piece by piece, however long it gets.
+
+    Args:
+        agent: the agent object.
+        turns: its turn objects by their ids.
+    """
+
+    def __init__(self, agent: Mapping[str, object], turns: Mapping[str, object]) -> None:
+        self._agent = agent
+        self._turns = turns
+        self._opened = False
+        self._turn: str | None = None
+
+    def head(self) -> str:
+        """Return the piece before the first step."""
+        return f'{{"agent":{_json(self._agent)},"turns":['
+
+    def piece(self, step: TranscriptStep) -> str:
+        """Return the piece for the next step; the first one of a turn opens it."""
+        if self._opened and step.turn == self._turn:
+            return "," + _json(step.as_object())
+        before = "]}," if self._opened else ""
+        self._opened, self._turn = True, step.turn
+        turn = self._turns.get(step.turn) if step.turn is not None else None
+        return f'{before}{{"turn":{_json(turn)},"steps":[{_json(step.as_object())}'
+
+    def tail(self) -> str:
+        """Return the piece after the last step."""
+        return "]}]}" if self._opened else "]}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), default=str)
+
+
+def call_id(event: Mapping[str, object]) -> str:
+    """Return the id that pairs a tool call's start with its end; empty when the event is neither or has none."""
+    return _call(event).id if str(event.get("kind")).startswith("tool-call-") else ""
 
 
 def output_of(event: Mapping[str, object]) -> str:

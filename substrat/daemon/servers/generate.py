@@ -1,19 +1,21 @@
-"""Writes the clients' table of methods and the methods' part of `docs/protocol.md` from the methods' Structs.
+"""Writes the clients' tables of methods and parameters and the methods' part of `docs/protocol.md` from the Structs.
 
-`python -m substrat.daemon.servers.generate`, or `make generate`, writes both files in the source tree it lies in.
+`python -m substrat.daemon.servers.generate`, or `make generate`, writes the three files in the source tree it lies in.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
 
-from substrat.daemon.servers.methods.request import OperatorRequest, parameters
+from substrat.daemon.servers.methods.request import OperatorRequest, Parameter, parameters
 from substrat.daemon.servers.methods.table import METHODS
 
 ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "substrat" / "protocol" / "methods.py"
+PARAMETERS = ROOT / "substrat" / "protocol" / "parameters.py"
 DOCUMENT = ROOT / "docs" / "protocol.md"
 
 _TABLE_HEAD = '''"""The operator's methods as the clients need them; `make generate` writes it from the daemon's Structs.
@@ -23,6 +25,15 @@ Standard library only: `substratctl` imports this at every start.
 
 from __future__ import annotations
 
+'''
+_PARAMETERS_HEAD = '''"""The parameters of the operator's methods; `make generate` writes it from the daemon's Structs.
+
+Each has its kind, whether it is required, and its description.
+"""
+
+from __future__ import annotations
+
+PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
 '''
 _SECTION = re.compile(r"^### `([a-z_.]+)`\n(.*?)(?=^### |^## )", re.MULTILINE | re.DOTALL)
 
@@ -36,6 +47,12 @@ def table() -> str:
         f"WAITING = frozenset({{\n{waiting}}})  # fmt: skip\n"
         '"""Methods whose answers may take long; the others of a connection are carried out one after the other."""\n'
     )
+
+
+def parameter_table() -> str:
+    """Return the text of `substrat/protocol/parameters.py`."""
+    methods = "".join(f'    "{kind.method}": {{\n{"".join(map(_row, parameters(kind)))}    }},\n' for kind in METHODS)
+    return f"{_PARAMETERS_HEAD}{methods}}}  # fmt: skip\n"
 
 
 def document(text: str) -> str:
@@ -55,6 +72,11 @@ def document(text: str) -> str:
     return text[:first] + sections + text[text.index("\n## ", first) + 1 :]
 
 
+def _row(one: Parameter) -> str:
+    name, kind, about = (json.dumps(word, ensure_ascii=False) for word in (one.name, one.kind, one.about))
+    return f"        {name}: ({kind}, {one.required}, {about}),\n"
+
+
 def _head(kind: type[OperatorRequest]) -> str:
     found = f"{inspect.cleandoc(kind.__doc__ or '')}\n\n"
     if not parameters(kind):
@@ -66,8 +88,9 @@ def _head(kind: type[OperatorRequest]) -> str:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write the files."""
     TABLE.write_text(table())
+    PARAMETERS.write_text(parameter_table())
     DOCUMENT.write_text(document(DOCUMENT.read_text()))
 
 

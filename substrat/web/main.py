@@ -1,0 +1,90 @@
+"""The process of `substratctl web`: binds the loopback, prints the link, serves until it is told to stop."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import NamedTuple
+
+import uvicorn
+
+from substrat import errors, paths
+from substrat.web import app, token
+from substrat.web.access import Access
+
+ADDRESS = "127.0.0.1"
+PORT = 8675
+_BACKLOG = 512
+_SEND_BUFFER = 256 * 1024
+"""Bytes that the kernel takes for a client that doesn't read, which is then dropped soon (socket(7), SO_SNDBUF)."""
+_UNREAD_MS = 30_000
+"""How long sent bytes may go without acknowledgement before the kernel ends a connection (tcp(7), TCP_USER_TIMEOUT)."""
+_MAX_MESSAGE = 4096
+_STOPPING_S = 2
+
+
+class Options(NamedTuple):
+    """How the page is served.
+
+    Args:
+        port: the port; 0: any that is free.
+        origin: the origin of a proxy in front; None: there is none.
+        read_only: whether every POST is refused.
+        new_token: whether the token is made anew.
+    """
+
+    port: int
+    origin: str | None
+    read_only: bool
+    new_token: bool
+
+
+def link(port: int, secret: str | None) -> str:
+    """Return the page's address, with the token if it is to be told."""
+    return f"http://{ADDRESS}:{port}/" + (f"#token={secret}" if secret else "")
+
+
+def serve(options: Options) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        NotAvailable: the port is taken.
+        StateUnusable: the token can't be written.
+    """
+    secret = token.make(anew=options.new_token)
+    listening = _listen(options.port)
+    with listening:
+        port = listening.getsockname()[1]
+        address = f"http://{ADDRESS}:{port}"
+        config = uvicorn.Config(
+            app.make(paths.operator_socket(), address, _access(address, options)), log_level="warning", access_log=False,
+            server_header=False, proxy_headers=False, lifespan="off", loop="asyncio", http="h11", ws="websockets-sansio",
+            ws_max_size=_MAX_MESSAGE, ws_per_message_deflate=False, timeout_graceful_shutdown=_STOPPING_S,
+        )  # fmt: skip
+        config.load()
+        # A unit's journal is read by more people than the token is for.
+        sys.stdout.write(link(port, secret if sys.stdout.isatty() else None) + "\n")
+        sys.stdout.flush()
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _access(address: str, options: Options) -> Access:
+    origins = {address} | ({options.origin} if options.origin else set())
+    return Access(frozenset(one.partition("://")[2] for one in origins), frozenset(origins), options.read_only)
+
+
+def _listen(port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted connections inherit both.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
+        listening.bind((ADDRESS, port))
+        listening.listen(_BACKLOG)
+    except OSError as problem:
+        listening.close()
+        raise errors.NotAvailable(
+            f"can't listen on {ADDRESS}:{port}: {problem.strerror}; name another port with --port"
+        ) from None
+    return listening

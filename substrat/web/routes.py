@@ -1,0 +1,192 @@
+"""The API's paths as a table: which method of the protocol each stands for, and the form of its answer.
+
+`app` serves the table and `openapi` describes it, so that neither has a path that the other lacks. A path has the
+parameters of its method; those in the path itself and the fixed ones aside, a GET takes them in the query and a POST as
+members of a JSON object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from substrat import errors
+from substrat.core.programs.transcript import Transcript, TranscriptDocument
+from substrat.protocol import objects
+from substrat.protocol.parameters import PARAMETERS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from substrat.client import Client
+
+    Answer = Callable[[Client, str, dict[str, object]], Awaitable[object]]
+
+Object = dict[str, object]
+Parameter = tuple[str, bool, str]
+"""Its kind, whether it is required, its description."""
+API = "/api/v1"
+
+
+class Route(NamedTuple):
+    """A path of the API.
+
+    Args:
+        verb: `GET` or `POST`.
+        path: below `/api/v1`, with the parameters in it in braces.
+        method: the protocol's method.
+        about: what it does, in a sentence.
+        result: the type of its answer.
+        answer: makes the answer from the method and its parameters.
+        without: the method's parameters that this path lacks.
+        status: the HTTP status of success.
+    """
+
+    verb: str
+    path: str
+    method: str
+    about: str
+    result: Any
+    answer: Answer
+    without: tuple[str, ...] = ()
+    status: int = 200
+
+    @property
+    def in_path(self) -> tuple[str, ...]:
+        """The names of the parameters in the path."""
+        return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters besides those in the path, by name."""
+        found = PARAMETERS[self.method]
+        return {name: found[name] for name in found if name not in self.in_path and name not in self.without}
+
+    def kind_of(self, name: str) -> Parameter:
+        """Return a parameter of the path."""
+        return PARAMETERS[self.method].get(name, ("string", True, "the agent's name or id"))
+
+
+async def _call(client: Client, method: str, params: Object) -> object:
+    return await client.call(method, **params)
+
+
+async def _turns(client: Client, method: str, params: Object) -> object:
+    found: list[object] = []
+    while turns := (page := cast("Object", await client.call(method, **params)))["turns"]:
+        found += cast("list[object]", turns)
+        params = {**params, "after": page["after"]}
+    return found
+
+
+async def _diff(client: Client, method: str, params: Object) -> object:
+    found = cast("Object", await client.call(method, **params))
+    return found if params.get("text") else {name: found[name] for name in found if name not in {"text", "cut"}}
+
+
+async def _merge(client: Client, method: str, params: Object) -> object:
+    return await client.call(method, agents=[params["agent"]], **{name: params[name] for name in params if name != "agent"})
+
+
+async def _inbox(client: Client, _: str, __: Object) -> object:
+    return await client.inbox()
+
+
+async def _usage(client: Client, method: str, _: Object) -> object:
+    found = []
+    for agent in await client.agents():
+        try:
+            used = cast("Object", await client.call(method, agent=agent["id"]))
+        except errors.NotFound:
+            continue  # it was removed meanwhile
+        found.append({"agent": agent["id"], "name": agent["name"], **used})
+    return found
+
+
+async def _transcript(client: Client, _: str, params: Object) -> object:
+    """Put an agent's events together, as `substratctl transcript --json` does; the answer is in pieces of JSON."""
+    agent = await client.show(str(params["agent"]))
+    turns = cast("list[Object]", await _turns(client, "agent.turns", {"agent": agent["id"]}))
+    document, transcript = TranscriptDocument(agent, {str(turn["id"]): turn for turn in turns}), Transcript()
+    pieces, cursor, events = [document.head()], 0, True
+    while events:
+        page, cursor = await client.read_events(agent["id"], cursor)
+        events = bool(page)
+        pieces += [document.piece(step) for event in page for step in transcript.feed(cast("Object", event))]
+    pieces += [*(document.piece(step) for step in transcript.finish()), document.tail()]
+    return Encoded("".join(pieces).encode())
+
+
+class Encoded(bytes):
+    """An answer that is JSON already."""
+
+
+_AGENT, _AGENTS, _LANDED = objects.AgentObject, list[objects.AgentObject], list[objects.LandingObject]
+
+
+def _get(
+    path: str, method: str, about: str, result: Any, answer: Answer = _call, *, without: tuple[str, ...] = ()
+) -> Route:
+    return Route("GET", path, method, about, result, answer, without)
+
+
+def _post(
+    path: str,
+    method: str,
+    about: str,
+    result: Any,
+    answer: Answer = _call,
+    *,
+    status: int = 200,
+    without: tuple[str, ...] = (),
+) -> Route:
+    return Route("POST", path, method, about, result, answer, without, status)
+
+
+ROUTES = (
+    _get("/agents", "agent.list", "All agents, oldest first.", _AGENTS, without=("fields",)),
+    _get("/agents/{agent}", "agent.show", "One agent, whole.", objects.WholeAgentObject),
+    _get("/agents/{agent}/turns", "agent.turns", "Its turns, oldest first.", list[objects.TurnObject], _turns),
+    _get("/agents/{agent}/transcript", "agent.show", "Prompts, words and tool calls, turn by turn.", dict, _transcript),
+    _get("/agents/{agent}/diff", "agent.diff", "The work in its private clone.", objects.DiffObject, _diff),
+    _get(
+        "/agents/{agent}/network", "agent.network", "Its allow-list and its network's decisions.", objects.NetworkObject,
+        without=("allow", "remove"),
+    ),
+    _get("/inbox", "inbox.list", "What waits for the operator.", list[objects.InboxItemObject], _inbox, without=("after",)),
+    _get("/waits", "wait.list", "Open waits of agents for others.", list[objects.WaitObject], without=("agents",)),
+    _get("/queue", "queue.list", "Agents that wait for their turns.", list[objects.QueuedObject]),
+    _get("/usage", "agent.usage", "Tokens of each agent and its family.", list[dict[str, Any]], _usage, without=("agent",)),
+    _post("/agents", "agent.spawn", "Creates an agent.", objects.SpawnedAgentObject, status=201),
+    _post("/agents/{agent}/send", "agent.send", "Queues a prompt.", dict[str, Any]),
+    _post("/agents/{agent}/interrupt", "agent.interrupt", "Stops the turn.", _AGENT),
+    _post("/agents/{agent}/suspend", "agent.suspend", "Stops the turn and keeps the session.", _AGENT),
+    _post("/agents/{agent}/resume", "agent.resume", "Goes on where it stopped.", dict[str, Any]),
+    _post("/agents/{agent}/end", "agent.end", "Finishes the agent for good.", _AGENT),
+    _post("/agents/{agent}/accept", "agent.accept", "A person has seen what asks for attention.", _AGENT),
+    _post("/agents/{agent}/allow", "agent.network", "Changes the allow-list.", objects.NetworkObject),
+    _post("/agents/{agent}/merge", "agent.merge", "Lands its commits.", _LANDED, _merge, without=("agents",)),
+    _post("/inbox/{id}/answer", "inbox.answer", "Answers a question or a message.", dict[str, Any]),
+)  # fmt: skip
+
+
+def from_query(kind: str, name: str, values: list[str]) -> object:
+    """Read a parameter from the query.
+
+    Args:
+        kind: its kind in the protocol, such as `integer`.
+        name: its name, for the error.
+        values: its values there, at least one.
+
+    Raises:
+        InvalidParams: it can't be read.
+    """
+    match kind:
+        case "boolean" if values[-1] in {"true", "false"}:
+            return values[-1] == "true"
+        case "integer" if values[-1].removeprefix("-").isdecimal():
+            return int(values[-1])
+        case "string":
+            return values[-1]
+        case "strings":
+            return values
+    raise errors.InvalidParams(f"the query's {name!r} must be {'true or false' if kind == 'boolean' else f'a {kind}'}")
