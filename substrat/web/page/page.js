@@ -1,0 +1,1333 @@
+// The page of `substratctl web`: shows who needs a person, and why, and lets them answer.
+//
+// How it hangs together
+// - One WebSocket brings every event once, in order. `cursor` is the last one taken; after a loss the page asks for what
+//   came after it, so nothing is missing or doubled in an open tab.
+// - Events don't carry agent objects. An event marks its agent as changed, and what is marked is fetched at most every
+//   250 ms: a few agents one by one, many as the list.
+// - The DOM is touched where a text differs (`put`) and where an order differs (`keyed`), so 300 busy agents stay cheap and
+//   an answer that is being typed stays.
+// - Agents are hostile. Their texts become text nodes (never HTML, never links), and `visible` writes out what acts, hides
+//   or reorders, as `substrat/visible.py` does for terminals.
+
+const KINDS = [
+  "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle", "done",
+];
+const COMMANDS = {
+  answer: "answer NAME TEXT", unsafe: "show NAME, then accept NAME", failed: "resume NAME, or accept NAME",
+  stuck: "interrupt NAME", merge: "merge NAME", held: "queue", suspended: "resume NAME",
+};
+const CHANGES_NO_AGENT = /^(assistant|thinking|system|user$|text$|raw$|unknown$|interaction_query|connection|retry|network:allowed)/;
+const CHANGES_INBOX = /^(question|message|worktree|agent|turn:ended)/;
+const SAYS_NOTHING = /^(system:|thinking:completed|interaction_query|prompt:queued|turn:started|worktree:setup$)/;
+const WARNS = /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|worktree:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
+const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
+const REMEDY = /; substratctl allow \S+ (\S+)$/;
+
+const REFRESH_MS = 250; // the shortest time between two looks at the daemon
+const POLL_MS = 20_000; // an agent gets stuck without an event
+const RETRY_MS = [500, 10_000]; // the first wait after a loss, and the longest
+const SETTLED_MS = 1_800; // an answered question stays that long, so that nothing slides under the pointer
+const FEW = 4; // as many changed agents are fetched one by one
+const PAGE = 1000; // events in a page of history
+const MOST_STEPS = 3000; // in an open transcript
+const MOST_EVENTS = 500; // in the journal
+
+const byId = (id) => document.getElementById(id);
+const store = window.sessionStorage;
+
+// Text
+
+const ACTS = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff0-\ufff8]/gu;
+const DRAWN = /[\n\t\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2]/;
+const JOINS = /[^\u0000-\u058f]/;
+const JOINED = /[\p{L}\p{M}\p{So}\p{Sk}\p{Emoji}]/u;
+
+function visible(text) {
+  if (!/[^\n\t\x20-\x7e]/.test(text)) return text;
+  return text.replace(ACTS, (sign, at) => {
+    if (DRAWN.test(sign)) return sign;
+    if (/[\u200c\u200d\ufe00-\ufe0f]/.test(sign)) {
+      const before = String.fromCodePoint(text.codePointAt(at - (/[\udc00-\udfff]/.test(text[at - 1] ?? "") ? 2 : 1)) ?? 0);
+      const works = JOINS.test(before) && (JOINED.test(before) || before === "\ufe0f");
+      if (works || (/[\ufe0e\ufe0f]/.test(sign) && /[0-9#*©®]/.test(before))) return sign;
+    }
+    const code = sign.codePointAt(0).toString(16);
+    return code.length < 3 ? `\\x${code.padStart(2, "0")}` : code.length < 5 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
+  });
+}
+
+const oneLine = (text, most = 400) => visible(String(text ?? "").slice(0, most).replace(/\s+/g, " ").trim());
+
+function size(characters) {
+  return characters < 10_000 ? `${characters} characters` : characters < 1e6 ? `${Math.round(characters / 1000)} k characters` : `${(characters / 1e6).toFixed(1)} M characters`;
+}
+
+function tokens(count) {
+  if (count < 10_000) return String(count);
+  const [unit, name] = count < 999_500 ? [1e3, "k"] : count < 999.5e6 ? [1e6, "M"] : [1e9, "G"];
+  return `${(count / unit).toFixed(count < 10 * unit ? 1 : 0)}${name}`;
+}
+
+function age(stamp) {
+  const seconds = Math.max(0, (Date.now() - Date.parse(stamp)) / 1000);
+  if (!(seconds >= 0)) return "";
+  for (const [unit, name] of [[86_400, "d"], [3600, "h"], [60, "m"]]) if (seconds >= unit) return `${Math.floor(seconds / unit)}${name}`;
+  return "now";
+}
+
+const clock = (stamp) => new Date(stamp).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const moment = (stamp) => (stamp ? new Date(stamp).toLocaleString([], { dateStyle: "short", timeStyle: "medium", hour12: false }) : "");
+const plural = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
+
+// The DOM
+
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "hidden" || name === "disabled" || name === "open") node[name] = value;
+    else if (value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+/** Say an agent's text: isolated, so that its direction ends with it. */
+const bdi = (text, name = "") => el("bdi", { dir: "auto", class: name || null }, text);
+
+function put(node, text) {
+  if (node.said === text) return;
+  node.said = text;
+  node.textContent = text;
+}
+
+function show(node, on) {
+  if (node.hidden === on) node.hidden = !on;
+}
+
+function mark(node, name, value) {
+  if (node.getAttribute(name) === value) return;
+  if (value === null) node.removeAttribute(name);
+  else node.setAttribute(name, value);
+}
+
+/** Make a container's children those of `items`, in order, and touch only what differs. */
+function keyed(container, items, keyOf, make, update = () => {}) {
+  const known = (container.known ??= new Map());
+  const wanted = new Set(items.map(keyOf));
+  for (const [key, node] of known) {
+    if (wanted.has(key)) continue;
+    node.remove();
+    known.delete(key);
+  }
+  const focused = document.activeElement;
+  let at = container.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    let node = known.get(key);
+    if (!node) known.set(key, (node = make(item)));
+    update(node, item);
+    if (at && at !== node && at.nextElementSibling === node) {
+      move(container, at, null); // it comes further down: one move, not one for each row between
+      at = node;
+    }
+    if (at === node) at = at.nextElementSibling;
+    else move(container, node, at);
+  }
+  if (focused !== document.activeElement && container.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+function move(container, node, before) {
+  if (container.moveBefore && node.isConnected) container.moveBefore(node, before); // keeps the focus and what is being composed
+  else container.insertBefore(node, before);
+}
+
+/** A text that is shown in part while it is long. */
+class Block {
+  constructor(name, most) {
+    this.most = most;
+    this.text = "";
+    this.words = el("span", { dir: "auto" });
+    this.more = el("button", { type: "button", class: "plain more", hidden: true, onclick: () => this.all() });
+    this.node = el("div", { class: `block ${name}` }, this.words, this.more);
+  }
+
+  set(text) {
+    this.text = text;
+    const is_long = text.length > this.most * 1.25;
+    put(this.words, visible(is_long ? cut(text, this.most) : text));
+    this.offer(is_long);
+    return this;
+  }
+
+  add(text) {
+    this.text += text;
+    if (this.text.length <= this.most) this.words.append(visible(text)); // pieces of speech are short and many
+    else this.set(this.text);
+  }
+
+  offer(is_long) {
+    show(this.more, is_long);
+    if (is_long) put(this.more, `show all (${size(this.text.length)})`);
+  }
+
+  all() {
+    this.most = Infinity;
+    put(this.words, visible(this.text));
+    this.offer(false);
+  }
+}
+
+/** Cut a text, and not within a character. */
+function cut(text, most) {
+  const is_half = /[\ud800-\udbff]/.test(text[most - 1]);
+  return `${text.slice(0, is_half ? most - 1 : most)}…`;
+}
+
+// The API
+
+class Failure extends Error {
+  constructor(type, message, status) {
+    super(message);
+    this.type = type;
+    this.status = status;
+  }
+}
+
+let token = store.getItem("token");
+
+function takeToken() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!found) return;
+  token = found;
+  store.setItem("token", found);
+  history.replaceState(null, "", `${location.pathname}#/`);
+}
+
+async function call(path, body) {
+  const headers = { Authorization: `Bearer ${token}`, Accept: "application/json" };
+  if (body) headers["Content-Type"] = "application/json";
+  let response, answer;
+  try {
+    response = await fetch(`/api/v1${path}`, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), cache: "no-store" });
+    answer = await response.json();
+  } catch (problem) {
+    throw new Failure("Unreachable", response ? `the answer can't be read (${response.status})` : "the web process doesn't answer: `substratctl web` starts it", 0);
+  }
+  if (response.ok) return answer;
+  if (response.status === 401) lock();
+  throw new Failure(answer.error?.type ?? "Failed", answer.error?.message ?? `the answer is ${response.status}`, response.status);
+}
+
+function lock() {
+  token = null;
+  store.removeItem("token");
+  document.body.dataset.view = "gate";
+}
+
+const agentPath = (agent, verb = "") => `/agents/${encodeURIComponent(agent)}${verb && `/${verb}`}`;
+
+/** Make a function that runs `work` soon, once for many calls, and again when calls came meanwhile. */
+function coalesced(work) {
+  let waits = false, runs = false, ready = 0;
+  async function run() {
+    waits = false;
+    runs = true;
+    const began = performance.now();
+    try {
+      await work();
+    } catch (problem) {
+      if (!(problem instanceof Failure)) throw problem; // the stream's end tells that the connection is lost
+    } finally {
+      runs = false;
+      // A daemon that is slow is asked less often; nobody looks at a hidden tab.
+      const took = performance.now() - began;
+      ready = performance.now() + Math.max(document.hidden ? 3000 : REFRESH_MS, 3 * took);
+      if (waits) setTimeout(run, ready - performance.now());
+    }
+  }
+  return () => {
+    if (waits) return;
+    waits = true;
+    if (!runs) setTimeout(run, Math.max(0, ready - performance.now()));
+  };
+}
+
+// What the page knows
+
+const agents = new Map(); // by id
+const touched = new Set(); // ids of agents that changed since they were fetched
+const settled = new Map(); // inbox items that were answered here a moment ago, by number
+const asked = new Set(); // ids of the agents whose urgent attention was told
+let cursor = null;
+let all_touched = true;
+let inbox = [];
+let filter = "";
+let as_tree = store.getItem("tree") === "yes";
+
+const kindOf = (agent) => agent.attention?.kind ?? "-";
+const isUrgent = (agent) => agent.attention?.level === "urgent";
+const named = (name) => [...agents.values()].find((agent) => agent.name === name || agent.id === name);
+const itemsOf = (agent) => inbox.filter((item) => item.from === agent.name && item.kind !== "message");
+
+function weigh(agent) {
+  const kind = [...settled.values()].some((item) => item.from === agent.name) ? "answer" : kindOf(agent);
+  const place = KINDS.indexOf(kind);
+  return place < 0 ? KINDS.length : place;
+}
+
+function byAttention(one, other) {
+  return weigh(one) - weigh(other) || String(one.attention?.since).localeCompare(String(other.attention?.since)) || one.name.localeCompare(other.name);
+}
+
+/** Say why an agent needs a person or waits, what it does, or the first line of its last words: the same as `ls`. */
+function doing(agent) {
+  const kind = kindOf(agent), text = agent.attention?.text ?? "";
+  const refused = /; refused (.*)/s.exec(text)?.[1];
+  let words = text;
+  if (kind === "working" && agent.activity) words = agent.activity.text;
+  else if (kind === "idle" || kind === "done") words = (agent.last ?? "").trim().split("\n")[0];
+  else return oneLine(text);
+  return oneLine(refused ? `refused ${refused}; ${words}` : words);
+}
+
+function workOf(agent) {
+  const work = agent.worktree;
+  if (!work) return "";
+  return [work.ahead ? (work.landed ? "landed" : `+${work.ahead}`) : "", work.files ? `~${work.files}` : ""].filter(Boolean).join(" ");
+}
+
+const refreshAgents = coalesced(async () => {
+  const ids = new Set(touched), all = all_touched;
+  touched.clear();
+  all_touched = false;
+  const whole = opened && (all || ids.has(opened.id)) ? opened.id : null;
+  try {
+    if (all || ids.size > FEW) {
+      const list = await call("/agents");
+      agents.clear();
+      for (const agent of list) agents.set(agent.id, agent);
+    }
+    const alone = all || ids.size > FEW ? [whole].filter(Boolean) : [...ids];
+    for (const id of alone) await refreshOne(id);
+  } catch (problem) {
+    all_touched = true;
+    throw problem;
+  }
+  render();
+});
+
+async function refreshOne(id) {
+  try {
+    agents.set(id, await call(agentPath(id)));
+  } catch (problem) {
+    if (problem.status !== 404) throw problem;
+    agents.delete(id);
+  }
+}
+
+const refreshInbox = coalesced(async () => {
+  inbox = await call("/inbox");
+  render();
+});
+
+const refreshWaits = coalesced(async () => {
+  const [waits, queue] = [await call("/waits"), await call("/queue")];
+  renderWaits(waits, queue);
+});
+
+function refreshAll() {
+  all_touched = true;
+  refreshAgents();
+  refreshInbox();
+  if (route.view === "waits") refreshWaits();
+}
+
+// The stream
+
+async function live() {
+  let wait = RETRY_MS[0];
+  while (token) {
+    try {
+      const newest = await call("/events?since=-1&limit=1");
+      if (cursor === null) cursor = newest.cursor;
+      else if (newest.cursor < cursor) return location.reload(); // another daemon's state
+      refreshAll();
+      route.start();
+      await follow(() => {
+        wait = RETRY_MS[0];
+        connected("");
+      });
+      connected("the connection was lost");
+    } catch (problem) {
+      connected(problem.message);
+      if (!(problem instanceof Failure)) console.error(problem);
+    }
+    await new Promise((resolve) => {
+      retryNow = resolve;
+      setTimeout(resolve, wait * (0.8 + 0.4 * Math.random()));
+    });
+    wait = Math.min(2 * wait, RETRY_MS[1]);
+  }
+}
+
+let retryNow = () => {};
+
+function follow(opened) {
+  return new Promise((resolve) => {
+    const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?since=${cursor}`, ["substrat.v1", `token.${token}`]);
+    socket.onopen = opened;
+    socket.onmessage = (message) => take(JSON.parse(message.data));
+    socket.onclose = resolve;
+  });
+}
+
+function connected(problem) {
+  document.body.dataset.connected = problem ? "no" : "yes";
+  put(byId("link-text"), problem ? `not connected: ${problem}` : "live");
+  show(byId("retry"), Boolean(problem));
+}
+
+function take(event) {
+  if (!(event.cursor > cursor)) return;
+  cursor = event.cursor;
+  const agent = agents.get(event.agent);
+  if (event.kind.startsWith("tool-call-")) {
+    if (agent) agent.activity = { text: String(event.text ?? "").slice(0, 200), since: event.time };
+    renderSoon();
+  } else if (!CHANGES_NO_AGENT.test(event.kind)) {
+    touched.add(event.agent);
+    refreshAgents();
+    if (CHANGES_INBOX.test(event.kind)) refreshInbox();
+    if (route.view === "waits") refreshWaits();
+  }
+  if (opened?.id === event.agent) opened.take(event);
+  if (route.view === "events") journal.take(event);
+}
+
+const renderSoon = coalesced(async () => render());
+
+// The list of agents
+
+function render() {
+  const shown = [...agents.values()].filter(matches);
+  const rows = as_tree ? branches(shown) : shown.sort(byAttention).map((agent) => [agent, 0]);
+  keyed(byId("list"), rows, ([agent]) => agent.id, makeRow, (row, [agent, level]) => row.update(agent, level));
+  const is_empty = !rows.length && !all_touched;
+  show(byId("no-agents"), is_empty);
+  if (is_empty) put(byId("no-agents"), agents.size ? `No agent matches "${visible(filter)}".` : 'No agents yet. "New agent" starts one, as does: substratctl spawn NAME -w DIR "PROMPT"');
+  renderCounts();
+  const items = [...inbox, ...settled.values()].filter((item, at, list) => list.findIndex((other) => other.id === item.id) === at).sort((one, other) => one.id - other.id);
+  keyed(byId("items"), items, (item) => item.id, (item) => makeCard(item, "li"), (card, item) => card.update(item));
+  show(byId("items").nextElementSibling, !items.length);
+  const open = inbox.filter((item) => item.kind !== "message").length;
+  put(byId("unanswered"), String(open));
+  show(byId("unanswered"), open > 0);
+  opened?.render();
+  tellUrgent();
+}
+
+function matches(agent) {
+  if (!filter) return true;
+  const words = [agent.name, kindOf(agent), agent.workspace, doing(agent), agent.model];
+  return KINDS.includes(filter) ? kindOf(agent) === filter : words.some((word) => String(word).toLowerCase().includes(filter.toLowerCase()));
+}
+
+/** Order agents below those that spawned them; a family stands where its weightiest agent would. */
+function branches(list) {
+  const known = new Map(list.map((agent) => [agent.id, agent])), below = new Map();
+  for (const agent of list) {
+    const parent = known.has(agent.parent) ? agent.parent : null;
+    below.set(parent, [...(below.get(parent) ?? []), agent]);
+  }
+  const first = new Map();
+  const lead = (agent) => {
+    if (!first.has(agent.id)) {
+      first.set(agent.id, agent); // no circle can go on for ever
+      first.set(agent.id, [agent, ...(below.get(agent.id) ?? []).map(lead)].sort(byAttention)[0]);
+    }
+    return first.get(agent.id);
+  };
+  const walk = (parent, level) => (below.get(parent) ?? []).sort((one, other) => byAttention(lead(one), lead(other))).flatMap((agent) => [[agent, level], ...walk(agent.id, level + 1)]);
+  return walk(null, 0);
+}
+
+function makeRow(first) {
+  const name = el("bdi", { dir: "auto" }), kind = el("span", { class: "kind" }), since = el("span", { class: "since" });
+  const used = el("span", { class: "used" }), work = el("span", { class: "work" }), words = bdi("", "doing");
+  const link = el("a", { class: "name", href: "#/" }, name);
+  const cards = el("div", { class: "cards" });
+  const row = el("li", { class: "row" }, link, kind, since, used, work, words, cards);
+  row.update = (agent, level) => {
+    put(name, oneLine(agent.name));
+    mark(link, "href", `#${agentPath(agent.name).replace("/agents/", "/agent/")}`);
+    mark(link, "aria-current", opened?.id === agent.id ? "page" : null);
+    put(kind, kindOf(agent));
+    mark(row, "data-level", agent.attention?.level ?? "info");
+    mark(row, "data-kind", kindOf(agent));
+    put(since, age(agent.attention?.since));
+    mark(since, "title", `since ${moment(agent.attention?.since)}`);
+    const total = (agent.tokens?.input ?? 0) + (agent.tokens?.output ?? 0);
+    put(used, total ? tokens(total) : "");
+    put(work, workOf(agent));
+    const items = [...itemsOf(agent), ...[...settled.values()].filter((item) => item.from === agent.name && !itemsOf(agent).includes(item))];
+    put(words, items.length ? "" : doing(agent));
+    row.style.setProperty("--level", level);
+    mark(row, "data-child", level ? "yes" : null);
+    keyed(cards, items, (item) => item.id, (item) => makeCard(item, "div"), (card, item) => card.update(item));
+  };
+  row.update(first, 0);
+  return row;
+}
+
+function renderCounts() {
+  const counts = new Map();
+  for (const agent of agents.values()) counts.set(kindOf(agent), (counts.get(kindOf(agent)) ?? 0) + 1);
+  const kinds = KINDS.filter((kind) => counts.has(kind));
+  const urgent = [...agents.values()].filter(isUrgent).length;
+  document.title = urgent ? `(${urgent}) Substrat` : "Substrat";
+  keyed(byId("counts"), ["", ...kinds], (kind) => kind, (kind) => el("button", { type: "button", class: "plain", onclick: () => setFilter(filter === kind ? "" : kind) }), (chip, kind) => {
+    put(chip, kind ? `${counts.get(kind)} ${kind}` : plural(agents.size, "agent"));
+    mark(chip, "aria-pressed", String(filter === kind));
+    mark(chip, "data-urgent", KINDS.indexOf(kind) >= 0 && KINDS.indexOf(kind) < 4 ? "yes" : null);
+  });
+}
+
+function setFilter(text) {
+  filter = text;
+  if (byId("filter").value !== text) byId("filter").value = text;
+  render();
+}
+
+/** Tell a screen reader who needs the person now. */
+function tellUrgent() {
+  const fresh = [];
+  for (const agent of agents.values()) {
+    if (isUrgent(agent) && !asked.has(agent.id)) fresh.push(agent);
+    if (isUrgent(agent)) asked.add(agent.id);
+    else asked.delete(agent.id);
+  }
+  if (fresh.length) put(byId("said"), fresh.length > 3 ? `${fresh.length} more agents need you` : fresh.map((agent) => `${oneLine(agent.name)} needs you: ${oneLine(agent.attention.text, 200)}`).join(". "));
+}
+
+// Questions
+
+function makeCard(item, tag) {
+  const text = new Block("question-text", 700).set(item.text);
+  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+  const done = el("p", { class: "done", role: "status", hidden: true });
+  const field = el("input", { type: "text", placeholder: item.options.length ? "or other words" : "answer", "aria-label": `Answer to ${oneLine(item.from)}`, autocomplete: "off" });
+  const form = el("form", { onsubmit: (event) => {
+    event.preventDefault();
+    if (field.value.trim()) send(field.value);
+  } }, field, el("button", { class: item.options.length ? "" : "strong" }, "Answer"));
+  const options = el("div", { class: "options", role: "group", "aria-label": `Options for ${oneLine(item.from)}` });
+  item.options.forEach((option, at) => {
+    // Two clicks in one place are one answer: the second must not reach the next question.
+    options.append(el("button", { type: "button", "data-option": at + 1, onclick: (event) => event.detail < 2 && send(option) }, el("kbd", {}, String(at + 1)), bdi(oneLine(option, 300))));
+  });
+  const since = el("span", { class: "since" });
+  const head = el("p", { class: "card-head" }, el("a", { href: `#/agent/${encodeURIComponent(item.from)}` }, bdi(oneLine(item.from))), ` ${item.kind === "question" ? "asks" : item.kind === "merge" ? "has work that doesn't land" : "writes"} `, since);
+  if (item.default !== null) head.append(el("span", { class: "since" }, `, "${oneLine(item.default, 80)}" is the answer at ${moment(item.deadline)}`));
+  const card = el(tag, { class: "card", "data-item": item.id, "data-kind": item.kind }, head, text.node, options, form, wrong, done);
+  async function send(words) {
+    show(wrong, false);
+    setBusy(card, true);
+    try {
+      await call(`/inbox/${item.id}/answer`, { text: words });
+      settled.set(item.id, { ...item, said: words });
+      setTimeout(() => {
+        settled.delete(item.id);
+        render();
+      }, SETTLED_MS);
+      inbox = inbox.filter((other) => other.id !== item.id);
+      refreshInbox();
+      render();
+      const next = [...document.querySelectorAll("[data-item]")].find((other) => other !== card && other.offsetParent && !other.dataset.done);
+      if (card.contains(document.activeElement) || document.activeElement === document.body) (next?.querySelector("[data-option], input") ?? byId("main")).focus({ preventScroll: true });
+    } catch (problem) {
+      put(wrong, problem.message);
+      show(wrong, true);
+    } finally {
+      setBusy(card, false);
+    }
+  }
+  card.update = (now) => {
+    put(since, age(now.time) === "now" ? "now" : `${age(now.time)} ago`);
+    const answer = settled.get(item.id)?.said;
+    mark(card, "data-done", answer === undefined ? null : "yes");
+    show(options, answer === undefined && item.options.length > 0);
+    show(form, answer === undefined);
+    show(done, answer !== undefined);
+    if (answer !== undefined) put(done, `answered: ${oneLine(answer, 200)}`);
+  };
+  card.update(item);
+  return card;
+}
+
+function setBusy(part, on) {
+  mark(part, "aria-busy", on ? "true" : null);
+  for (const button of part.querySelectorAll("button")) button.disabled = on;
+}
+
+// One agent
+
+class AgentView {
+  constructor(agent) {
+    this.id = agent.id;
+    this.name = agent.name;
+    this.waiting = []; // events that came while the history was read
+    this.turns = [];
+    this.decisions = new Map();
+    this.merge_files = [];
+    this.sure = null; // the action that waits for a second word
+    this.build();
+    this.transcript = new Transcript(this.steps, (event) => this.decide(event));
+    this.load();
+  }
+
+  build() {
+    const part = (name, title, ...inside) => el("section", { "data-part": name, "aria-label": title }, el("h2", {}, title), ...inside);
+    this.title = el("h1", { id: "agent-name", dir: "auto", tabindex: -1 });
+    this.kind = el("span", { class: "kind" });
+    this.since = el("span", { class: "since" });
+    this.why = el("p", { class: "why", dir: "auto" });
+    this.hint = el("code", { class: "hint" });
+    this.cards = el("div", { class: "cards" });
+    this.findings = el("ul", { class: "findings", "aria-label": "Findings" });
+    this.buttons = el("div", { class: "buttons", role: "group", "aria-label": "Actions" });
+    this.told = el("p", { class: "wrong", role: "alert", hidden: true });
+    this.tabs = el("div", { class: "tabs", role: "group", "aria-label": "Parts" });
+    this.steps = el("ol", { class: "steps" });
+    this.earlier = el("button", { type: "button", class: "plain", hidden: true, onclick: () => this.loadEarlier() }, "earlier");
+    this.box = el("div", { class: "steps-box", tabindex: 0, role: "region", "aria-label": "Transcript" }, this.earlier, this.steps);
+    this.jump = el("button", { type: "button", class: "jump", hidden: true, onclick: () => this.toEnd() }, "↓ newest");
+    this.field = el("textarea", { rows: 1, placeholder: "Write a prompt", "aria-label": "Prompt", "aria-keyshortcuts": "s" });
+    this.composer = el("form", { class: "composer", onsubmit: (event) => this.send(event) }, this.field, el("button", {}, "Send"));
+    this.facts = el("dl", { class: "facts" });
+    this.plot = el("div", { class: "plot" });
+    this.network = el("ul", { class: "decisions" });
+    this.diff = el("div", { class: "diff" });
+    const talk = el("section", { "data-part": "transcript", "aria-label": "Transcript and prompt" }, this.box, this.jump, this.composer);
+    const aside = el("div", { class: "aside" }, part("about", "About", this.facts), part("usage", "Tokens", this.plot), part("network", "Network", this.network), part("changes", "Changes", this.diff));
+    const back = el("a", { class: "back", href: "#/", "aria-label": "Back to all agents" }, "←");
+    const head = el("header", { class: "head" }, el("div", { class: "title" }, back, this.title, this.kind, this.since, this.hint), this.why, this.cards, this.findings, this.buttons, this.told);
+    for (const [name, title] of [["transcript", "Transcript"], ["about", "About"], ["usage", "Tokens"], ["network", "Network"], ["changes", "Changes"]]) {
+      this.tabs.append(el("button", { type: "button", class: "plain", "aria-pressed": String(name === "transcript"), onclick: (event) => this.choose(name, event.target) }, title));
+    }
+    byId("agent").dataset.part = "transcript";
+    byId("agent").replaceChildren(head, this.tabs, talk, aside);
+    for (const scroller of [this.box, byId("agent")]) scroller.onscroll = () => show(this.jump, !this.isAtEnd());
+    this.field.addEventListener("input", () => this.grow());
+    this.field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.composer.requestSubmit();
+    });
+  }
+
+  choose(name, chosen) {
+    byId("agent").dataset.part = name;
+    for (const tab of this.tabs.children) mark(tab, "aria-pressed", String(tab === chosen));
+  }
+
+  grow() {
+    this.field.style.height = "auto";
+    this.field.style.height = `${Math.min(this.field.scrollHeight + 2, 200)}px`;
+  }
+
+  // Its transcript: the history up to a cursor, then what the stream brings after it.
+
+  async load() {
+    await this.attempt(async () => {
+      const history = await readEvents(this.id, -PAGE);
+      this.first = history.length ? history[0].cursor : Infinity;
+      this.last = history.length ? history.at(-1).cursor : 0;
+      this.transcript.append(history);
+      show(this.earlier, history.length >= PAGE);
+      const meanwhile = this.waiting;
+      this.waiting = null;
+      this.transcript.append(meanwhile.filter((event) => event.cursor > this.last));
+      this.renderDecisions();
+      this.toEnd();
+    });
+    this.loadTurns();
+    this.loadDiff();
+  }
+
+  async loadEarlier() {
+    this.earlier.disabled = true;
+    await this.attempt(async () => {
+      this.count = (this.count ?? PAGE) + PAGE; // of the newest, since there is no way to read backwards from a cursor
+      const events = (await readEvents(this.id, -this.count - this.transcript.taken, this.first)).filter((event) => event.cursor < this.first);
+      const scroller = this.scroller(), height = scroller.scrollHeight;
+      this.transcript.prepend(events);
+      scroller.scrollTop += scroller.scrollHeight - height;
+      show(this.earlier, events.length > 0 && events[0].cursor < this.first);
+      if (events.length) this.first = events[0].cursor;
+      this.renderDecisions();
+    });
+    this.earlier.disabled = false;
+  }
+
+  take(event) {
+    if (this.waiting) return this.waiting.push(event);
+    if (event.kind === "turn:ended") this.loadTurns();
+    if (event.kind.startsWith("worktree:")) this.loadDiff();
+    this.queue ??= [];
+    this.queue.push(event);
+    if (this.queue.length === 1) setTimeout(() => this.flush(), 50);
+  }
+
+  flush() {
+    const is_at_end = this.isAtEnd();
+    this.transcript.append(this.queue);
+    this.queue = [];
+    if (is_at_end) {
+      if (this.transcript.trim(MOST_STEPS)) {
+        this.first = this.steps.firstElementChild.cursor;
+        show(this.earlier, true);
+      }
+      this.toEnd();
+    } else show(this.jump, true);
+    this.renderDecisions();
+  }
+
+  scroller() {
+    return getComputedStyle(this.box).overflowY === "auto" ? this.box : byId("agent");
+  }
+
+  isAtEnd() {
+    const { scrollHeight, scrollTop, clientHeight } = this.scroller();
+    return scrollHeight - scrollTop - clientHeight < 48;
+  }
+
+  toEnd() {
+    const scroller = this.scroller();
+    if (scroller === this.box || !this.jump.hidden) scroller.scrollTop = scroller.scrollHeight;
+    show(this.jump, !this.isAtEnd());
+  }
+
+  decide(event) {
+    if (event.kind === "network:allowed" || event.kind === "network:denied") this.decisions.set(`${event.kind} ${event.text}`, event);
+  }
+
+  renderDecisions() {
+    const newest = [...this.decisions.entries()].sort((one, other) => other[1].cursor - one[1].cursor).slice(0, 100);
+    keyed(this.network, newest.length ? newest : [["", null]], ([key]) => key, ([, event]) => {
+      if (!event) return el("li", { class: "empty" }, "No decisions in the events that are shown.");
+      const denied = event.kind === "network:denied", remedy = REMEDY.exec(event.text ?? "");
+      const [, where, why] = /^(\S+):\s?(.*)$/s.exec((event.text ?? "").replace(REMEDY, "")) ?? ["", event.text ?? "", ""];
+      const line = el("li", { "data-denied": denied ? "yes" : null, title: moment(event.time) }, el("span", { class: "verdict" }, denied ? "refused" : "passed"), bdi(oneLine(where, 300), "host"), bdi(oneLine(why, 300), "quiet"));
+      if (denied && remedy) line.append(this.button({ label: `allow ${remedy[1]}`, verb: "allow", body: { allow: [remedy[1]] } }));
+      return line;
+    });
+  }
+
+  async loadTurns() {
+    await this.attempt(async () => {
+      const fresh = await call(agentPath(this.id, `turns?after=${this.turns.findLast((turn) => turn.outcome)?.number ?? 0}`));
+      const numbers = new Set(fresh.map((turn) => turn.number));
+      this.turns = [...this.turns.filter((turn) => !numbers.has(turn.number)), ...fresh];
+      this.plot.replaceChildren(...plotted(this.turns));
+    });
+  }
+
+  async loadDiff() {
+    try {
+      const found = await call(agentPath(this.id, "diff"));
+      this.diff.replaceChildren(...changes(found));
+    } catch (problem) {
+      this.diff.replaceChildren(el("p", { class: "empty" }, visible(problem.message)));
+    }
+  }
+
+  // Its head
+
+  render() {
+    const agent = agents.get(this.id);
+    if (!agent) return this.tell(`${this.name} is gone.`);
+    this.follow(agent.name);
+    const kind = kindOf(agent);
+    put(this.title, oneLine(agent.name));
+    put(this.kind, kind);
+    mark(byId("agent"), "data-level", agent.attention?.level ?? "info");
+    mark(byId("agent"), "data-kind", kind);
+    put(this.since, age(agent.attention?.since));
+    put(this.why, oneLine(kind === "working" && agent.activity ? agent.activity.text : agent.turn?.error && kind === "failed" ? agent.turn.error : agent.attention?.text, 1000));
+    const command = COMMANDS[kind];
+    put(this.hint, command ? `substratctl ${command.replaceAll("NAME", oneLine(agent.name))}` : "");
+    const items = [...itemsOf(agent), ...[...settled.values()].filter((item) => item.from === agent.name)];
+    keyed(this.cards, [...new Map(items.map((item) => [item.id, item])).values()], (item) => item.id, (item) => makeCard(item, "div"), (card, item) => card.update(item));
+    show(this.why, !items.length);
+    keyed(this.findings, agent.findings ?? [], (finding) => finding.number, (finding) => this.finding(finding));
+    keyed(this.buttons, this.sure ? [this.sure, { ...this.sure, is_no: true }] : this.actions(agent), (action) => `${action.label}${action.is_no ?? ""}${this.sure ? "?" : ""}`, (action) => (this.sure ? this.second(action) : this.button(action)));
+    show(this.composer, agent.state !== "ended");
+    this.renderFacts(agent);
+  }
+
+  /** Keep the address right after a rename. */
+  follow(name) {
+    if (this.name === name) return;
+    this.name = name;
+    history.replaceState(null, "", `#/agent/${encodeURIComponent(name)}`);
+  }
+
+  finding(finding) {
+    const difference = new Block("patch", 1500).set(finding.difference);
+    const accept = this.button({ label: `accept ${finding.number}`, verb: "accept", body: { what: [finding.number] } });
+    return el("li", {}, el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept), finding.difference ? el("details", {}, el("summary", {}, "difference"), difference.node) : "");
+  }
+
+  actions(agent) {
+    const kind = kindOf(agent), state = agent.state, host = REFUSED.exec(agent.attention?.text ?? "")?.[1], work = agent.worktree;
+    const all = [
+      (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
+      kind === "merge" && { label: "Merge", verb: "merge", is_strong: true, body: { outcomes: true } },
+      kind !== "merge" && work?.ahead && !work.landed && { label: "Merge", verb: "merge", body: { outcomes: true } },
+      this.merge_files.length && { label: `Merge: I have looked at ${plural(this.merge_files.length, "file")}`, verb: "merge", body: { outcomes: true, accept: this.merge_files } },
+      ["failed", "unsafe", "merge"].includes(kind) && { label: "Accept", verb: "accept", is_strong: kind === "unsafe" },
+      host && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
+      state === "running" && { label: "Interrupt", verb: "interrupt", is_strong: kind === "stuck", question: "Stop this turn? Its prompt is given up." },
+      !["suspended", "ended"].includes(state) && { label: "Suspend", verb: "suspend" },
+      state !== "ended" && { label: "End", verb: "end", question: `End ${oneLine(agent.name)} for good?` },
+    ];
+    return all.filter(Boolean);
+  }
+
+  button(action) {
+    const act = () => {
+      if (!action.question) return this.act(action);
+      this.sure = action;
+      this.render();
+      this.buttons.querySelector("button")?.focus();
+    };
+    return el("button", { type: "button", class: action.is_strong ? "strong" : "", title: `substratctl ${action.verb} ${oneLine(this.name)}`, onclick: act }, visible(action.label));
+  }
+
+  /** The question before something that can't be undone, and its two answers. */
+  second(action) {
+    const over = () => {
+      this.sure = null;
+      this.render();
+    };
+    if (action.is_no) return el("button", { type: "button", class: "plain", "data-no": "yes", onclick: over }, "No");
+    return el("span", {}, el("span", { class: "sure" }, `${action.question} `), el("button", { type: "button", class: "strong", onclick: () => {
+      over();
+      this.act(action);
+    } }, `${action.label} ${oneLine(this.name)}`));
+  }
+
+  async act(action) {
+    setBusy(this.buttons, true);
+    this.tell("");
+    await this.attempt(async () => {
+      const answer = await call(agentPath(this.id, action.verb), action.body ?? {});
+      const merged = Array.isArray(answer) ? answer[0] : answer;
+      this.merge_files = merged?.outcome === "held" ? merged.files : [];
+      if (merged?.outcome) this.tell([merged.text, ...(merged.files ?? []), ...(merged.notes ?? [])].join("\n"));
+    });
+    setBusy(this.buttons, false);
+    touched.add(this.id);
+    refreshAgents();
+  }
+
+  async send(event) {
+    event.preventDefault();
+    const prompt = this.field.value;
+    if (!prompt.trim()) return;
+    this.tell("");
+    setBusy(this.composer, true);
+    const sent = await this.attempt(() => call(agentPath(this.id, "send"), { prompt }));
+    setBusy(this.composer, false);
+    if (!sent) return;
+    this.field.value = "";
+    this.grow();
+  }
+
+  /** Do something and tell why it failed; gives whether it went well. */
+  async attempt(work) {
+    try {
+      await work();
+      return true;
+    } catch (problem) {
+      if (!(problem instanceof Failure)) throw problem;
+      this.tell(problem.message);
+      return false;
+    }
+  }
+
+  tell(text) {
+    put(this.told, visible(text));
+    show(this.told, Boolean(text));
+  }
+
+  renderFacts(agent) {
+    const work = agent.worktree, turn = agent.turn, use = agent.use;
+    const family = [...agents.values()].filter((other) => other.parent === agent.id);
+    const rows = [
+      ["state", agent.state === "queued" && agent.reason ? `queued: ${agent.reason}` : agent.state],
+      ["status", agent.status],
+      ["turn", turn && `${turn.number} ${turn.outcome ?? "running"}, since ${moment(turn.started_at)}`],
+      ["uses", use && [use.memory && `${Math.round(use.memory / 2 ** 20)} MiB`, use.processes && `${use.processes} processes`, use.cpu_seconds && `${use.cpu_seconds.toFixed(1)} s of processor`].filter(Boolean).join(", ")],
+      ["git", agent.unfinished?.join("\n")],
+      ["workspace", agent.workspace],
+      ["branch", work?.branch],
+      ["work", work && `${work.ahead} ahead, ${work.behind} behind, ${plural(work.files, "uncommitted file")}${work.ahead ? (work.landed ? ", landed" : ", not landed") : ""}`],
+      ["model", agent.model],
+      ["network", agent.network],
+      ["waits for", agent.waits ? plural(agent.waits, "open wait") : null],
+      ["unread", agent.unread || null],
+      ["limits", agent.time_limit === undefined ? null : `time ${agent.time_limit ? `${agent.time_limit} s` : "unlimited"}, silence ${agent.silence_limit ? `${agent.silence_limit} s` : "unlimited"}`],
+      ["created", moment(agent.created_at)],
+      ["session", agent.session_id],
+      ["parent", agents.get(agent.parent)],
+      ["children", family.length ? family : null],
+    ];
+    keyed(this.facts, rows.filter(([, value]) => value), ([name]) => name, ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})), (line, [, value]) => {
+      const relatives = [value].flat();
+      if (typeof value !== "object") put(line.lastChild, visible(String(value)));
+      else keyed(line.lastChild, relatives, (other) => other.id, () => el("a", {}), (link, other) => {
+        put(link, oneLine(other.name));
+        mark(link, "href", `#/agent/${encodeURIComponent(other.name)}`);
+      });
+    });
+  }
+}
+
+/** Read an agent's events from `since` to the newest, or up to a cursor. */
+async function readEvents(agent, since, until = Infinity) {
+  const events = [];
+  for (;;) {
+    const page = await call(`/events?agent=${encodeURIComponent(agent)}&since=${since}&limit=${PAGE}`);
+    events.push(...page.events);
+    if (!page.events.length || page.cursor >= until) return events;
+    since = page.cursor;
+  }
+}
+
+// A transcript
+
+/** Puts an agent's events together: speech from its pieces, a tool call from its two ends. */
+class Transcript {
+  constructor(list, decide) {
+    this.list = list;
+    this.decide = decide;
+    this.taken = 0;
+    this.calls = new Map();
+    this.ended = new Set(); // calls whose beginning came before the history that is shown
+    this.turn = null;
+    this.speech = null; // the passage that is being said, or was said last in this turn
+    this.minute = "";
+  }
+
+  append(events) {
+    this.into = document.createDocumentFragment();
+    for (const event of events) this.feed(event);
+    this.taken += events.length;
+    this.list.append(this.into);
+  }
+
+  prepend(events) {
+    const older = new Transcript(null, this.decide);
+    older.into = document.createDocumentFragment();
+    for (const event of events) older.feed(event);
+    for (const [id, step] of older.calls) if (this.ended.has(id)) step.node.remove();
+    const first = this.list.firstElementChild;
+    if (first?.turn_id && first.turn_id === older.turn) first.remove(); // its heading stands above already
+    if (older.speech && !older.speech.is_whole && this.starts_with_speech) older.speech.step.remove();
+    this.starts_with_speech = older.starts_with_speech;
+    for (const id of older.ended) this.ended.add(id);
+    this.list.prepend(older.into);
+  }
+
+  /** Drop the oldest steps when there are too many; gives whether there were. */
+  trim(most) {
+    const excess = this.list.childElementCount - most;
+    if (excess <= 0) return false;
+    for (let left = excess + most / 4; left > 0; left--) this.list.firstElementChild.remove();
+    return true;
+  }
+
+  feed(event) {
+    const { kind, turn } = event, text = event.text ?? "";
+    this.decide(event);
+    this.event = event;
+    if (turn && turn !== this.turn) this.begin(turn);
+    if (kind === "turn:started") put(this.heading, `turn ${event.data?.number ?? ""}`);
+    if (kind === "assistant:delta" || kind === "thinking:delta") return this.piece(kind, text);
+    if (kind === "assistant") return this.passage(text);
+    if (kind === "text") return this.step("text", new Block("", 6000).set(text).node);
+    if (kind === "user") return this.step("prompt", new Block("", 3000).set(text).node);
+    if (kind === "tool-call-started") return this.callStarted(text);
+    if (kind === "tool-call-completed") return this.callEnded(text);
+    if (kind === "result:success") return this.has_spoken ? null : this.passage(text);
+    if (SAYS_NOTHING.test(kind)) return null;
+    const words = /^turn:ended$/.test(kind) ? oneLine(text, 2000) : `${kind.replace(":", " ")}: ${oneLine(text, 1000)}`;
+    const is_bad = WARNS.test(kind) || (kind === "turn:ended" && /^turn \d+ (error|timed_out|lost)/.test(text));
+    return this.step(is_bad ? "note bad" : "note", new Block("", 600).set(words).node);
+  }
+
+  begin(turn) {
+    this.turn = turn;
+    this.speech = null;
+    this.has_spoken = false;
+    this.minute = "";
+    this.heading = el("span", {}, "turn");
+    this.step("turn", this.heading).turn_id = turn;
+  }
+
+  step(name, ...inside) {
+    const time = clock(this.event.time), minute = time.slice(0, 5);
+    const node = el("li", { class: `step ${name}` }, el("time", { title: moment(this.event.time) }, minute === this.minute ? "" : minute), ...inside);
+    this.minute = minute;
+    node.cursor = this.event.cursor;
+    this.into.append(node);
+    return node;
+  }
+
+  piece(kind, text) {
+    if (this.speech?.kind !== kind || this.speech.is_whole) this.speak(kind, false);
+    this.speech.block.add(text);
+  }
+
+  /** A whole passage repeats the pieces before it. */
+  passage(text) {
+    const said = this.speech;
+    if (!said || said.is_whole || said.kind !== "assistant:delta" || !text.startsWith(said.block.text.slice(0, 200).trimEnd())) this.speak("assistant:delta", true);
+    this.speech.is_whole = true;
+    this.speech.block.set(text);
+  }
+
+  speak(kind, is_whole) {
+    const is_thought = kind === "thinking:delta";
+    const block = new Block(is_thought ? "thought" : "", is_thought ? 300 : 6000);
+    if (!is_thought) this.has_spoken = true;
+    if (!this.into.childElementCount && !this.list?.childElementCount) this.starts_with_speech = is_whole || undefined;
+    this.speech = { kind, block, is_whole, step: this.step(is_thought ? "thinking" : "text", block.node) };
+  }
+
+  callStarted(text) {
+    this.speech &&= { ...this.speech, kind: this.speech.kind === "thinking:delta" ? "" : this.speech.kind };
+    const call = this.tool(text);
+    this.calls.set(callId(this.event), call);
+  }
+
+  callEnded(text) {
+    const id = callId(this.event), known = this.calls.get(id);
+    this.calls.delete(id);
+    if (!known) this.ended.add(id);
+    const call = known ?? this.tool("");
+    const at = known && text.startsWith(known.text) ? known.text.length : text.lastIndexOf(" → ");
+    const verdict = at >= 0 ? text.slice(at).replace(/^ → /, "") : "";
+    if (!known) call.summary.set(at >= 0 ? text.slice(0, at) : text);
+    const is_bad = !/^(exit 0|done|runs|goes on|$)/.test(verdict);
+    put(call.verdict, oneLine(verdict, 200));
+    mark(call.node, "data-bad", is_bad ? "yes" : null);
+    mark(call.node, "data-open", null);
+    const output = outputOf(this.event.raw);
+    if (output) call.give(output, is_bad);
+  }
+
+  tool(text) {
+    const summary = new Block("", 300).set(text);
+    const verdict = el("span", { class: "verdict" }, "");
+    const line = el("div", { class: "call" }, summary.node, verdict);
+    const node = this.step("tool", line);
+    node.dataset.open = "yes";
+    const give = (output, is_bad) => {
+      const block = new Block("output", 4000);
+      const details = el("details", { open: is_bad }, el("summary", { "aria-label": "output" }));
+      const fill = () => block.text || block.set(output);
+      details.addEventListener("toggle", fill);
+      if (is_bad) fill();
+      details.append(block.node);
+      details.firstChild.append(el("span", {}, plural(output.split("\n").length, "line")));
+      line.after(details);
+    };
+    return { text, summary, verdict, node, give };
+  }
+}
+
+const callId = (event) => event.raw?.call_id ?? event.raw?.tool_call?.toolCallId ?? event.raw?.id ?? "";
+
+/** Find a tool call's output in the program's own line: what its result says in words, else its JSON. */
+function outputOf(raw) {
+  const call = Object.values(raw?.tool_call ?? {}).find((value) => value && typeof value === "object" && value.result);
+  const found = Object.values(call?.result ?? {})[0] ?? raw?.result;
+  if (typeof found === "string") return found;
+  if (!found || typeof found !== "object") return "";
+  const texts = found.interleavedOutput ? [found.interleavedOutput] : [found.stdout, found.stderr].filter(Boolean);
+  const plain = texts.length ? texts.join("\n") : [found.diffString, found.content, found.contents, found.output, found.text, found.markdown].find((text) => typeof text === "string" && text);
+  if (plain !== undefined) return plain.replace(/\n+$/, "");
+  if ("stdout" in found || !Object.values(found).some((value) => value && typeof value === "object")) return "";
+  return JSON.stringify(found, null, 1);
+}
+
+// Usage and changes
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawn(tag, attributes, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+/** Draw the tokens of an agent's turns, input and output each on its own scale, and say them in a table. */
+function plotted(turns) {
+  const told = turns.filter((turn) => turn.usage).slice(-60);
+  if (!told.length) return [el("p", { class: "empty" }, "No turn has told its tokens yet.")];
+  const width = 300, height = 44, step = width / Math.max(told.length, 12);
+  const panels = [["input", "inputTokens"], ["output", "outputTokens"]].map(([title, name]) => {
+    const most = Math.max(1, ...told.map((turn) => turn.usage[name] ?? 0));
+    const bars = told.map((turn, at) => {
+      const tall = Math.max(1, ((turn.usage[name] ?? 0) / most) * height);
+      return drawn("rect", { x: at * step, y: height - tall, width: Math.max(step - 1.5, 0.75), height: tall }, drawn("title", {}, `turn ${turn.number}: ${turn.usage[name] ?? 0} ${title}`));
+    });
+    const total = told.reduce((sum, turn) => sum + (turn.usage[name] ?? 0), 0);
+    const caption = el("figcaption", {}, el("span", {}, title), el("span", {}, `${tokens(total)}, at most ${tokens(most)} a turn`));
+    return el("figure", {}, caption, drawn("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars));
+  });
+  const names = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"].filter((name) => told.some((turn) => turn.usage[name]));
+  const spaced = (name) => name.replace(/Tokens$/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+  const head = el("tr", {}, ...["turn", ...names.map(spaced)].map((name) => el("th", { scope: "col" }, name)));
+  const rows = told.toReversed().map((turn) => el("tr", {}, el("th", { scope: "row" }, String(turn.number)), ...names.map((name) => el("td", {}, (turn.usage[name] ?? 0).toLocaleString("en")))));
+  const table = el("table", {}, el("caption", { class: "unseen" }, "Tokens of each turn"), el("thead", {}, head), el("tbody", {}, ...rows));
+  return [...panels, el("details", {}, el("summary", {}, "as a table"), table)];
+}
+
+function changes(found) {
+  if (!found.files.length) return [el("p", { class: "empty" }, "No changes as of the end of its last turn.")];
+  const most = Math.max(1, ...found.files.map((file) => file.added + file.deleted));
+  const rows = found.files.map((file) => {
+    const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("i", { class: "added" }), el("i", { class: "deleted" }));
+    [file.added, file.deleted].forEach((count, at) => bar.children[at].style.setProperty("width", `${(100 * count) / most}%`));
+    const name = file.old_path ? `${file.old_path} → ${file.path}` : file.path;
+    return el("li", {}, el("span", { class: "status" }, file.status), bdi(oneLine(name, 500), "path"), el("span", { class: "lines" }, file.binary ? "binary" : `+${file.added} −${file.deleted}`), bar);
+  });
+  const total = el("p", { class: "quiet" }, `${plural(found.files.length, "file")}, +${found.added} −${found.deleted}. The lines: `, el("code", {}, `substratctl diff ${oneLine(found.agent)}`));
+  return [el("ul", {}, ...rows), total];
+}
+
+// Waits, queue and events
+
+function agentLink(name) {
+  return el("a", { href: `#/agent/${encodeURIComponent(name)}` }, bdi(oneLine(name)));
+}
+
+function renderWaits(waits, queue) {
+  const lists = [byId("open-waits"), byId("queued")];
+  lists[0].replaceChildren(...waits.map((wait) => {
+    const line = el("li", {}, agentLink(wait.agent), ` waits for ${wait.mode === "any" ? "any" : "all"} of `);
+    wait.names.forEach((name, at) => line.append(at ? ", " : "", agentLink(name), wait.done.includes(name) ? " (done)" : ""));
+    line.append(el("span", { class: "quiet" }, `${wait.deadline ? `, until ${moment(wait.deadline)}` : ""}, for ${age(wait.created_at)}`), wait.note ? el("p", { class: "quiet", dir: "auto" }, visible(wait.note)) : "");
+    return line;
+  }));
+  lists[1].replaceChildren(...queue.map((one) => el("li", {}, agentLink(one.agent), ` ${one.priority === "normal" ? "" : `${one.priority} priority, `}for ${age(one.since)}`, el("p", { class: "quiet", dir: "auto" }, visible(one.reason)))));
+  for (const list of lists) show(list.nextElementSibling, !list.childElementCount);
+}
+
+const journal = {
+  waiting: null,
+
+  async open() {
+    this.waiting = [];
+    byId("journal").replaceChildren();
+    let events = [];
+    try {
+      events = (await call("/events?since=-300&limit=300")).events;
+    } catch (problem) {
+      if (!(problem instanceof Failure)) throw problem;
+    }
+    const last = events.at(-1)?.cursor ?? 0, meanwhile = this.waiting;
+    this.waiting = null;
+    for (const event of [...events, ...meanwhile.filter((event) => event.cursor > last)]) this.take(event);
+  },
+
+  take(event) {
+    if (this.waiting) return this.waiting.push(event);
+    if (/:delta$|^thinking:|^system:init$/.test(event.kind)) return null;
+    const agent = agents.get(event.agent), list = byId("journal");
+    const who = agent ? agentLink(agent.name) : el("span", {}, event.agent.slice(0, 8));
+    list.prepend(el("li", { class: WARNS.test(event.kind) ? "bad" : null }, el("time", {}, clock(event.time)), who, el("span", { class: "event-kind" }, visible(event.kind)), el("bdi", { dir: "auto", class: "event-text" }, oneLine(event.text, 300))));
+    while (list.childElementCount > MOST_EVENTS) list.lastElementChild.remove();
+    return null;
+  },
+};
+
+// The route
+
+let opened = null; // the AgentView that is shown
+
+const route = {
+  view: "",
+  started: false,
+
+  /** Show the address's view once agents can be asked for. */
+  start() {
+    if (this.started) return;
+    this.started = true;
+    this.go();
+  },
+
+  async go() {
+    takeToken();
+    if (!token) return lock();
+    const [, view = "", name = ""] = location.hash.slice(1).split("/").map((word) => {
+      try {
+        return decodeURIComponent(word);
+      } catch {
+        return word;
+      }
+    });
+    this.view = ["agent", "inbox", "waits", "events"].includes(view) ? view : "agents";
+    document.body.dataset.view = this.view;
+    for (const part of byId("main").children) part.hidden = part.id !== this.view && !(part.id === "agents" && this.view === "agent");
+    for (const link of document.querySelectorAll("#bar nav a")) mark(link, "aria-current", link.dataset.to === this.view ? "page" : null);
+    if (this.view === "agent") await this.openAgent(name);
+    else opened = null;
+    if (this.view === "events") journal.open();
+    if (this.view === "waits") refreshWaits();
+    render();
+  },
+
+  async openAgent(name) {
+    if (opened && agents.get(opened.id)?.name === name) return;
+    opened = null;
+    try {
+      const agent = await call(agentPath(name));
+      agents.set(agent.id, agent);
+      if (location.hash !== `#/agent/${encodeURIComponent(name)}`) return; // somewhere else by now
+      opened = new AgentView(agent);
+      opened.render();
+      opened.title.focus({ preventScroll: true });
+    } catch (problem) {
+      if (!(problem instanceof Failure)) throw problem;
+      byId("agent").replaceChildren(el("p", { class: "empty", role: "alert" }, visible(problem.message)));
+    }
+  },
+};
+
+// Keys
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const target = event.target, is_typing = target.matches("input:not([type=checkbox]), textarea, select");
+  if (document.querySelector("dialog[open]")) return;
+  if (event.key === "Escape") return escape(target, is_typing);
+  if (is_typing) return;
+  const option = target.closest("[data-item]")?.querySelector(`[data-option="${CSS.escape(event.key)}"]`);
+  const act = option ? () => option.click() : KEYS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+const KEYS = {
+  a: answerFirst,
+  j: () => step(1),
+  k: () => step(-1),
+  s: () => opened?.field.focus(),
+  t: () => byId("tree").click(),
+  n: () => openDialog("spawn"),
+  l: () => (location.hash = "#/"),
+  i: () => (location.hash = "#/inbox"),
+  w: () => (location.hash = "#/waits"),
+  e: () => (location.hash = "#/events"),
+  "/": () => {
+    if (!byId("filter").offsetParent) location.hash = "#/";
+    requestAnimationFrame(() => requestAnimationFrame(() => byId("filter").focus()));
+  },
+  "?": () => openDialog("help"),
+};
+
+function escape(target, is_typing) {
+  const no = document.querySelector("[data-no]");
+  if (no) no.click();
+  else if (target.id === "filter" && filter) setFilter("");
+  else if (is_typing) target.blur();
+  else if (route.view !== "agents") location.hash = "#/";
+}
+
+function answerFirst() {
+  const open = [...document.querySelectorAll("[data-item]:not([data-done])")].filter((card) => card.offsetParent);
+  const first = open.find((card) => card.dataset.kind !== "message") ?? open[0];
+  if (first) {
+    first.querySelector("[data-option], input").focus();
+    first.scrollIntoView({ block: "nearest" });
+  } else if (inbox.length) location.hash = "#/inbox";
+}
+
+function step(by) {
+  const places = route.view === "inbox" ? ".card" : route.view === "waits" ? "#waits li" : "#list .row";
+  const all = [...document.querySelectorAll(places)].filter((place) => place.offsetParent);
+  const now = all.findIndex((place) => place.contains(document.activeElement) || place.querySelector("[aria-current]"));
+  const next = all[now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, now + by))];
+  next?.querySelector("a")?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+function openDialog(id) {
+  const dialog = byId(id);
+  if (id === "spawn") byId("workspaces").replaceChildren(...[...new Set([...agents.values()].map((agent) => agent.workspace))].map((path) => el("option", { value: path })));
+  dialog.showModal();
+}
+
+async function spawn(event) {
+  event.preventDefault();
+  const form = byId("spawn-form"), wrong = form.querySelector(".wrong");
+  const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
+  if (fields.worktree) fields.worktree = true;
+  show(wrong, false);
+  setBusy(form, true);
+  try {
+    const agent = await call("/agents", fields);
+    byId("spawn").close();
+    form.reset();
+    location.hash = `#/agent/${encodeURIComponent(agent.name)}`;
+  } catch (problem) {
+    put(wrong, visible(problem.message));
+    show(wrong, true);
+  } finally {
+    setBusy(form, false);
+  }
+}
+
+function begin() {
+  takeToken();
+  if (!token) lock();
+  else document.body.dataset.view = "agents";
+  window.addEventListener("hashchange", () => {
+    const was_locked = !token;
+    route.go();
+    if (was_locked && token) live();
+  });
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("visibilitychange", () => document.hidden || !token || refreshAll());
+  byId("filter").addEventListener("input", (event) => setFilter(event.target.value.trim()));
+  byId("filter").addEventListener("keydown", (event) => event.key === "Enter" && step(1));
+  byId("retry").addEventListener("click", () => retryNow());
+  byId("keys").addEventListener("click", () => openDialog("help"));
+  byId("help-close").addEventListener("click", () => byId("help").close());
+  byId("new").addEventListener("click", () => openDialog("spawn"));
+  byId("spawn-close").addEventListener("click", () => byId("spawn").close());
+  byId("spawn-form").addEventListener("submit", spawn);
+  byId("skip").addEventListener("click", () => byId("main").focus());
+  byId("tree").addEventListener("click", () => {
+    as_tree = !as_tree;
+    store.setItem("tree", as_tree ? "yes" : "no");
+    mark(byId("tree"), "aria-pressed", String(as_tree));
+    render();
+  });
+  mark(byId("tree"), "aria-pressed", String(as_tree));
+  setInterval(() => {
+    if (document.hidden || !token) return;
+    all_touched = true;
+    refreshAgents();
+  }, POLL_MS);
+  setInterval(() => document.hidden || render(), 15_000); // ages
+  if (token) live();
+}
+
+begin();
