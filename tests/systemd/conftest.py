@@ -42,7 +42,8 @@ DAYS_UNUSED = 30
 
 
 def _dependencies():
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["web"]]
 
 
 def _cache():

@@ -297,3 +297,25 @@ def test_with_the_socket_unit_the_first_command_starts_the_daemon(service):
     assert "removed" in service.ctl("service", "uninstall").stdout
     assert not service.exists(".config/systemd/user/substratd.socket")
     assert service.ctl("ls", check=False).returncode == 3
+
+
+def test_the_page_is_a_service_of_its_own(service, until):
+    web = "substrat-web.service"
+    done = service.ctl("service", "install", "--web")
+    assert f"wrote {service.home}/.config/systemd/user/{web}\n" in done.stdout
+    assert service.show("ActiveState", "UnitFileState", unit=web) == {"ActiveState": "active", "UnitFileState": "enabled"}
+    link = service.ctl("web", "--url").stdout.strip()
+    address, _, token = link.partition("/#token=")
+    ask = (
+        f"import urllib.request as r; q = r.Request('{address}/api/v1/agents', headers={{'Authorization': 'Bearer {token}'}}); "
+        "print(r.urlopen(q).status)"
+    )
+    until(lambda: service.run("python3", "-c", ask, check=False).stdout == "200\n", "the page's answer")
+    printed = service.run("journalctl", "--user", "-b", "-u", web, "-o", "cat").stdout
+    assert f"{address}/\n" in printed
+    assert token not in printed
+    verified = service.run("systemd-analyze", "--user", "--man=no", "verify", f"{service.home}/.config/systemd/user/{web}")
+    assert web not in verified.stderr
+    service.ctl("service", "uninstall")
+    assert not service.exists(f".config/systemd/user/{web}")
+    assert service.show("ActiveState", unit=web) == {"ActiveState": "inactive"}

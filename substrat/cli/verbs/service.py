@@ -19,6 +19,7 @@ COMMAND = Command(
     most=1,
     options=(
         Option("--socket", about="let systemd hold the socket: the first command starts the daemon"),
+        Option("--web", about="serve the page too, as a service of its own"),
         Option("--dry-run", about="only print the unit and say what would be done"),
         Option("--system", about="not available: Substrat runs as a user's service"),
     ),
@@ -32,6 +33,7 @@ COMMAND = Command(
 )
 UNIT = "substratd.service"
 SOCKET_UNIT = "substratd.socket"
+WEB_UNIT = "substrat-web.service"
 _NOT_THE_DAEMONS = ("SUBSTRAT_SOCKET", "SUBSTRAT_AGENT")
 _SUBGROUPS_SINCE = 254  # systemd's NEWS: DelegateSubgroup=
 
@@ -56,12 +58,12 @@ def unit_path(environ: os._Environ[str] | dict[str, str]) -> str:
 
 
 def render(template: str, program: str, search: str = "", systemd: int = _SUBGROUPS_SINCE) -> str:
-    """Put the installed daemon's path, and where it finds other programs, into the unit.
+    """Put an installed program's path, and where it finds other programs, into its unit.
 
     Args:
         template: the unit as it is shipped.
-        program: `substratd`'s absolute path.
-        search: the PATH for the daemon; entries that aren't absolute and printable are left out. By default it has
+        program: the program's absolute path.
+        search: the PATH for it; entries that aren't absolute and printable are left out. By default it has
             systemd's, without ~/.local/bin, where cursor-agent is installed.
         systemd: the version of systemd it is for.
 
@@ -76,14 +78,14 @@ def render(template: str, program: str, search: str = "", systemd: int = _SUBGRO
         )
     # systemd.service(5): quotes keep spaces, a percent sign is doubled.
     quoted = program.replace("%", "%%")
-    lines = f'ExecStart="{quoted}"'
+    lines = ""
     directories = [name for name in search.split(":") if os.path.isabs(name) and name.isprintable()]
     if directories:
         value = ":".join(dict.fromkeys(directories)).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-        lines += f'\nEnvironment="PATH={value}"'
+        lines = f'Environment="PATH={value}"\n'
     if systemd < _SUBGROUPS_SINCE:
         template = template.replace("DelegateSubgroup=daemon\n", "")
-    return template.replace("ExecStart=substratd", lines)
+    return template.replace(f"ExecStart={os.path.basename(program)}", f'{lines}ExecStart="{quoted}"')
 
 
 def find_template(unit: str = UNIT) -> str:
@@ -97,7 +99,9 @@ def find_template(unit: str = UNIT) -> str:
 
 
 def _install(path: str, arguments: Arguments) -> int:
-    text = render(find_template(), _daemon_program(), os.environ.get("PATH", ""), _systemd_version())
+    if arguments.flag("web"):
+        _check_extra()
+    text = render(find_template(), _program("substratd"), os.environ.get("PATH", ""), _systemd_version())
     if arguments.flag("dry-run"):
         if arguments.json:
             output.put_json({"unit": path, "installed": os.path.exists(path), "text": text})
@@ -113,8 +117,13 @@ def _install(path: str, arguments: Arguments) -> int:
     # A running daemon would go on with the program before an upgrade and with the old PATH, so it is restarted.
     restart = [["try-restart", UNIT]] if again else []
     # systemd takes the socket over only while no daemon holds it.
-    socket = [["stop", UNIT], ["enable", "--now", SOCKET_UNIT]] if _install_socket(path, arguments) else []
-    done = _systemctl([["daemon-reload"], *(socket or restart), ["enable", "--now", UNIT]], arguments)
+    socket = [["stop", UNIT], ["enable", "--now", SOCKET_UNIT]] if arguments.flag("socket") else []
+    web = [["enable", WEB_UNIT], ["restart", WEB_UNIT]] if arguments.flag("web") else []
+    if socket:
+        _write_beside(path, SOCKET_UNIT, find_template(SOCKET_UNIT), arguments)
+    if web:
+        _write_beside(path, WEB_UNIT, render(find_template(WEB_UNIT), _program("substratctl")), arguments)
+    done = _systemctl([["daemon-reload"], *(socket or restart), ["enable", "--now", UNIT], *web], arguments)
     if not done:
         output.note(f"the service isn't running: {path} is written, but nothing has started it")
     _warn_about_lingering()
@@ -124,14 +133,23 @@ def _install(path: str, arguments: Arguments) -> int:
     return errors.DONE if done else errors.FAILED
 
 
-def _install_socket(path: str, arguments: Arguments) -> bool:
-    """Write the socket's unit beside the service's, if that is wanted; returns whether it is."""
-    if arguments.flag("socket"):
-        target = os.path.join(os.path.dirname(path), SOCKET_UNIT)
-        with open(target, "w", encoding="utf-8") as file:
-            file.write(find_template(SOCKET_UNIT))
-        _say(arguments, f"wrote {target}")
-    return arguments.flag("socket")
+def _write_beside(path: str, unit: str, text: str, arguments: Arguments) -> None:
+    """Write another unit beside the daemon's."""
+    target = os.path.join(os.path.dirname(path), unit)
+    with open(target, "w", encoding="utf-8") as file:
+        file.write(text)
+    _say(arguments, f"wrote {target}")
+
+
+def _check_extra() -> None:
+    """Check that the page can be served.
+
+    Raises:
+        NotAvailable: the extra `web` isn't installed.
+    """
+    from substrat.cli.verbs import web
+
+    web.server()
 
 
 def _uninstall(path: str, arguments: Arguments) -> int:
@@ -143,10 +161,11 @@ def _uninstall(path: str, arguments: Arguments) -> int:
         else:
             sys.stdout.write(f"would stop the daemon and remove {path}\n")
         return errors.DONE
-    socket = os.path.join(os.path.dirname(path), SOCKET_UNIT)
-    if os.path.exists(socket):
-        _systemctl([["disable", "--now", SOCKET_UNIT]], arguments)
-        os.unlink(socket)
+    for beside in (SOCKET_UNIT, WEB_UNIT):
+        other = os.path.join(os.path.dirname(path), beside)
+        if os.path.exists(other):
+            _systemctl([["disable", "--now", beside]], arguments)
+            os.unlink(other)
     _systemctl([["disable", "--now", UNIT]], arguments)
     os.unlink(path)
     _say(arguments, f"removed {path}; agents and their state stay")
@@ -243,11 +262,11 @@ def _warn_about_lingering() -> None:
         output.note(f"agents stop with your last login; to let them run on: loginctl enable-linger {user}")
 
 
-def _daemon_program() -> str:
-    beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "substratd")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("substratd")
+def _program(name: str) -> str:
+    beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), name)
+    found = beside if os.access(beside, os.X_OK) else shutil.which(name)
     if found is None:
-        raise errors.SubstratError("substratd isn't installed beside substratctl nor on PATH: install Substrat again")
+        raise errors.SubstratError(f"{name} isn't installed beside substratctl nor on PATH: install Substrat again")
     return os.path.abspath(found)
 
 

@@ -8,6 +8,10 @@ from substrat import errors
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
 COMMAND = Command(
     "web",
     VERBS["web"],
@@ -35,21 +39,33 @@ def run(arguments: Arguments) -> int:
     if port is not None and not 0 <= port <= 65535:
         raise COMMAND.wrong(f"there is no port {port}: it takes a number from 0 to 65535")
     origin = _origin(arguments)
-    try:
-        from substrat.web import main, token
-    except ModuleNotFoundError as problem:
-        raise errors.NotAvailable(
-            f"the extra 'web' isn't installed ({problem.name} is missing): pip install 'substrat[web]', or "
-            "pipx install --force 'substrat[web]', or uv tool install 'substrat[web]'"
-        ) from None
+    main = server()
     wanted = main.Options(
         main.PORT if port is None else port, origin, arguments.flag("read-only"), arguments.flag("new-token")
     )
     if arguments.flag("url"):
+        from substrat.web import token
+
         sys.stdout.write(main.link(wanted.port, token.make(anew=wanted.new_token)) + "\n")
         return errors.DONE
     main.serve(wanted)
     return errors.DONE
+
+
+def server() -> ModuleType:
+    """Return the server's module.
+
+    Raises:
+        NotAvailable: the extra `web` isn't installed.
+    """
+    try:
+        from substrat.web import main
+    except ModuleNotFoundError as problem:
+        raise errors.NotAvailable(
+            f"the extra 'web' isn't installed ({problem.name} is missing): pip install 'substrat[web]', or "
+            "pipx inject substrat starlette uvicorn websockets prometheus-client, or uv tool install 'substrat[web]'"
+        ) from None
+    return main
 
 
 def _origin(arguments: Arguments) -> str | None:

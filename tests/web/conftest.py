@@ -1,0 +1,123 @@
+"""A daemon, and the page's server in front of it as a process of its own."""
+
+import http.client
+import json
+from typing import Any, NamedTuple
+
+import pytest
+from websockets.typing import Subprotocol
+
+from tests.support.daemon import DaemonFixture
+from tests.support.waiting import PATIENCE
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        return self.json["error"]["type"]
+
+
+def offered(token):
+    """Return the subprotocols that show a token to the WebSocket."""
+    return [Subprotocol("substrat.v1"), Subprotocol(f"token.{token}")]
+
+
+class Web:
+    """A running `substratctl web`."""
+
+    def __init__(self, daemon, *options):
+        self.process = daemon.follow("web", "--port", "0", *options)
+        self.line = self.process.stdout.readline().decode()
+        assert self.line.startswith("http://127.0.0.1:"), self.line + self.process.stderr.read().decode()
+        self.host = self.line.removeprefix("http://").partition("/")[0]
+        self.port = int(self.host.rpartition(":")[2])
+        self.origin = f"http://{self.host}"
+        self.token = (daemon.runtime / "web.token").read_text().strip()
+
+    def ask(self, path, body=None, *, verb=None, token="own", **headers):
+        """Ask for a path; headers' names have underscores for hyphens. A body that isn't bytes is sent as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        found = {"Host": self.host, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        if token:
+            found.setdefault("Authorization", f"Bearer {self.token if token == 'own' else token}")
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+            found.setdefault("Content-Type", "application/json")
+        try:
+            connection.putrequest(verb or ("GET" if body is None else "POST"), path, skip_host=True)
+            for name, value in found.items():
+                for one in value if isinstance(value, list) else [value]:
+                    connection.putheader(name, one)
+            connection.putheader("Content-Length", str(len(body or b"")))
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            return Answer(answer.status, {name.lower(): text for name, text in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path, **how):
+        """Return what a path of the API answers."""
+        found = self.ask(f"/api/v1{path}", **how)
+        assert found.status == 200, found
+        return found.json
+
+    def post(self, path, **body):
+        found = self.ask(f"/api/v1{path}", body)
+        assert found.status in {200, 201}, found
+        return found.json
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def _place(tmp_path_factory):
+    with DaemonFixture(tmp_path_factory.mktemp("web")) as daemon:
+        yield daemon.start()
+
+
+@pytest.fixture(scope="module")
+def _server(_place):
+    return Web(_place)
+
+
+@pytest.fixture
+def daemon(_place):
+    """A daemon without agents, that is shared with the other tests of the module."""
+    _place.clear()
+    return _place
+
+
+@pytest.fixture
+def web(_server, daemon):
+    """The page's server, shared too."""
+    return _server
+
+
+@pytest.fixture
+def anna(daemon):
+    """An agent whose turn has ended."""
+    return daemon.spawn("anna", daemon.workspace(), "/shell echo hi\nGood morning.")
+
+
+@pytest.fixture
+def serve(daemon):
+    """Start further servers with options."""
+    started = []
+
+    def start(*options):
+        started.append(Web(daemon, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()

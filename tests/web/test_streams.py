@@ -1,0 +1,183 @@
+"""Events as they come, over both ways: none lost or doubled, calls paired, and a client that doesn't read."""
+
+import http.client
+import json
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+from websockets.sync.client import connect
+
+from substrat.web import streams
+from tests.support.waiting import PATIENCE
+from tests.web.conftest import offered
+
+
+class EventSource:
+    """Server-sent events, read by hand."""
+
+    def __init__(self, web, query="", **headers):
+        self._connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
+        sent = {"Authorization": f"Bearer {web.token}", "Accept": "text/event-stream", **headers}
+        self._connection.request("GET", f"/api/v1/events{query}", headers=sent)
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200
+        assert self._answer.headers["Content-Type"] == "text/event-stream"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._answer.close()
+        self._connection.close()
+
+    def next(self):
+        while not (line := self._answer.readline()).startswith(b"id: "):
+            assert line, "the stream has ended"
+        cursor = int(line[4:])
+        event = json.loads(self._answer.readline().removeprefix(b"data: "))
+        assert event["cursor"] == cursor
+        return event
+
+    def until(self, kind):
+        found = [self.next()]
+        while found[-1]["kind"] != kind:
+            found.append(self.next())
+        return found
+
+
+def messages(web, query=""):
+    return connect(f"ws://127.0.0.1:{web.port}/api/v1/stream{query}", subprotocols=offered(web.token), max_size=None)
+
+
+def until(socket, kind):
+    found = [json.loads(socket.recv(PATIENCE))]
+    while found[-1]["kind"] != kind:
+        found.append(json.loads(socket.recv(PATIENCE)))
+    return found
+
+
+def unpaired(event):
+    return {name: value for name, value in event.items() if name != "call"}
+
+
+def test_both_streams_have_the_events_of_the_journal(web, daemon, anna):
+    stored = web.get("/events?agent=anna")["events"]
+    with EventSource(web, "?since=0&agent=anna") as source, messages(web, "?since=0&agent=anna") as socket:
+        assert [unpaired(source.next()) for _ in stored] == stored
+        assert [unpaired(json.loads(socket.recv(PATIENCE))) for _ in stored] == stored
+    middle = stored[3]["cursor"]
+    with EventSource(web, "?since=0&agent=anna", **{"Last-Event-ID": str(middle)}) as source:
+        assert unpaired(source.next()) == stored[4]
+
+
+def test_a_stream_without_a_cursor_has_only_later_events(web, daemon, anna):
+    last = web.get("/events?since=-1")["cursor"]
+    with EventSource(web) as source, messages(web) as socket:
+        web.post("/agents/anna/send", prompt="again")
+        first = source.next()
+        assert (first["kind"], first["cursor"]) == ("prompt:queued", last + 1)
+        assert json.loads(socket.recv(PATIENCE)) == first
+
+
+def test_a_completed_call_has_its_start_also_from_before_the_stream(web, daemon, anna):
+    stored = web.get("/events?agent=anna")["events"]
+    (started,) = [event for event in stored if event["kind"] == "tool-call-started"]
+    (completed,) = [event for event in stored if event["kind"] == "tool-call-completed"]
+    for since in (0, started["cursor"]):
+        with messages(web, f"?since={since}") as socket:
+            found = until(socket, "tool-call-completed")[-1]
+        assert unpaired(found) == completed
+        assert found["call"] == {"cursor": started["cursor"], "raw": started["raw"]}
+
+
+def test_thinking_is_left_out_where_it_is_asked_for(web, daemon):
+    daemon.spawn("anna", daemon.workspace(), "/think\nHello.")
+    for query in ("?since=0", "?since=0&filter=no-thinking"):
+        with EventSource(web, query) as source, messages(web, query) as socket:
+            seen = {event["kind"] for event in source.until("turn:ended")}
+            assert seen == {event["kind"] for event in until(socket, "turn:ended")}
+        assert any(kind.startswith("thinking:") for kind in seen) != query.endswith("no-thinking"), seen
+    assert web.ask("/api/v1/events?filter=nothing", Accept="text/event-stream").status == 400
+
+
+def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed(web, daemon, anna):
+    with EventSource(web, "?since=0") as source, messages(web, "?since=0") as socket:
+        seen, heard = source.until("turn:ended"), until(socket, "turn:ended")
+        for _ in range(2):
+            daemon.kill()
+            daemon.start()
+            web.post("/agents/anna/send", prompt="again")
+            seen += source.until("turn:ended")
+            heard += until(socket, "turn:ended")
+        assert [unpaired(event) for event in seen] == web.get("/events")["events"]
+    assert heard == seen
+
+
+def test_a_client_comes_back_to_another_server_at_its_cursor(web, serve, daemon, anna):
+    other = serve()
+    with EventSource(other, "?since=0") as source:
+        seen = [source.next() for _ in range(4)]
+    other.stop()
+    web.post("/agents/anna/send", prompt="again")
+    daemon.wait("anna")
+    with EventSource(web, "", **{"Last-Event-ID": str(seen[-1]["cursor"])}) as source:
+        seen += [*source.until("turn:ended"), *source.until("turn:ended")]
+    assert [unpaired(event) for event in seen] == web.get("/events")["events"]
+
+
+def test_an_unknown_agent_has_no_stream(web):
+    assert web.ask("/api/v1/events?agent=nobody", Accept="text/event-stream").status == 404
+    with pytest.raises(Exception, match="404"), messages(web, "?agent=nobody"):
+        pytest.fail("there is nobody")
+
+
+class Stuck:
+    """A client that takes nothing from some message on, until it reads again; and a feed for it."""
+
+    def __init__(self):
+        self.reading = anyio.Event()
+        self.sent = []
+
+    async def next(self):
+        await anyio.lowlevel.checkpoint()
+        return {"cursor": len(self.sent) + 1}
+
+    async def send_text(self, text):
+        if len(self.sent) == 3:
+            await self.reading.wait()
+        self.sent.append(text)
+
+    async def send(self, message):
+        if message["type"] == "http.response.body":
+            await self.send_text(message["body"].decode())
+
+    async def close(self, code, reason):
+        await self.reading.wait()
+        self.sent.append(code)
+
+    async def receive(self):
+        await anyio.sleep_forever()
+
+
+async def test_a_client_that_takes_nothing_is_dropped(autojump_clock):
+    client: Any = Stuck()
+    await streams.send_messages(client, client)
+    assert client.sent == ['{"cursor":1}', '{"cursor":2}', '{"cursor":3}']
+    assert trio.current_time() == pytest.approx(streams.SLOW_S + 30)
+    await streams.send_events(client, client.receive, client.send, [])
+    assert len(client.sent) == 3
+
+
+async def test_the_close_code_waits_for_a_client_that_reads_again(autojump_clock):
+    client: Any = Stuck()
+
+    async def read_again():
+        await trio.sleep(streams.SLOW_S + 20)
+        client.reading.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read_again)
+        await streams.send_messages(client, client)
+    assert client.sent[3:] == [4008]
