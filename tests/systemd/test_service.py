@@ -307,8 +307,8 @@ def test_the_page_is_a_service_of_its_own(service, until):
     link = service.ctl("web", "--url").stdout.strip()
     address, _, token = link.partition("/#token=")
     ask = (
-        f"import urllib.request as r; q = r.Request('{address}/api/v1/agents', headers={{'Authorization': 'Bearer {token}'}}); "
-        "print(r.urlopen(q).status)"
+        "import urllib.request as r; shown = {'Authorization': 'Bearer " + token + "'}; "
+        f"print(r.urlopen(r.Request('{address}/api/v1/agents', headers=shown)).status)"
     )
     until(lambda: service.run("python3", "-c", ask, check=False).stdout == "200\n", "the page's answer")
     printed = service.run("journalctl", "--user", "-b", "-u", web, "-o", "cat").stdout
