@@ -19,7 +19,7 @@ const COMMANDS = {
 };
 const CHANGES_NO_AGENT = /^(assistant|thinking|system|user$|text$|raw$|unknown$|interaction_query|connection|retry|network:allowed)/;
 const CHANGES_INBOX = /^(question|message|worktree|agent|turn:ended)/;
-const SAYS_NOTHING = /^(system:|thinking:completed|interaction_query|prompt:queued|turn:started|worktree:setup$)/;
+const SAYS_NOTHING = /^(system:|network:allowed|thinking:completed|interaction_query|prompt:queued|turn:started|worktree:setup$)/;
 const WARNS = /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|worktree:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
 const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 const REMEDY = /; substratctl allow \S+ (\S+)$/;
@@ -32,6 +32,7 @@ const FEW = 4; // as many changed agents are fetched one by one
 const PAGE = 1000; // events in a page of history
 const MOST_STEPS = 3000; // in an open transcript
 const MOST_EVENTS = 500; // in the journal
+const MOST_BARS = 60; // turns in the plot
 
 const byId = (id) => document.getElementById(id);
 const store = window.sessionStorage;
@@ -39,22 +40,25 @@ const store = window.sessionStorage;
 // Text
 
 const ACTS = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff0-\ufff8]/gu;
-const DRAWN = /[\n\t\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2]/;
-const JOINS = /[^\u0000-\u058f]/;
-const JOINED = /[\p{L}\p{M}\p{So}\p{Sk}\p{Emoji}]/u;
+const DRAWN = /[\n\t\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2]/; // format characters that have a glyph
+const JOINED = /[\p{L}\p{M}\p{So}\p{Sk}\p{Emoji}]/u; // scripts that join their letters, and emoji, begin at U+0590
 
 function visible(text) {
   if (!/[^\n\t\x20-\x7e]/.test(text)) return text;
-  return text.replace(ACTS, (sign, at) => {
-    if (DRAWN.test(sign)) return sign;
-    if (/[\u200c\u200d\ufe00-\ufe0f]/.test(sign)) {
-      const before = String.fromCodePoint(text.codePointAt(at - (/[\udc00-\udfff]/.test(text[at - 1] ?? "") ? 2 : 1)) ?? 0);
-      const works = JOINS.test(before) && (JOINED.test(before) || before === "\ufe0f");
-      if (works || (/[\ufe0e\ufe0f]/.test(sign) && /[0-9#*©®]/.test(before))) return sign;
-    }
-    const code = sign.codePointAt(0).toString(16);
-    return code.length < 3 ? `\\x${code.padStart(2, "0")}` : code.length < 5 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
-  });
+  return text.replace(ACTS, (sign, at) => (DRAWN.test(sign) || works(sign, text, at) ? sign : escaped(sign.codePointAt(0))));
+}
+
+/** Say whether a joiner or a variation selector does its ordinary work between its neighbours. */
+function works(sign, text, at) {
+  const joins = (letter) => letter >= "\u0590" && JOINED.test(letter);
+  const before = text.slice(Math.max(0, at - 2), at).match(/.$/u)?.[0] ?? "", after = text.slice(at + 1, at + 3).match(/^./u)?.[0] ?? "";
+  if (/[\u200c\u200d]/.test(sign)) return (joins(before) || before === "\ufe0f") && joins(after);
+  return /[\ufe00-\ufe0f]/.test(sign) && (joins(before) || /[0-9#*©®]/.test(before));
+}
+
+function escaped(code) {
+  const digits = code.toString(16);
+  return code < 0x100 ? `\\x${digits.padStart(2, "0")}` : code < 0x10000 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
 }
 
 const oneLine = (text, most = 400) => visible(String(text ?? "").slice(0, most).replace(/\s+/g, " ").trim());
@@ -76,8 +80,8 @@ function age(stamp) {
   return "now";
 }
 
-const clock = (stamp) => new Date(stamp).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-const moment = (stamp) => (stamp ? new Date(stamp).toLocaleString([], { dateStyle: "short", timeStyle: "medium", hour12: false }) : "");
+const moment = (stamp) => (stamp ? new Date(stamp).toLocaleString("sv-SE") : ""); // 2026-01-31 13:07:00, local
+const clock = (stamp) => moment(stamp).slice(11);
 const plural = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
 
 // The DOM
@@ -227,6 +231,7 @@ function lock() {
 }
 
 const agentPath = (agent, verb = "") => `/agents/${encodeURIComponent(agent)}${verb && `/${verb}`}`;
+const agentHref = (name) => `#/agent/${encodeURIComponent(name)}`;
 
 /** Make a function that runs `work` soon, once for many calls, and again when calls came meanwhile. */
 function coalesced(work) {
@@ -299,24 +304,25 @@ function workOf(agent) {
 }
 
 const refreshAgents = coalesced(async () => {
-  const ids = new Set(touched), all = all_touched;
+  const ids = [...touched], wants_list = all_touched || ids.length > FEW;
   touched.clear();
   all_touched = false;
-  const whole = opened && (all || ids.has(opened.id)) ? opened.id : null;
   try {
-    if (all || ids.size > FEW) {
-      const list = await call("/agents");
-      agents.clear();
-      for (const agent of list) agents.set(agent.id, agent);
-    }
-    const alone = all || ids.size > FEW ? [whole].filter(Boolean) : [...ids];
-    for (const id of alone) await refreshOne(id);
+    if (wants_list) takeList(await call("/agents"));
+    // An open agent is shown with more than the list has.
+    for (const id of wants_list ? (opened ? [opened.id] : []) : ids) await refreshOne(id);
   } catch (problem) {
     all_touched = true;
     throw problem;
   }
   render();
 });
+
+function takeList(list) {
+  const there = new Set(list.map((agent) => agent.id));
+  for (const id of agents.keys()) if (!there.has(id)) agents.delete(id);
+  for (const agent of list) agents.set(agent.id, { ...agents.get(agent.id), ...agent });
+}
 
 async function refreshOne(id) {
   try {
@@ -418,7 +424,7 @@ function render() {
   show(byId("no-agents"), is_empty);
   if (is_empty) put(byId("no-agents"), agents.size ? `No agent matches "${visible(filter)}".` : 'No agents yet. "New agent" starts one, as does: substratctl spawn NAME -w DIR "PROMPT"');
   renderCounts();
-  const items = [...inbox, ...settled.values()].filter((item, at, list) => list.findIndex((other) => other.id === item.id) === at).sort((one, other) => one.id - other.id);
+  const items = [...inbox, ...settled.values()].filter((item, at, list) => list.findIndex((other) => other.id === item.id) === at).sort((one, other) => (one.kind === "message") - (other.kind === "message") || one.id - other.id);
   keyed(byId("items"), items, (item) => item.id, (item) => makeCard(item, "li"), (card, item) => card.update(item));
   show(byId("items").nextElementSibling, !items.length);
   const open = inbox.filter((item) => item.kind !== "message").length;
@@ -455,13 +461,13 @@ function branches(list) {
 
 function makeRow(first) {
   const name = el("bdi", { dir: "auto" }), kind = el("span", { class: "kind" }), since = el("span", { class: "since" });
-  const used = el("span", { class: "used" }), work = el("span", { class: "work" }), words = bdi("", "doing");
+  const used = el("span", { class: "used" }), work = el("span", { class: "work" }), words = bdi("", "doing"), place = bdi("", "place");
   const link = el("a", { class: "name", href: "#/" }, name);
   const cards = el("div", { class: "cards" });
-  const row = el("li", { class: "row" }, link, kind, since, used, work, words, cards);
+  const row = el("li", { class: "row" }, link, kind, since, used, work, words, cards, place);
   row.update = (agent, level) => {
     put(name, oneLine(agent.name));
-    mark(link, "href", `#${agentPath(agent.name).replace("/agents/", "/agent/")}`);
+    mark(link, "href", agentHref(agent.name));
     mark(link, "aria-current", opened?.id === agent.id ? "page" : null);
     put(kind, kindOf(agent));
     mark(row, "data-level", agent.attention?.level ?? "info");
@@ -472,7 +478,9 @@ function makeRow(first) {
     put(used, total ? tokens(total) : "");
     put(work, workOf(agent));
     const items = [...itemsOf(agent), ...[...settled.values()].filter((item) => item.from === agent.name && !itemsOf(agent).includes(item))];
-    put(words, items.length ? "" : doing(agent));
+    put(words, doing(agent));
+    put(place, oneLine(`${agent.model}  ${agent.workspace}`));
+    mark(row, "data-asks", items.length && weigh(agent) === 0 ? "yes" : null);
     row.style.setProperty("--level", level);
     mark(row, "data-child", level ? "yes" : null);
     keyed(cards, items, (item) => item.id, (item) => makeCard(item, "div"), (card, item) => card.update(item));
@@ -517,21 +525,22 @@ function makeCard(item, tag) {
   const text = new Block("question-text", 700).set(item.text);
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const done = el("p", { class: "done", role: "status", hidden: true });
-  const field = el("input", { type: "text", placeholder: item.options.length ? "or other words" : "answer", "aria-label": `Answer to ${oneLine(item.from)}`, autocomplete: "off" });
+  const field = el("input", { type: "text", placeholder: item.options.length ? "or other words" : item.kind === "message" ? "reply" : "answer", "aria-label": `Answer to ${oneLine(item.from)}`, autocomplete: "off" });
   const form = el("form", { onsubmit: (event) => {
     event.preventDefault();
     if (field.value.trim()) send(field.value);
-  } }, field, el("button", { class: item.options.length ? "" : "strong" }, "Answer"));
+  } }, field, el("button", { class: item.options.length || item.kind === "message" ? "" : "strong" }, item.kind === "message" ? "Reply" : "Answer"));
   const options = el("div", { class: "options", role: "group", "aria-label": `Options for ${oneLine(item.from)}` });
   item.options.forEach((option, at) => {
     // Two clicks in one place are one answer: the second must not reach the next question.
     options.append(el("button", { type: "button", "data-option": at + 1, onclick: (event) => event.detail < 2 && send(option) }, el("kbd", {}, String(at + 1)), bdi(oneLine(option, 300))));
   });
   const since = el("span", { class: "since" });
-  const head = el("p", { class: "card-head" }, el("a", { href: `#/agent/${encodeURIComponent(item.from)}` }, bdi(oneLine(item.from))), ` ${item.kind === "question" ? "asks" : item.kind === "merge" ? "has work that doesn't land" : "writes"} `, since);
-  if (item.default !== null) head.append(el("span", { class: "since" }, `, "${oneLine(item.default, 80)}" is the answer at ${moment(item.deadline)}`));
-  const card = el(tag, { class: "card", "data-item": item.id, "data-kind": item.kind }, head, text.node, options, form, wrong, done);
+  const head = el("p", { class: "card-head" }, el("a", { href: agentHref(item.from) }, bdi(oneLine(item.from))), ` ${item.kind === "question" ? "asks" : item.kind === "merge" ? "has work that doesn't land" : "writes"} `, since);
+  const otherwise = item.default === null ? "" : el("p", { class: "quiet" }, `Without an answer by ${moment(item.deadline)} it takes: ${oneLine(item.default, 200)}`);
+  const card = el(tag, { class: "card", "data-item": item.id, "data-kind": item.kind }, head, text.node, otherwise, el("div", { class: "replies" }, options, form), wrong, done);
   async function send(words) {
+    if (card.ariaBusy) return;
     show(wrong, false);
     setBusy(card, true);
     try {
@@ -566,10 +575,8 @@ function makeCard(item, tag) {
   return card;
 }
 
-function setBusy(part, on) {
-  mark(part, "aria-busy", on ? "true" : null);
-  for (const button of part.querySelectorAll("button")) button.disabled = on;
-}
+/** Mark a part whose request is under way; its buttons keep the focus, and do nothing meanwhile. */
+const setBusy = (part, on) => mark(part, "aria-busy", on ? "true" : null);
 
 // One agent
 
@@ -618,7 +625,12 @@ class AgentView {
     }
     byId("agent").dataset.part = "transcript";
     byId("agent").replaceChildren(head, this.tabs, talk, aside);
-    for (const scroller of [this.box, byId("agent")]) scroller.onscroll = () => show(this.jump, !this.isAtEnd());
+    this.is_pinned = false; // whether the newest step stays in view
+    this.top = 0;
+    for (const scroller of [this.box, byId("agent")]) scroller.onscroll = () => this.scrolled();
+    // Steps get their real heights when they are drawn.
+    this.sizes = new ResizeObserver(() => this.is_pinned && this.toEnd());
+    this.sizes.observe(this.steps);
     this.field.addEventListener("input", () => this.grow());
     this.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.composer.requestSubmit();
@@ -639,34 +651,41 @@ class AgentView {
 
   async load() {
     await this.attempt(async () => {
-      const history = await readEvents(this.id, -PAGE);
+      const history = await readNewest(this.id, PAGE);
       this.first = history.length ? history[0].cursor : Infinity;
-      this.last = history.length ? history.at(-1).cursor : 0;
       this.transcript.append(history);
-      show(this.earlier, history.length >= PAGE);
-      const meanwhile = this.waiting;
+      show(this.earlier, this.hasEarlier(history));
+      const last = history.at(-1)?.cursor ?? 0, meanwhile = this.waiting;
       this.waiting = null;
-      this.transcript.append(meanwhile.filter((event) => event.cursor > this.last));
+      this.transcript.append(meanwhile.filter((event) => event.cursor > last));
       this.renderDecisions();
-      this.toEnd();
+      if (this.scroller() === this.box) this.toEnd();
+      else this.scrolled();
     });
     this.loadTurns();
     this.loadDiff();
   }
 
+  /** An agent's first event tells that it was spawned. */
+  hasEarlier(events) {
+    return events.length > 0 && events[0].kind !== "agent:spawned";
+  }
+
   async loadEarlier() {
-    this.earlier.disabled = true;
+    if (this.earlier.ariaBusy) return;
+    setBusy(this.earlier, true);
     await this.attempt(async () => {
-      this.count = (this.count ?? PAGE) + PAGE; // of the newest, since there is no way to read backwards from a cursor
-      const events = (await readEvents(this.id, -this.count - this.transcript.taken, this.first)).filter((event) => event.cursor < this.first);
+      // There is no way to read backwards from a cursor, only back from the end.
+      const all = await readEvents(this.id, -(this.transcript.taken + PAGE), this.first);
+      const events = all.filter((event) => event.cursor < this.first);
       const scroller = this.scroller(), height = scroller.scrollHeight;
       this.transcript.prepend(events);
       scroller.scrollTop += scroller.scrollHeight - height;
-      show(this.earlier, events.length > 0 && events[0].cursor < this.first);
+      show(this.earlier, this.hasEarlier(events));
       if (events.length) this.first = events[0].cursor;
       this.renderDecisions();
     });
-    this.earlier.disabled = false;
+    setBusy(this.earlier, false);
   }
 
   take(event) {
@@ -679,32 +698,36 @@ class AgentView {
   }
 
   flush() {
-    const is_at_end = this.isAtEnd();
     this.transcript.append(this.queue);
     this.queue = [];
-    if (is_at_end) {
-      if (this.transcript.trim(MOST_STEPS)) {
-        this.first = this.steps.firstElementChild.cursor;
-        show(this.earlier, true);
-      }
-      this.toEnd();
-    } else show(this.jump, true);
+    if (this.is_pinned && this.transcript.trim(MOST_STEPS)) {
+      this.first = this.steps.firstElementChild.cursor;
+      show(this.earlier, true);
+    }
+    this.scrolled();
     this.renderDecisions();
   }
 
+  /** The element that scrolls the transcript: itself, or all of the agent on a narrow screen. */
   scroller() {
     return getComputedStyle(this.box).overflowY === "auto" ? this.box : byId("agent");
   }
 
-  isAtEnd() {
+  /** A person who scrolls up keeps their place; one who comes back to the end follows again. */
+  scrolled() {
     const { scrollHeight, scrollTop, clientHeight } = this.scroller();
-    return scrollHeight - scrollTop - clientHeight < 48;
+    this.is_pinned = scrollHeight - scrollTop - clientHeight < 48 || (this.is_pinned && scrollTop >= this.top);
+    this.top = scrollTop;
+    if (this.is_pinned) this.toEnd();
+    show(this.jump, !this.is_pinned);
   }
 
   toEnd() {
     const scroller = this.scroller();
-    if (scroller === this.box || !this.jump.hidden) scroller.scrollTop = scroller.scrollHeight;
-    show(this.jump, !this.isAtEnd());
+    this.is_pinned = true;
+    scroller.scrollTop = scroller.scrollHeight;
+    this.top = scroller.scrollTop;
+    show(this.jump, false);
   }
 
   decide(event) {
@@ -725,10 +748,13 @@ class AgentView {
 
   async loadTurns() {
     await this.attempt(async () => {
-      const fresh = await call(agentPath(this.id, `turns?after=${this.turns.findLast((turn) => turn.outcome)?.number ?? 0}`));
+      const known = this.turns.findLast((turn) => turn.outcome)?.number ?? 0;
+      const wanted = Math.max(known, (agents.get(this.id)?.turn?.number ?? 0) - MOST_BARS);
+      const fresh = await call(agentPath(this.id, `turns?after=${wanted}`));
       const numbers = new Set(fresh.map((turn) => turn.number));
       this.turns = [...this.turns.filter((turn) => !numbers.has(turn.number)), ...fresh];
       this.plot.replaceChildren(...plotted(this.turns));
+      this.transcript.number(this.turns);
     });
   }
 
@@ -754,13 +780,15 @@ class AgentView {
     mark(byId("agent"), "data-kind", kind);
     put(this.since, age(agent.attention?.since));
     put(this.why, oneLine(kind === "working" && agent.activity ? agent.activity.text : agent.turn?.error && kind === "failed" ? agent.turn.error : agent.attention?.text, 1000));
+    const had_focus = this.buttons.contains(document.activeElement);
     const command = COMMANDS[kind];
     put(this.hint, command ? `substratctl ${command.replaceAll("NAME", oneLine(agent.name))}` : "");
     const items = [...itemsOf(agent), ...[...settled.values()].filter((item) => item.from === agent.name)];
     keyed(this.cards, [...new Map(items.map((item) => [item.id, item])).values()], (item) => item.id, (item) => makeCard(item, "div"), (card, item) => card.update(item));
     show(this.why, !items.length);
     keyed(this.findings, agent.findings ?? [], (finding) => finding.number, (finding) => this.finding(finding));
-    keyed(this.buttons, this.sure ? [this.sure, { ...this.sure, is_no: true }] : this.actions(agent), (action) => `${action.label}${action.is_no ?? ""}${this.sure ? "?" : ""}`, (action) => (this.sure ? this.second(action) : this.button(action)));
+    keyed(this.buttons, this.sure ? [this.sure, { ...this.sure, is_no: true }] : this.actions(agent), (action) => JSON.stringify([action, Boolean(this.sure)]), (action) => (this.sure ? this.second(action) : this.button(action)));
+    if (had_focus && !this.buttons.contains(document.activeElement)) this.title.focus({ preventScroll: true });
     show(this.composer, agent.state !== "ended");
     this.renderFacts(agent);
   }
@@ -769,13 +797,13 @@ class AgentView {
   follow(name) {
     if (this.name === name) return;
     this.name = name;
-    history.replaceState(null, "", `#/agent/${encodeURIComponent(name)}`);
+    history.replaceState(null, "", agentHref(name));
   }
 
   finding(finding) {
     const difference = new Block("patch", 1500).set(finding.difference);
     const accept = this.button({ label: `accept ${finding.number}`, verb: "accept", body: { what: [finding.number] } });
-    return el("li", {}, el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept), finding.difference ? el("details", {}, el("summary", {}, "difference"), difference.node) : "");
+    return el("li", {}, el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept), finding.difference ? el("details", { open: true }, el("summary", {}, "difference"), difference.node) : "");
   }
 
   actions(agent) {
@@ -818,6 +846,7 @@ class AgentView {
   }
 
   async act(action) {
+    if (this.buttons.ariaBusy) return;
     setBusy(this.buttons, true);
     this.tell("");
     await this.attempt(async () => {
@@ -834,7 +863,7 @@ class AgentView {
   async send(event) {
     event.preventDefault();
     const prompt = this.field.value;
-    if (!prompt.trim()) return;
+    if (!prompt.trim() || this.composer.ariaBusy) return;
     this.tell("");
     setBusy(this.composer, true);
     const sent = await this.attempt(() => call(agentPath(this.id, "send"), { prompt }));
@@ -888,21 +917,28 @@ class AgentView {
       if (typeof value !== "object") put(line.lastChild, visible(String(value)));
       else keyed(line.lastChild, relatives, (other) => other.id, () => el("a", {}), (link, other) => {
         put(link, oneLine(other.name));
-        mark(link, "href", `#/agent/${encodeURIComponent(other.name)}`);
+        mark(link, "href", agentHref(other.name));
       });
     });
   }
 }
 
-/** Read an agent's events from `since` to the newest, or up to a cursor. */
+/** Read events from `since` to the newest, or up to a cursor; of one agent or of all. */
 async function readEvents(agent, since, until = Infinity) {
   const events = [];
   for (;;) {
-    const page = await call(`/events?agent=${encodeURIComponent(agent)}&since=${since}&limit=${PAGE}`);
+    const page = await call(`/events?since=${since}&limit=${PAGE}${agent ? `&agent=${encodeURIComponent(agent)}` : ""}`);
     events.push(...page.events);
     if (!page.events.length || page.cursor >= until) return events;
     since = page.cursor;
   }
+}
+
+/** Read the newest events: as many as wanted, but fewer where they are huge, since an agent can write 8 MiB in one. */
+async function readNewest(agent, most) {
+  const page = await call(`/events?since=${-most}&limit=${PAGE}${agent ? `&agent=${encodeURIComponent(agent)}` : ""}`);
+  const few = Math.max(20, 8 * page.events.length); // a page ends after 1 MiB
+  return few < most && (await readEvents(agent, page.cursor, page.cursor + 1)).length ? readEvents(agent, -few) : [...page.events, ...(await readEvents(agent, page.cursor))];
 }
 
 // A transcript
@@ -934,10 +970,19 @@ class Transcript {
     for (const [id, step] of older.calls) if (this.ended.has(id)) step.node.remove();
     const first = this.list.firstElementChild;
     if (first?.turn_id && first.turn_id === older.turn) first.remove(); // its heading stands above already
-    if (older.speech && !older.speech.is_whole && this.starts_with_speech) older.speech.step.remove();
-    this.starts_with_speech = older.starts_with_speech;
+    // A passage that began there stands here whole.
+    if (older.speech?.is_whole === false && this.list.querySelector("li:not(.turn)")?.matches(".text")) older.speech.step.remove();
     for (const id of older.ended) this.ended.add(id);
     this.list.prepend(older.into);
+    this.taken += events.length;
+  }
+
+  /** Put turns' numbers into the headings, whose first event may not be shown. */
+  number(turns) {
+    for (const heading of this.list.querySelectorAll(".turn")) {
+      const turn = turns.find((one) => one.id === heading.turn_id);
+      if (turn) put(heading.lastChild, `turn ${turn.number}`);
+    }
   }
 
   /** Drop the oldest steps when there are too many; gives whether there were. */
@@ -990,10 +1035,11 @@ class Transcript {
     this.speech.block.add(text);
   }
 
-  /** A whole passage repeats the pieces before it. */
+  /** A whole passage repeats the pieces before it, or those of them that are shown. */
   passage(text) {
     const said = this.speech;
-    if (!said || said.is_whole || said.kind !== "assistant:delta" || !text.startsWith(said.block.text.slice(0, 200).trimEnd())) this.speak("assistant:delta", true);
+    const repeats = said?.kind === "assistant:delta" && !said.is_whole && text.includes(said.block.text.trim());
+    if (!repeats) this.speak("assistant:delta", true);
     this.speech.is_whole = true;
     this.speech.block.set(text);
   }
@@ -1002,12 +1048,11 @@ class Transcript {
     const is_thought = kind === "thinking:delta";
     const block = new Block(is_thought ? "thought" : "", is_thought ? 300 : 6000);
     if (!is_thought) this.has_spoken = true;
-    if (!this.into.childElementCount && !this.list?.childElementCount) this.starts_with_speech = is_whole || undefined;
     this.speech = { kind, block, is_whole, step: this.step(is_thought ? "thinking" : "text", block.node) };
   }
 
   callStarted(text) {
-    this.speech &&= { ...this.speech, kind: this.speech.kind === "thinking:delta" ? "" : this.speech.kind };
+    if (this.speech?.kind === "thinking:delta") this.speech = null;
     const call = this.tool(text);
     this.calls.set(callId(this.event), call);
   }
@@ -1036,13 +1081,11 @@ class Transcript {
     node.dataset.open = "yes";
     const give = (output, is_bad) => {
       const block = new Block("output", 4000);
-      const details = el("details", { open: is_bad }, el("summary", { "aria-label": "output" }));
       const fill = () => block.text || block.set(output);
-      details.addEventListener("toggle", fill);
+      const head = el("summary", { class: "call" }, summary.node, verdict, el("span", { class: "lines" }, plural(output.split("\n").length, "line")));
+      const details = el("details", { open: is_bad, ontoggle: fill }, head, block.node);
       if (is_bad) fill();
-      details.append(block.node);
-      details.firstChild.append(el("span", {}, plural(output.split("\n").length, "line")));
-      line.after(details);
+      line.replaceWith(details);
     };
     return { text, summary, verdict, node, give };
   }
@@ -1076,7 +1119,7 @@ function drawn(tag, attributes, ...children) {
 
 /** Draw the tokens of an agent's turns, input and output each on its own scale, and say them in a table. */
 function plotted(turns) {
-  const told = turns.filter((turn) => turn.usage).slice(-60);
+  const told = turns.filter((turn) => turn.usage).slice(-MOST_BARS);
   if (!told.length) return [el("p", { class: "empty" }, "No turn has told its tokens yet.")];
   const width = 300, height = 44, step = width / Math.max(told.length, 12);
   const panels = [["input", "inputTokens"], ["output", "outputTokens"]].map(([title, name]) => {
@@ -1113,7 +1156,7 @@ function changes(found) {
 // Waits, queue and events
 
 function agentLink(name) {
-  return el("a", { href: `#/agent/${encodeURIComponent(name)}` }, bdi(oneLine(name)));
+  return el("a", { href: agentHref(name) }, bdi(oneLine(name)));
 }
 
 function renderWaits(waits, queue) {
@@ -1136,7 +1179,7 @@ const journal = {
     byId("journal").replaceChildren();
     let events = [];
     try {
-      events = (await call("/events?since=-300&limit=300")).events;
+      events = await readNewest("", 300);
     } catch (problem) {
       if (!(problem instanceof Failure)) throw problem;
     }
@@ -1163,6 +1206,7 @@ let opened = null; // the AgentView that is shown
 const route = {
   view: "",
   started: false,
+  visits: 0,
 
   /** Show the address's view once agents can be asked for. */
   start() {
@@ -1194,11 +1238,13 @@ const route = {
 
   async openAgent(name) {
     if (opened && agents.get(opened.id)?.name === name) return;
+    const visit = ++this.visits;
+    opened?.sizes.disconnect();
     opened = null;
     try {
       const agent = await call(agentPath(name));
       agents.set(agent.id, agent);
-      if (location.hash !== `#/agent/${encodeURIComponent(name)}`) return; // somewhere else by now
+      if (visit !== this.visits || this.view !== "agent") return; // somewhere else by now
       opened = new AgentView(agent);
       opened.render();
       opened.title.focus({ preventScroll: true });
@@ -1251,12 +1297,15 @@ function escape(target, is_typing) {
 }
 
 function answerFirst() {
-  const open = [...document.querySelectorAll("[data-item]:not([data-done])")].filter((card) => card.offsetParent);
-  const first = open.find((card) => card.dataset.kind !== "message") ?? open[0];
+  const shown = () => [...document.querySelectorAll("[data-item]:not([data-done])")].filter((card) => card.offsetParent);
+  const first = shown().find((card) => card.dataset.kind !== "message") ?? shown()[0];
   if (first) {
     first.querySelector("[data-option], input").focus();
     first.scrollIntoView({ block: "nearest" });
-  } else if (inbox.length) location.hash = "#/inbox";
+  } else if (inbox.length && route.view !== "inbox") {
+    location.hash = inbox.some((item) => item.kind === "question") ? "#/" : "#/inbox";
+    window.addEventListener("hashchange", () => shown().length && answerFirst(), { once: true });
+  }
 }
 
 function step(by) {
@@ -1279,13 +1328,14 @@ async function spawn(event) {
   const form = byId("spawn-form"), wrong = form.querySelector(".wrong");
   const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
   if (fields.worktree) fields.worktree = true;
+  if (form.ariaBusy) return;
   show(wrong, false);
   setBusy(form, true);
   try {
     const agent = await call("/agents", fields);
     byId("spawn").close();
     form.reset();
-    location.hash = `#/agent/${encodeURIComponent(agent.name)}`;
+    location.hash = agentHref(agent.name);
   } catch (problem) {
     put(wrong, visible(problem.message));
     show(wrong, true);
