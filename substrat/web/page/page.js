@@ -131,7 +131,6 @@ function keyed(container, items, keyOf, make, update = () => {}) {
     const key = keyOf(item);
     let node = known.get(key);
     if (!node) known.set(key, (node = make(item)));
-    update(node, item);
     if (at && at !== node && at.nextElementSibling === node) {
       move(container, at, null); // it comes further down: one move, not one for each row between
       at = node;
@@ -139,6 +138,8 @@ function keyed(container, items, keyOf, make, update = () => {}) {
     if (at === node) at = at.nextElementSibling;
     else move(container, node, at);
   }
+  // Moved first, changed then: Chromium 156 doesn't style anew what `moveBefore` moves after a change.
+  for (const item of items) update(known.get(keyOf(item)), item);
   if (focused !== document.activeElement && container.contains(focused)) focused.focus({ preventScroll: true });
 }
 
