@@ -25,6 +25,7 @@ const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 const REMEDY = /; substratctl allow \S+ (\S+)$/;
 
 const REFRESH_MS = 250; // the shortest time between two looks at the daemon
+const BEAT_MS = 5_000; // between two questions whether the daemon is there
 const POLL_MS = 20_000; // an agent gets stuck without an event
 const RETRY_MS = [500, 10_000]; // the first wait after a loss, and the longest
 const SETTLED_MS = 1_800; // an answered question stays that long, so that nothing slides under the pointer
@@ -32,6 +33,7 @@ const FEW = 4; // as many changed agents are fetched one by one
 const PAGE = 1000; // events in a page of history
 const MOST_STEPS = 3000; // in an open transcript
 const MOST_EVENTS = 500; // in the journal
+const MOST_LINES = 400; // of a patch, at first
 const MOST_BARS = 60; // turns in the plot
 
 const byId = (id) => document.getElementById(id);
@@ -218,7 +220,7 @@ async function call(path, body) {
     response = await fetch(`/api/v1${path}`, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), cache: "no-store" });
     answer = await response.json();
   } catch (problem) {
-    throw new Failure("Unreachable", response ? `the answer can't be read (${response.status})` : "the web process doesn't answer: `substratctl web` starts it", 0);
+    throw new Failure("Unreachable", response ? `the answer can't be read (${response.status})` : "'substratctl web' doesn't run", 0);
   }
   if (response.ok) return answer;
   if (response.status === 401) lock();
@@ -244,7 +246,8 @@ function coalesced(work) {
     try {
       await work();
     } catch (problem) {
-      if (!(problem instanceof Failure)) throw problem; // the stream's end tells that the connection is lost
+      if (!(problem instanceof Failure)) throw problem;
+      if (is_open) heartbeat();
     } finally {
       runs = false;
       // A daemon that is slow is asked less often; nobody looks at a hidden tab.
@@ -268,6 +271,7 @@ const settled = new Map(); // inbox items that were answered here a moment ago, 
 const asked = new Set(); // ids of the agents whose urgent attention was told
 let cursor = null;
 let all_touched = true;
+let is_open = false; // the stream
 let inbox = [];
 let filter = "";
 let as_tree = store.getItem("tree") === "yes";
@@ -381,12 +385,32 @@ async function live() {
 
 let retryNow = () => {};
 
+/** Ask whether the daemon answers: the stream outlasts its death, and says nothing then. */
+async function heartbeat() {
+  if (document.hidden || !is_open) return;
+  try {
+    const newest = await call("/events?since=-1&limit=1");
+    if (newest.cursor < cursor) location.reload(); // another daemon's state
+    if (document.body.dataset.connected === "no") refreshAll();
+    connected("");
+  } catch (problem) {
+    if (!(problem instanceof Failure)) throw problem;
+    connected(problem.message);
+  }
+}
+
 function follow(opened) {
   return new Promise((resolve) => {
     const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?since=${cursor}`, ["substrat.v1", `token.${token}`]);
-    socket.onopen = opened;
+    socket.onopen = () => {
+      is_open = true;
+      opened();
+    };
     socket.onmessage = (message) => take(JSON.parse(message.data));
-    socket.onclose = resolve;
+    socket.onclose = () => {
+      is_open = false;
+      resolve();
+    };
   });
 }
 
@@ -587,11 +611,11 @@ class AgentView {
     this.name = agent.name;
     this.waiting = []; // events that came while the history was read
     this.turns = [];
-    this.decisions = new Map();
     this.merge_files = [];
     this.sure = null; // the action that waits for a second word
     this.build();
-    this.transcript = new Transcript(this.steps, (event) => this.decide(event));
+    this.transcript = new Transcript(this.steps);
+    this.loadNetwork = coalesced(() => this.readNetwork());
     this.load();
   }
 
@@ -615,10 +639,11 @@ class AgentView {
     this.composer = el("form", { class: "composer", onsubmit: (event) => this.send(event) }, this.field, el("button", {}, "Send"));
     this.facts = el("dl", { class: "facts" });
     this.plot = el("div", { class: "plot" });
+    this.allowed = el("p", { class: "quiet", dir: "auto" });
     this.network = el("ul", { class: "decisions" });
     this.diff = el("div", { class: "diff" });
     const talk = el("section", { "data-part": "transcript", "aria-label": "Transcript and prompt" }, this.box, this.jump, this.composer);
-    const aside = el("div", { class: "aside" }, part("about", "About", this.facts), part("usage", "Tokens", this.plot), part("network", "Network", this.network), part("changes", "Changes", this.diff));
+    const aside = el("div", { class: "aside" }, part("about", "About", this.facts), part("usage", "Tokens", this.plot), part("network", "Network", this.allowed, this.network), part("changes", "Changes", this.diff));
     const back = el("a", { class: "back", href: "#/", "aria-label": "Back to all agents" }, "←");
     const head = el("header", { class: "head" }, el("div", { class: "title" }, back, this.title, this.kind, this.since, this.hint), this.why, this.cards, this.findings, this.buttons, this.told);
     for (const [name, title] of [["transcript", "Transcript"], ["about", "About"], ["usage", "Tokens"], ["network", "Network"], ["changes", "Changes"]]) {
@@ -659,12 +684,12 @@ class AgentView {
       const last = history.at(-1)?.cursor ?? 0, meanwhile = this.waiting;
       this.waiting = null;
       this.transcript.append(meanwhile.filter((event) => event.cursor > last));
-      this.renderDecisions();
       if (this.scroller() === this.box) this.toEnd();
       else this.scrolled();
     });
     this.loadTurns();
     this.loadDiff();
+    this.loadNetwork();
   }
 
   /** An agent's first event tells that it was spawned. */
@@ -684,7 +709,6 @@ class AgentView {
       scroller.scrollTop += scroller.scrollHeight - height;
       show(this.earlier, this.hasEarlier(events));
       if (events.length) this.first = events[0].cursor;
-      this.renderDecisions();
     });
     setBusy(this.earlier, false);
   }
@@ -693,6 +717,7 @@ class AgentView {
     if (this.waiting) return this.waiting.push(event);
     if (event.kind === "turn:ended") this.loadTurns();
     if (event.kind.startsWith("worktree:")) this.loadDiff();
+    if (event.kind.startsWith("network:")) this.loadNetwork();
     this.queue ??= [];
     this.queue.push(event);
     if (this.queue.length === 1) setTimeout(() => this.flush(), 50);
@@ -706,7 +731,6 @@ class AgentView {
       show(this.earlier, true);
     }
     this.scrolled();
-    this.renderDecisions();
   }
 
   /** The element that scrolls the transcript: itself, or all of the agent on a narrow screen. */
@@ -731,20 +755,19 @@ class AgentView {
     show(this.jump, false);
   }
 
-  decide(event) {
-    if (event.kind === "network:allowed" || event.kind === "network:denied") this.decisions.set(`${event.kind} ${event.text}`, event);
+  async readNetwork() {
+    const found = await call(agentPath(this.id, "network"));
+    const once = new Map(found.decisions.map((decision) => [`${decision.allowed} ${decision.text}`, decision]));
+    const newest = [...once].reverse().slice(0, 100);
+    put(this.allowed, found.network === "filtered" ? `may reach ${oneLine(found.allow.join(", ") || "nothing", 2000)}` : `network ${found.network}`);
+    keyed(this.network, newest, ([key]) => key, ([, decision]) => this.decision(decision));
   }
 
-  renderDecisions() {
-    const newest = [...this.decisions.entries()].sort((one, other) => other[1].cursor - one[1].cursor).slice(0, 100);
-    keyed(this.network, newest.length ? newest : [["", null]], ([key]) => key, ([, event]) => {
-      if (!event) return el("li", { class: "empty" }, "No decisions in the events that are shown.");
-      const denied = event.kind === "network:denied", remedy = REMEDY.exec(event.text ?? "");
-      const [, where, why] = /^(\S+):\s?(.*)$/s.exec((event.text ?? "").replace(REMEDY, "")) ?? ["", event.text ?? "", ""];
-      const line = el("li", { "data-denied": denied ? "yes" : null, title: moment(event.time) }, el("span", { class: "verdict" }, denied ? "refused" : "passed"), bdi(oneLine(where, 300), "host"), bdi(oneLine(why, 300), "quiet"));
-      if (denied && remedy) line.append(this.button({ label: `allow ${remedy[1]}`, verb: "allow", body: { allow: [remedy[1]] } }));
-      return line;
-    });
+  decision({ allowed, text, time }) {
+    const remedy = REMEDY.exec(text)?.[1], [, where, why] = /^(\S+): ?(.*)$/s.exec(text.replace(REMEDY, "")) ?? ["", text, ""];
+    const allow = remedy && !allowed ? this.button({ label: `allow ${remedy}`, verb: "allow", body: { allow: [remedy] } }) : "";
+    const verdict = el("span", { class: "verdict" }, allowed ? "passed" : "refused");
+    return el("li", { "data-denied": allowed ? null : "yes", title: moment(time) }, verdict, bdi(oneLine(where, 300), "host"), allow, bdi(oneLine(why, 300), "quiet"));
   }
 
   async loadTurns() {
@@ -761,7 +784,7 @@ class AgentView {
 
   async loadDiff() {
     try {
-      const found = await call(agentPath(this.id, "diff"));
+      const found = await call(agentPath(this.id, "diff?text=true"));
       this.diff.replaceChildren(...changes(found));
     } catch (problem) {
       this.diff.replaceChildren(el("p", { class: "empty" }, visible(problem.message)));
@@ -802,9 +825,8 @@ class AgentView {
   }
 
   finding(finding) {
-    const difference = new Block("patch", 1500).set(finding.difference);
     const accept = this.button({ label: `accept ${finding.number}`, verb: "accept", body: { what: [finding.number] } });
-    return el("li", {}, el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept), finding.difference ? el("details", { open: true }, el("summary", {}, "difference"), difference.node) : "");
+    return el("li", {}, el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept), finding.difference ? el("details", { open: true }, el("summary", {}, "difference"), patched(finding.difference, 40)) : "");
   }
 
   actions(agent) {
@@ -946,9 +968,8 @@ async function readNewest(agent, most) {
 
 /** Puts an agent's events together: speech from its pieces, a tool call from its two ends. */
 class Transcript {
-  constructor(list, decide) {
+  constructor(list) {
     this.list = list;
-    this.decide = decide;
     this.taken = 0;
     this.calls = new Map();
     this.ended = new Set(); // calls whose beginning came before the history that is shown
@@ -965,7 +986,7 @@ class Transcript {
   }
 
   prepend(events) {
-    const older = new Transcript(null, this.decide);
+    const older = new Transcript(null);
     older.into = document.createDocumentFragment();
     for (const event of events) older.feed(event);
     for (const [id, step] of older.calls) if (this.ended.has(id)) step.node.remove();
@@ -996,13 +1017,12 @@ class Transcript {
 
   feed(event) {
     const { kind, turn } = event, text = event.text ?? "";
-    this.decide(event);
     this.event = event;
     if (turn && turn !== this.turn) this.begin(turn);
     if (kind === "turn:started") put(this.heading, `turn ${event.data?.number ?? ""}`);
     if (kind === "assistant:delta" || kind === "thinking:delta") return this.piece(kind, text);
     if (kind === "assistant") return this.passage(text);
-    if (kind === "text") return this.step("text", new Block("", 6000).set(text).node);
+    if (kind === "text") return this.step("text", new Block("", 2000).set(text).node);
     if (kind === "user") return this.step("prompt", new Block("", 3000).set(text).node);
     if (kind === "tool-call-started") return this.callStarted(text);
     if (kind === "tool-call-completed") return this.callEnded(text);
@@ -1144,14 +1164,26 @@ function plotted(turns) {
 function changes(found) {
   if (!found.files.length) return [el("p", { class: "empty" }, "No changes as of the end of its last turn.")];
   const most = Math.max(1, ...found.files.map((file) => file.added + file.deleted));
-  const rows = found.files.map((file) => {
+  const patches = (found.text ?? "").split(/^(?=diff --git )/m).filter(Boolean);
+  const rows = found.files.map((file, at) => {
     const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("i", { class: "added" }), el("i", { class: "deleted" }));
-    [file.added, file.deleted].forEach((count, at) => bar.children[at].style.setProperty("width", `${(100 * count) / most}%`));
+    [file.added, file.deleted].forEach((count, side) => bar.children[side].style.setProperty("width", `${(100 * count) / most}%`));
     const name = file.old_path ? `${file.old_path} → ${file.path}` : file.path;
-    return el("li", {}, el("span", { class: "status" }, file.status), bdi(oneLine(name, 500), "path"), el("span", { class: "lines" }, file.binary ? "binary" : `+${file.added} −${file.deleted}`), bar);
+    const head = el("summary", {}, bdi(oneLine(name, 500), "path"), el("span", { class: "lines" }, file.binary ? "binary" : `${file.status === "modified" ? "" : `${file.status} `}+${file.added} −${file.deleted}`), bar);
+    const details = el("details", { ontoggle: () => details.childElementCount < 2 && details.append(patched(patches[at] ?? "", MOST_LINES)) }, head);
+    return el("li", {}, details);
   });
-  const total = el("p", { class: "quiet" }, `${plural(found.files.length, "file")}, +${found.added} −${found.deleted}. The lines: `, el("code", {}, `substratctl diff ${oneLine(found.agent)}`));
-  return [el("ul", {}, ...rows), total];
+  const cut = found.cut ? `; ${found.cut} bytes of it are not here: substratctl diff ${oneLine(found.agent)}` : "";
+  return [el("p", { class: "quiet" }, `${plural(found.files.length, "file")}, +${found.added} −${found.deleted}, committed since ${found.from.slice(0, 12)}${cut}`), el("ul", {}, ...rows)];
+}
+
+/** Show a file's patch, its beginning first. */
+function patched(patch, most) {
+  const all = patch.replace(/\n$/, "").split("\n"), start = Math.max(0, all.findIndex((line) => line.startsWith("@@")));
+  const lines = all.slice(start, start + most).map((line) => el("span", { class: { "+": "plus", "-": "minus", "@": "hunk" }[line[0]] ?? null, dir: "auto" }, `${visible(line.length > 2000 ? cut(line, 2000) : line)}\n`));
+  const block = el("pre", { class: "patch", tabindex: 0 }, ...lines), left = all.length - start - most;
+  if (left > 0) block.append(el("button", { type: "button", class: "plain", onclick: () => block.replaceWith(patched(patch, Infinity)) }, `show ${plural(left, "more line")}`));
+  return block;
 }
 
 // Waits, queue and events
@@ -1251,7 +1283,7 @@ const route = {
       opened.title.focus({ preventScroll: true });
     } catch (problem) {
       if (!(problem instanceof Failure)) throw problem;
-      byId("agent").replaceChildren(el("p", { class: "empty", role: "alert" }, visible(problem.message)));
+      byId("agent").replaceChildren(el("p", { class: "head", role: "alert" }, visible(problem.message)));
     }
   },
 };
@@ -1358,7 +1390,10 @@ function begin() {
   document.addEventListener("visibilitychange", () => document.hidden || !token || refreshAll());
   byId("filter").addEventListener("input", (event) => setFilter(event.target.value.trim()));
   byId("filter").addEventListener("keydown", (event) => event.key === "Enter" && step(1));
-  byId("retry").addEventListener("click", () => retryNow());
+  byId("retry").addEventListener("click", () => {
+    retryNow();
+    heartbeat();
+  });
   byId("keys").addEventListener("click", () => openDialog("help"));
   byId("help-close").addEventListener("click", () => byId("help").close());
   byId("new").addEventListener("click", () => openDialog("spawn"));
@@ -1377,6 +1412,7 @@ function begin() {
     all_touched = true;
     refreshAgents();
   }, POLL_MS);
+  setInterval(heartbeat, BEAT_MS);
   setInterval(() => document.hidden || render(), 15_000); // ages
   if (token) live();
 }
