@@ -14,6 +14,7 @@ from websockets.sync.client import connect
 from substrat.web.access import Access, Asked, judge
 from substrat.web.routes import ROUTES
 from tests.support.daemon import PROGRAMS
+from tests.support.processes import descriptors
 from tests.support.waiting import wait_until
 from tests.web.conftest import offered
 
@@ -185,11 +186,16 @@ def test_wrong_options_are_refused(daemon, options):
     assert done.error
 
 
-def test_it_listens_on_the_loopback_alone(web):
-    lines = Path("/proc/net/tcp").read_text().splitlines()
-    listening = [line.split()[1] for line in lines if line.split()[3] == "0A"]
-    mine = [address for address in listening if address.endswith(f":{web.port:04X}")]
-    assert mine == [f"0100007F:{web.port:04X}"]
+def listening(pid):
+    """Return the addresses of TCP on which a process listens, as /proc/net/tcp spells them."""
+    held = set(descriptors(pid))
+    rows = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in held]
+
+
+def test_it_listens_on_the_loopback_alone_and_the_daemon_on_nothing(web, daemon):
+    assert listening(web.process.pid) == [f"0100007F:{web.port:04X}"]
+    assert listening(daemon.daemon.pid) == []
 
 
 def test_a_taken_port_is_named(web, daemon):
