@@ -256,6 +256,6 @@ def test_the_daemon_is_ready_without_the_protocols_library(tmp_path):
                 daemon.terminate()
     names = {line.rpartition("|")[2].strip() for line in imported.splitlines() if line.startswith("import time:")}
     assert "trio" in names
-    later = {"mcp", "mcp_types", "pydantic", "pydantic_core", "anyio", "starlette", "uvicorn", "websockets", "prometheus_client"}
+    later = {"mcp", "mcp_types", "pydantic", "pydantic_core", "anyio", "starlette", "uvicorn", "websockets"}
     assert not {name for name in names if name.partition(".")[0] in later}
     assert not {name for name in names if lies_in(name, "substrat.web") or lies_in(name, "substrat.client")}

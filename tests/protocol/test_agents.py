@@ -105,7 +105,7 @@ def test_names(wire, daemon):
 @rule("P-QUEUE-1", "P-QUEUE-2")
 def test_the_queue_of_a_login_that_is_held_is_listed_in_its_order(wire, daemon):
     assert wire.call("queue.try") == []
-    daemon.run(wire, "greedy", prompt="/fail quota")
+    daemon.run(wire, "greedy", prompt="/shell true\n/fail quota")
     for name, priority in (("first", None), ("last", "low"), ("urgent", "high")):
         daemon.spawn(wire, name, prompt="/say hello", priority=priority)
     queue, (gate,) = wire.call("queue.list"), wire.call("queue.gates")

@@ -259,7 +259,7 @@ class Story:
         spent, elder = ("--env", "CURSOR_API_KEY=spent"), "/shell echo elder >> log\n/say done"
         heir = {"name": "heir", "prompt": "/shell echo heir >> log\n/say done", "needs": ["elder"]}
         script = f"/tool spawn_agent {json.dumps({'name': 'elder', 'prompt': elder})}\n/tool spawn_agent {json.dumps(heir)}"
-        self.spawn("spent", self.other, "/fail quota", *spent)
+        self.spawn("spent", self.other, "/shell true\n/fail quota", *spent)
         self.until(lambda: self.state("spent") == "failed", "the limit")
         self.spawn("patient", self.work, f"/shell echo tried >> log\n{script}", *spent)
         assert [place["agent"] for place in self.call("queue.list")] == ["patient"]

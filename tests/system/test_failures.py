@@ -12,7 +12,6 @@ FINAL = {
     "api-key": (1, "CURSOR_API_KEY"),
     "model": (1, "no-such-model"),
     "plan": (1, "--model auto"),
-    "quota": (1, "You're out of usage"),
     "trust": (1, "doesn't trust the workspace"),
     "trust-zero": (0, "doesn't trust the workspace"),
     "admin": (1, "administrator"),
@@ -35,8 +34,7 @@ FINAL = {
 @pytest.mark.parametrize("name", FINAL)
 def test_a_failure_that_stays_is_told_once_and_fails_the_agent(shared, name):
     code, words = FINAL[name]
-    # Each has a login of its own: that of "quota" is held afterwards.
-    agent = shared.spawn("anna", shared.workspace(), f"/fail {name}", "--env", f"CURSOR_API_KEY={name}")
+    agent = shared.spawn("anna", shared.workspace(), f"/fail {name}")
     turn = agent["turn"]
     assert (agent["state"], turn["outcome"], turn["exit_code"], turn["result"]) == ("failed", "error", code, None)
     assert words in turn["error"]
@@ -111,6 +109,19 @@ def test_what_called_a_tool_is_not_tried_again(shared):
     assert shared.events("anna", "turn:retry") == []
 
 
+def test_a_usage_limit_fails_only_a_turn_that_has_acted(shared, until):
+    work, spent = shared.workspace(), ("--env", "CURSOR_API_KEY=used-up")
+    agent = shared.spawn("anna", work, "/shell true\n/fail quota", *spent)
+    assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["exit_code"]) == ("failed", "error", 1)
+    assert "You're out of usage" in agent["turn"]["error"]
+    shared.ok("spawn", "bert", "-w", work, "/fail quota", *spent)
+    shared.ok("queue", "--try")
+    until(lambda: shared.events("bert", "turn:retry"), "the end of its turn")
+    assert [shared.show("bert")[member] for member in ("state", "last")] == ["queued", None]
+    assert [item["state"] for item in shared.ok("messages", "bert")] == ["accepted"]
+    shared.ok("end", "bert")
+
+
 def test_an_option_that_a_turn_can_do_without_is_left_out(house):
     house.start()
     house.ok("spawn", "anna", "-w", house.workspace(), "--prompt-file", "-", stdin=b"/fail option 1\ndone")
@@ -147,7 +158,7 @@ def test_a_rate_limit_is_waited_for_longer_than_a_lost_connection(shared, until)
 
 
 def test_what_was_said_before_a_failure_is_kept(shared):
-    agent = shared.spawn("anna", shared.workspace(), "half of it\n/think hm\n/fail quota", "--env", "CURSOR_API_KEY=spent")
+    agent = shared.spawn("anna", shared.workspace(), "half of it\n/think hm\n/fail crash")
     assert agent["turn"]["outcome"] == "error"
     said = "".join(event["text"] for event in shared.events("anna", "assistant:delta"))
     assert said == "half of it"

@@ -62,7 +62,7 @@ def test_a_spent_account_holds_the_turns_of_its_login_until_one_that_tries_succe
     house.start()
     work = house.workspace()
     assert "no login is held that a turn doesn't try already" in house.ctl("queue", "--try").err.splitlines()[0]
-    greedy = house.spawn("greedy", work, "/fail quota", *SPENT)
+    greedy = house.spawn("greedy", work, "/shell true\n/fail quota", *SPENT)
     assert (greedy["state"], greedy["turn"]["outcome"]) == ("failed", "error")
     (told,) = house.events("greedy", "gate:held")
     assert told["data"]["failures"] == 1
@@ -81,31 +81,38 @@ def test_a_spent_account_holds_the_turns_of_its_login_until_one_that_tries_succe
     assert "out of usage" in line
     # The one that tries meets the limit again, and the other one never began.
     assert len(house.ok("queue", "--try")) in {1, 2}
-    until(lambda: house.show("first")["state"] == "failed", "the try")
-    assert house.show("second")["turn"] is None
+    until(lambda: house.events("first", "turn:retry"), "the try")
+    assert (house.show("first")["state"], house.show("second")["turn"]) == ("queued", None)
     assert house.events("first", "gate:held")[0]["data"]["failures"] == 2
     house.ok("queue", "--try")
-    until(lambda: house.show("second")["state"] == "idle", "the next try")
+    until(lambda: house.show("second")["state"] == "idle", "the next try, of the family that had none for longest")
+    until(lambda: len(house.events("first", "turn:retry")) == 2, "the turn that was held, which tries again by itself")
+    house.ok("end", "first")
     (opened,) = house.events("second", "gate:opened")
     assert opened["cause"] == house.events("second", "turn:ended")[0]["cursor"]
-    assert house.spawn("third", work, "/say hello", *SPENT)["state"] == "idle"
+    house.ok("spawn", "third", "-w", work, "/say hello", *SPENT)
+    house.ok("queue", "--try")
+    assert house.wait("third", "idle")["turn"]["outcome"] == "success"
     assert house.ctl("queue").err.strip() == "substratctl: no agent waits for a turn"
 
 
 def test_the_time_that_the_program_states_is_waited_for_and_then_one_turn_tries(house, until):
     house.start(agent=house.program(LIMITED))
     work = house.workspace()
-    house.ok("spawn", "greedy", "-w", work, "limit")
-    until(lambda: house.show("greedy")["state"] == "failed", "the limit")
-    assert house.ok("ls")
+    greedy = house.follow("spawn", "greedy", "-w", work, "--wait", "limit")
+    until(lambda: house.ok("ls") and house.events("greedy", "gate:held"), "the limit")
+    (work / "paid").touch()
     for name in ("anna", "bert"):
         house.ok("spawn", name, "-w", work, f"did-{name}")
     until(lambda: (work / "did-anna").exists() and (work / "did-bert").exists(), "the turns after that time")
-    (held,) = house.events("greedy", "gate:held")
+    held = house.events("greedy", "gate:held")[0]
     assert "as the program says" in held["text"]
-    first = min(house.events(name, "turn:started")[0]["time"] for name in ("anna", "bert"))
+    names = ("greedy", "anna", "bert")
+    first = min(house.events(name, "turn:started")[-1]["time"] for name in names)
     assert first >= held["data"]["until"]
-    assert len(house.events("anna", "gate:opened") + house.events("bert", "gate:opened")) == 1
+    assert greedy.wait(20) == 0, "the turn that was held has run by itself"
+    assert house.show("greedy")["turn"]["outcome"] == "success"
+    assert len([event for name in names for event in house.events(name, "gate:opened")]) == 1
 
 
 def child(name, prompt, *needs):

@@ -26,7 +26,7 @@ from substrat.core.agents.records import (
     left_unfinished,
 )
 from substrat.core.agents.verdict import fills_disk, over_home_limit, over_output_limit
-from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN
+from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.ndjson import Line
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.reports import Reports
@@ -279,6 +279,8 @@ class Accounting:
             if (option := _unknown_option(agent, verdict, observation)) is not None:
                 change.after(partial(self._leave_out, option))
                 self._try_again(change, agent, turn, 0.0)
+            elif self._waits_for_account(agent, turn, verdict):
+                self._queue_again(change, agent, turn, "its prompt waits in the queue again: the account holds it up")
             elif (seconds := self._retry_delay(agent, turn, verdict)) is not None:
                 self._try_again(change, agent, turn, seconds)
             elif (seconds := self._restore_delay(agent, turn)) is not None:
@@ -329,14 +331,24 @@ class Accounting:
             not PROGRAM.only_speaks(self._journal.line_of(row) or b"") for row in unread
         )
 
+    def _waits_for_account(self, agent: Agent, turn: Turn, verdict: Verdict) -> bool:
+        """Say whether a turn that met the account's usage limit may run again, behind its login's gate."""
+        if agent.phase != Phase.RUNNING or turn.login is None:
+            return False
+        failure = verdict.failure
+        return failure is not None and failure.name == USAGE_LIMIT and not self._may_have_acted(agent, turn)
+
     def _try_again(self, change: Change, agent: Agent, turn: Turn, seconds: float) -> None:
+        """Let an agent wait until its turn is tried again."""
+        said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
+        later = replace(agent, attempts=agent.attempts + 1, retry_at=self._registry.now() + seconds)
+        self._queue_again(change, later, turn, said)
+
+    def _queue_again(self, change: Change, agent: Agent, turn: Turn, said: str) -> None:
         """Put the items that the turn was to deliver back, and let the agent wait."""
         returned = self._store.take_back(turn.id)
-        at = self._registry.now() + seconds
         agent = change.put_turn(agent, replace(turn, unsettled=True))
-        agent = replace(agent, waiting=agent.waiting + returned, attempts=agent.attempts + 1, retry_at=at)
-        change.step(agent, Event.TURN_RETRIED)
-        said = f"this passes by itself: trying again in {seconds:g} s" if seconds else "trying again without this option"
+        change.step(replace(agent, waiting=agent.waiting + returned), Event.TURN_RETRIED)
         change.record(DaemonEvent(agent.id, turn.id, "turn:retry", said))
 
     def _restore_delay(self, agent: Agent, turn: Turn) -> float | None:
