@@ -42,7 +42,7 @@ def weight(agent: Agent) -> tuple[int, str]:
 
 def said(agent: Agent) -> str:
     """Return an agent's attention: its kind and, if it adds something, its text."""
-    return kind(agent) if level(agent) in {"info", "-"} else f"{kind(agent)}: {output.text_of(_member(agent, 'text'))}"
+    return kind(agent) if level(agent) in {"info", "-"} else f"{kind(agent)}: {_text(agent)}"
 
 
 def command(agent: Agent, *, is_shown: bool = False) -> str:
@@ -58,7 +58,7 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
 
 def doing(agent: Agent) -> str:
     """Return why an agent needs a person or waits, what it does, or the first line of its last words; `-` for nothing."""
-    of, text = kind(agent), output.text_of(_member(agent, "text"))
+    of, text = kind(agent), _text(agent)
     refusal = text.partition("; refused ")[2]
     activity = agent.get("activity")
     if of == "working" and isinstance(activity, dict):
@@ -85,8 +85,12 @@ def counts(agents: list[Agent]) -> str:
 
 def need(agent: Agent) -> str:
     """Say in a line that an agent needs a person: why, and the command to type."""
-    said = f"{output.text_of(agent.get('name'))} needs you: {output.text_of(_member(agent, 'text'))}"
+    said = f"{output.text_of(agent.get('name'))} needs you: {_text(agent)}"
     return f"{said}: substratctl {command(agent)}"
+
+
+def _text(agent: Agent) -> str:
+    return output.in_local_time(output.text_of(_member(agent, "text")))
 
 
 def _member(agent: Agent, name: str) -> object:

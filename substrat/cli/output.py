@@ -11,6 +11,7 @@ from substrat.visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TextIO
 
@@ -306,6 +307,23 @@ def local(stamp: object) -> str:
     """Return an RFC 3339 time as people read it, in the local zone: `2026-01-31 13:00:00`; what is none, as it is."""
     then = seconds_of(stamp)
     return text_of(stamp) if then is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(then))
+
+
+def in_local_time(text: str, now: float | None = None) -> str:
+    """Write the RFC 3339 times in a sentence as people read them, in the local zone: `02:30`, on another day with the date.
+
+    Args:
+        text: the sentence.
+        now: the time, in seconds since the epoch; default: the present one.
+    """
+    if "Z" not in text:
+        return text  # most sentences name no time
+    import re
+
+    def short(found: re.Match[str]) -> str:
+        return local(found[0])[:16].removeprefix(time.strftime("%Y-%m-%d ", time.localtime(now)))
+
+    return re.sub(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", short, text)
 
 
 def lines_more(number: int) -> str:

@@ -3,6 +3,7 @@
 import datetime as dt
 import io
 import json
+import time
 import unicodedata
 
 import pytest
@@ -443,3 +444,16 @@ def test_names_alone(ctl, fake, agent):
     assert ctl("ls", "-q").out == "anna\nbert\n"
     assert ctl("ls", "--quiet", "--json").json == [{"name": "anna"}, {"name": "bert"}]
     assert daemon.calls("agent.list") == [{"fields": ["name"]}] * 2
+
+
+def test_a_sentences_times_are_local_and_of_another_day_with_the_date(monkeypatch):
+    now = "2026-11-27T12:00:00.000Z"
+    monkeypatch.setenv("TZ", "Pacific/Chatham")  # 13:45 ahead in summer
+    time.tzset()
+    try:
+        text = f"held until {now}, or 2026-11-27T09:59:59Z: it waits; ZZ 2026-11-27"
+        found = output.in_local_time(text, output.seconds_of(now))
+        assert found == "held until 01:45, or 2026-11-27 23:44: it waits; ZZ 2026-11-27"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

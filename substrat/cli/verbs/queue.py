@@ -62,7 +62,7 @@ def _print(queue: Sequence[Mapping[str, object]], names: Mapping[str, str]) -> N
         rows.append((
             output.text_of(place.get("position")), output.text_of(place.get("agent")), names.get(family, family),
             output.text_of(place.get("priority")), output.age(place.get("since"), now),
-            output.one_line(str(place.get("reason"))),
+            output.in_local_time(output.one_line(str(place.get("reason")))),
         ))  # fmt: skip
     titles = ("", "AGENT", "FAMILY", "PRIORITY", "SINCE", "REASON")
     shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"REASON": 30, "AGENT": 10, "FAMILY": 10})

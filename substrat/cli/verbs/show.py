@@ -203,7 +203,7 @@ def _doing(agent: Agent, now: float) -> Iterator[tuple[str, str]]:
     if agent.get("heard_at") is not None:
         yield "silent for", f"{output.age(agent['heard_at'], now)} (since {output.local(agent['heard_at'])})"
     if agent.get("reason"):
-        yield "waits", output.text_of(agent["reason"])
+        yield "waits", output.in_local_time(output.text_of(agent["reason"]))
 
 
 def _use(use: dict[str, object]) -> str:

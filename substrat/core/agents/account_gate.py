@@ -109,8 +109,9 @@ def obstacle(gate: Gate, now: float, *, is_trying: bool) -> Obstacle | None:
     if is_trying:
         text = "the account has used up what it may, and another turn tries whether it may go on: this one waits for that"
         return Obstacle(ObstacleKind.ACCOUNT, text)
-    text = (
-        f"the account has used up what it may: the turns of this login wait until {timestamp(gate.until)}, then one tries; "
-        "`substratctl queue --try` lets one try now"
-    )
+    # Without a time of the program's own, the gate was shut for as long as so many failures in a row take.
+    is_stated = gate.until != gate.shut_at + pause(gate.failures)
+    when = f"held until {timestamp(gate.until)}" if is_stated else f"no time stated, next try {timestamp(gate.until)}"
+    why = "the account has used up what it may, and one turn of its login tries then"
+    text = f"{when}: {why}; `substratctl queue --try` lets one try now"
     return Obstacle(ObstacleKind.ACCOUNT, text, gate.until)

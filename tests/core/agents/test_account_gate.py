@@ -36,7 +36,9 @@ def test_a_hundred_turns_that_ran_already_count_as_one():
 
 
 def test_a_stated_time_counts_in_place_of_the_pause():
-    assert shut(None, LOGIN, turn(), "used up", 5000.0, 100.0).until == 5000.0
+    gate = shut(None, LOGIN, turn(), "used up", 5000.0, 100.0)
+    assert gate.until == 5000.0
+    assert "held until 1970-01-01T01:23:20.000Z: " in obstacle(gate, 399.0, is_trying=False).text
 
 
 def test_one_turn_tries_when_it_is_time():
@@ -44,7 +46,7 @@ def test_one_turn_tries_when_it_is_time():
     assert not may_try(gate, 399.0, is_trying=False)
     assert may_try(gate, 400.0, is_trying=False)
     assert not may_try(gate, 400.0, is_trying=True)
-    assert "1970-01-01T00:06:40.000Z" in obstacle(gate, 399.0, is_trying=False).text
+    assert "no time stated, next try 1970-01-01T00:06:40.000Z: " in obstacle(gate, 399.0, is_trying=False).text
     assert obstacle(gate, 399.0, is_trying=False).until == 400.0
     assert "another turn tries" in obstacle(gate, 500.0, is_trying=True).text
     assert obstacle(gate, 500.0, is_trying=False) is None
