@@ -167,7 +167,7 @@ def test_a_reader_may_change_nothing(serve, daemon):
 
 
 def test_a_proxy_adds_its_own_host_and_origin_alone(serve):
-    web = serve("--behind-proxy", "--origin", "https://Box.example/")
+    web = serve("--behind-proxy", "--origin", "https://Box.example:443/")
     assert web.ask("/api/v1/agents", Host="box.example", Origin="https://box.example").status == 200
     assert web.ask("/api/v1/agents", Origin=web.origin).status == 200
     assert web.ask("/api/v1/agents", Host="box.example:443").status == 421

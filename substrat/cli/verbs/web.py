@@ -82,4 +82,5 @@ def _origin(arguments: Arguments) -> str | None:
     scheme, mark, host = given.rstrip("/").partition("://")
     if scheme not in {"http", "https"} or not mark or not host or any(letter in host for letter in "/?#@ "):
         raise COMMAND.wrong(f"--origin takes an address such as https://box.example, not {given!r}")
-    return f"{scheme}://{host.lower()}"
+    # Browsers leave the scheme's own port out.
+    return f"{scheme}://{host.lower().removesuffix(':443' if scheme == 'https' else ':80')}"
