@@ -16,6 +16,11 @@ HOSTILE = (
     "<script>window.ran=1</script><img src=x onerror='window.ran=1'> \x1b[31mred \x07 \u202egnp.exe \u2066 a\u200bb "
     "javascript:window.ran=1 <b>bold</b> 日本語 \u2028 end"
 )
+WIDER = """
+() => [document.documentElement, ...document.querySelectorAll("main > *, .aside")]
+    .filter((part) => part.scrollWidth > 360 || part.scrollWidth > part.clientWidth).map((part) => part.id || part.tagName)
+"""
+"""The parts of the page that can be scrolled sideways."""
 ASK = '/tool ask_operator {"question": "Which table may I drop?", "options": ["users_old", "accounts"]}'
 
 
@@ -59,7 +64,7 @@ def asking(daemon):
     work = daemon.workspace()
     for name in ("calm", "quiet"):
         daemon.spawn(name, work, "All is well.")
-    return daemon.spawn("asking", work, f"{ASK}\nI wait.")
+    return daemon.spawn("zoe", work, f"{ASK}\nI wait.")
 
 
 def is_in_view(page, locator):
@@ -91,8 +96,8 @@ def test_who_asks_stands_first_on_a_phone_and_is_answered_with_a_click(visit, da
     option.click()
     page.locator("#list .done", has_text="answered: accounts").wait_for()
     assert daemon.ok("inbox") == []
-    daemon.wait("asking")
-    assert "accounts" in "".join(event["text"] for event in daemon.events("asking", "user"))
+    daemon.wait("zoe")
+    assert "accounts" in "".join(event["text"] for event in daemon.events("zoe", "user"))
     page.locator("#list .card").wait_for(state="detached")
 
 
@@ -103,7 +108,7 @@ def test_the_keyboard_alone_answers_opens_writes_and_ends(visit, daemon, asking)
         page.keyboard.press(key)
     page.locator("#list .done", has_text="answered: accounts").wait_for()
     page.locator("#list .card").wait_for(state="detached")
-    daemon.wait("asking")
+    daemon.wait("zoe")
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keys").wait_for()
     page.keyboard.press("Escape")
@@ -201,7 +206,7 @@ def test_no_view_scrolls_sideways_on_a_phone(visit, daemon, asking):
     )
     page = visit(PHONE)
     page.locator("#list .card").wait_for()
-    places = ["", "inbox", "waits", "events", "agent/asking", f"agent/n{'a' * 63}"]
+    places = ["", "inbox", "waits", "events", "agent/zoe", f"agent/n{'a' * 63}"]
     for place in places:
         page.evaluate("place => location.hash = `#/${place}`", place)
         parts = page.get_by_role("group", name="Parts").get_by_role("button") if "/" in place else None
@@ -210,5 +215,4 @@ def test_no_view_scrolls_sideways_on_a_phone(visit, daemon, asking):
         for part in parts.all() if parts is not None else [None]:
             if part is not None:
                 part.click()
-            wide = "[...document.querySelectorAll('main > *, .aside')].filter((one) => one.scrollWidth > one.clientWidth).length"
-            assert page.evaluate(f"[document.documentElement.scrollWidth, {wide}]") == [360, 0], place
+            assert page.evaluate(WIDER) == [], place

@@ -250,9 +250,9 @@ function coalesced(work) {
       if (is_open) heartbeat();
     } finally {
       runs = false;
-      // A daemon that is slow is asked less often; nobody looks at a hidden tab.
+      // At most a tenth of the time is spent on this, and nobody looks at a hidden tab.
       const took = performance.now() - began;
-      ready = performance.now() + Math.max(document.hidden ? 3000 : REFRESH_MS, 3 * took);
+      ready = performance.now() + Math.max(document.hidden ? 3000 : REFRESH_MS, 9 * took);
       if (waits) setTimeout(run, ready - performance.now());
     }
   }
@@ -463,6 +463,12 @@ function matches(agent) {
   if (!filter) return true;
   const words = [agent.name, kindOf(agent), agent.workspace, doing(agent), agent.model];
   return KINDS.includes(filter) ? kindOf(agent) === filter : words.some((word) => String(word).toLowerCase().includes(filter.toLowerCase()));
+}
+
+/** Give those below an agent that haven't ended: they end with it. */
+function descendants(agent) {
+  const children = [...agents.values()].filter((other) => other.parent === agent.id);
+  return children.flatMap((child) => [...(child.state === "ended" ? [] : [child]), ...descendants(child)]);
 }
 
 /** Order agents below those that spawned them; a family stands where its weightiest agent would. */
@@ -840,7 +846,7 @@ class AgentView {
       host && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
       state === "running" && { label: "Interrupt", verb: "interrupt", is_strong: kind === "stuck", question: "Stop this turn? Its prompt is given up." },
       !["suspended", "ended"].includes(state) && { label: "Suspend", verb: "suspend" },
-      state !== "ended" && { label: "End", verb: "end", question: `End ${oneLine(agent.name)} for good?` },
+      state !== "ended" && { label: "End", verb: "end", body: { family: true }, question: `End ${[agent, ...descendants(agent)].map((one) => oneLine(one.name)).join(", ")} for good?` },
     ];
     return all.filter(Boolean);
   }
