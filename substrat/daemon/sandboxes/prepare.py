@@ -439,15 +439,17 @@ class SandboxPreparer:
         """Return findings about files that a turn has committed without a filter of the person's; a failure is logged."""
         filters = (await self.person.read()).filters
         bubblewrap = self.machine.known_bubblewrap
-        is_seen = agent.clone is not None or (before.hiding is not None and os.path.isdir(f"{agent.workspace}/.git"))
+        is_repository = bool(before.git_dirs) or os.path.isdir(f"{agent.workspace}/.git")
+        is_seen = agent.clone is not None or (before.hiding is not None and is_repository)
         if not filters or bubblewrap is None or not is_seen:
             return []
         since = before.head if agent.clone is None else agent.clone.kept.head or agent.clone.base
+        git_dirs = before.git_dirs if agent.clone is None else ()
         empty = self._layout.agent(agent.id).no_alternates
         try:
             objects = await self._objects(agent)
             hidden = await self.unreadable.paths()
-            return await unfiltered.find(bubblewrap, agent, since, filters, objects, empty, hidden)
+            return await unfiltered.find(bubblewrap, agent, since, filters, git_dirs, objects, empty, hidden)
         except (SubstratError, OSError) as problem:
             log.info("git wasn't asked about filters", agent=agent.name, reason=str(problem))
             return []

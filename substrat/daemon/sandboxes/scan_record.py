@@ -96,10 +96,11 @@ class ScanRecord:
         missing = tuple(path for path in absent if path == printable(path))
         self.inaccessible += [path for path in absent if path != printable(path)]
         noted = dict(self._comparable())
+        common = shared[0] if shared else f"{self.roots[0]}/.git"
         return ProtectedPaths(
             pinned, read_only, missing, shared, own, inodes, (*noted, *self._notes()),
             tuple(self.unprotectable), sequencer.read((*self.repositories, *pinned)),
-            unfiltered.head(f"{self.roots[0]}/.git"), {**self.hiding, **hiding.read(self.repositories)},
+            unfiltered.head(own[0] if own else common, common), {**self.hiding, **hiding.read(self.repositories)},
             self._kept_for({*read_only, *missing}), tuple(self.whole), noted,
         )  # fmt: skip
 

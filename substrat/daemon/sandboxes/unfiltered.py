@@ -45,14 +45,19 @@ for path; do git cat-file blob ":0:$path" | head -c 64 | od -An -v -tx1 | tr -d 
 """
 
 
-def head(git: str) -> str | None:
-    """Return the commit that a git directory's HEAD is at, None where there is none or it can't be told."""
+def head(git: str, common: str) -> str | None:
+    """Return the commit that HEAD is at, None where there is none or it can't be told.
+
+    Args:
+        git: the git directory that HEAD is in.
+        common: the one with the branches; another where `git` is a linked worktree's.
+    """
     said = _text(f"{git}/HEAD", _HEAD_BYTES)
     ref = said.removeprefix("ref: ")
     if ref != said:
-        said = _text(f"{git}/{ref}", _HEAD_BYTES) if ".." not in ref.split("/") else ""
+        said = _text(f"{common}/{ref}", _HEAD_BYTES) if ".." not in ref.split("/") else ""
         if not said:
-            packed = nofollow.read_small(f"{git}/packed-refs", _PACKED_BYTES) or b""
+            packed = nofollow.read_small(f"{common}/packed-refs", _PACKED_BYTES) or b""
             line = re.search(rb"^([0-9a-f]{40,64}) " + re.escape(os.fsencode(ref)) + rb"$", packed, re.MULTILINE)
             said = line.group(1).decode() if line is not None else ""
     return said if _COMMIT.fullmatch(said) else None
@@ -67,19 +72,21 @@ async def find(
     agent: Agent,
     since: str | None,
     filters: Collection[str],
+    git_dirs: tuple[str, ...],
     objects: tuple[str, ...],
     empty: str,
     unreadable: tuple[str, ...],
 ) -> list[Found]:
     """Return findings about files that were committed or staged since a commit without a filter.
 
-    git runs in a sandbox without a network that sees the workspace alone and writes nothing.
+    git runs in a sandbox without a network that sees the workspace and its repository, and writes nothing.
 
     Args:
         bubblewrap: bubblewrap.
         agent: the agent.
         since: the commit that HEAD was at; None: there was none.
         filters: the filters that its sandbox didn't have.
+        git_dirs: the git directories elsewhere that its repository is in.
         objects: the directories of objects that its clone borrows.
         empty: an empty file, for the mounts of those.
         unreadable: the paths of the operating system that aren't seen.
@@ -87,8 +94,9 @@ async def find(
     Raises:
         SandboxFailed: git couldn't be asked.
     """
-    top = agent.clone.tree if agent.clone is not None else agent.workspace
-    mounts: tuple[Mount, ...] = (Bind(top, top, held=True), *clone_mounts.object_mounts(objects, empty))
+    top, named_as = (agent.workspace,) * 2 if agent.clone is None else (agent.clone.tree, agent.clone.repository)
+    shown = (Bind(path, path, held=True) for path in (top, *git_dirs))
+    mounts: tuple[Mount, ...] = (*shown, *clone_mounts.object_mounts(objects, empty))
 
     async def ask(script: str, *words: str) -> bytes:
         command = ("/bin/sh", "-c", script, "sh", *words)
@@ -108,7 +116,7 @@ async def find(
     ]
     return [
         Found(
-            f"{agent.workspace}/{whole[0][0]}",
+            f"{named_as}/{whole[0][0]}",
             f"committed or staged as content, because the sandbox doesn't have git's filter {name}: "
             f"{listed([path for path, its in whole if its == name])}; `git add --renormalize .` on the host filters them",
             kind=UNFILTERED,
