@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ import trio
 from sandbox import launch
 from sandbox.spec import NetworkMode
 from substrat.core.netfilter.names import AllowList
-from substrat.daemon.kernel import descriptors, process, sandbox_process, sockets
+from substrat.daemon.kernel import descriptors, helper, process, sandbox_process, sockets
 from substrat.daemon.network.decisions import Decision
 from substrat.daemon.network.proxy import Proxy
 from substrat.daemon.network.transparent import Names, TransparentNetwork
@@ -187,10 +186,8 @@ class TurnNetwork:
         ours, theirs = _channel()
         descriptors.keep_private()
         with ours, theirs, trio.move_on_after(_ENTRY_SECONDS):
-            done = await trio.run_process(
-                command_for(str(theirs.fileno()), ports, sandbox.pid), env={}, check=False, capture_stderr=True,
-                stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
-            )  # fmt: skip
+            number = theirs.fileno()
+            done = await helper.run(command_for(str(number), ports, sandbox.pid), {}, (number,))
             theirs.close()
             found = await self._receive(ours)
             if not found and process.is_running(sandbox):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
 from sandbox import protect
 from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy
-from substrat.daemon.kernel import procfs
+from substrat.daemon.kernel import helper, procfs
 from substrat.daemon.sandboxes import copies
 from substrat.paths import is_within
 
@@ -188,9 +187,7 @@ async def mount_again(program: tuple[str, ...], first: int, modes: str, paths: l
     command = (*program, str(first), modes, *paths)
     try:
         with trio.fail_after(_MOUNT_SECONDS):
-            done = await trio.run_process(
-                command, env={}, check=False, capture_stderr=True, stdout=subprocess.DEVNULL, stdin=b""
-            )
+            done = await helper.run(command, {})
     except (OSError, trio.TooSlowError) as problem:
         return getattr(problem, "strerror", None) or "it took too long"
     return done.stderr.decode("utf-8", "replace").strip() if done.returncode else None

@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from sandbox import host, unreadable
+from substrat.daemon.kernel import helper
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
@@ -107,11 +108,10 @@ class UnreadablePaths:
         """Have the program look."""
         program = os.path.realpath(unreadable.__file__)
         command = (sys.executable, "-I", "-S", program, self._note, str(believed), key, *roots)
-        run = partial(trio.run_process, command, capture_stdout=True, capture_stderr=True, check=False, env={})
         where = f"below {', '.join(roots[:2])}"
         try:
             with trio.fail_after(_PATIENCE):
-                done = await run()
+                done = await helper.run(command, {})
         except (OSError, trio.TooSlowError) as problem:
             raise SandboxFailed(f"what others can't read {where} can't be listed: {problem!r}") from None
         if done.returncode == unreadable.TOO_MUCH:

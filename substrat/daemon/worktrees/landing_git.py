@@ -19,7 +19,7 @@ from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
 from substrat.core.workspaces.diffs import LINK
 from substrat.core.workspaces.landing import LandingMode
-from substrat.daemon.kernel import descriptors
+from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.sandboxes import git_programs
 from substrat.daemon.worktrees import git_sandbox
 from substrat.daemon.worktrees.git_sandbox import said
@@ -313,10 +313,8 @@ class LandingGit:
         descriptors.keep_private()
         try:
             with trio.fail_after(_CHECKOUT_SECONDS):
-                return await trio.run_process(
-                    ("git", "-C", directory, *arguments), capture_stdout=True, capture_stderr=True, check=False,
-                    env={**self._environ, **_QUIET, **git_sandbox.settings(settings or {})},
-                )  # fmt: skip
+                environment = {**self._environ, **_QUIET, **git_sandbox.settings(settings or {})}
+                return await helper.run(("git", "-C", directory, *arguments), environment)
         except trio.TooSlowError:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:

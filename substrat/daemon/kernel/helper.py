@@ -1,0 +1,85 @@
+"""Runs a helper program to its end, started in the loop's own thread.
+
+`trio.run_process` starts its process in a worker thread. One that did so while `process.start` has raised the daemon's
+`oom_score_adj` for a sandbox would have its helper inherit the value, and the kernel kill the helper like an agent.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL, as in Trio: git removes its lock files meanwhile."""
+
+
+async def run(
+    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = ()
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program with an empty standard input, and return its exit status, output and errors.
+
+    Where the caller is cancelled the program is asked to end, and killed some seconds later.
+
+    Args:
+        command: the program, looked up on the environment's PATH unless it is a path, and its arguments.
+        environment: the whole environment.
+        files: descriptors that it has under the same numbers.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    with ExitStack() as stack:
+        child, pidfd = _start(command, environment, files)
+        stack.callback(os.close, pidfd)
+        for stream in filter(None, (child.stdout, child.stderr)):
+            stack.callback(stream.close)
+        output, errors = bytearray(), bytearray()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_read, child.stdout, output)
+                nursery.start_soon(_read, child.stderr, errors)
+                await trio.lowlevel.wait_readable(pidfd)
+        except BaseException:
+            with trio.move_on_after(2 * _GRACE_S, shield=True):
+                await _end(child, pidfd)
+            raise
+        return subprocess.CompletedProcess(command, child.wait(), bytes(output), bytes(errors))
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start it, and open a pidfd for it; this comes back when it is executing, after about a millisecond (vfork)."""
+    child = subprocess.Popen(
+        command, env=environment, pass_fds=files, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        return child, os.pidfd_open(child.pid)
+    except OSError:
+        child.kill()
+        child.communicate()
+        raise
+
+
+async def _read(stream: IO[bytes] | None, into: bytearray) -> None:
+    if stream is not None:
+        async with trio.lowlevel.FdStream(os.dup(stream.fileno())) as reading:
+            async for data in reading:
+                into += data
+
+
+async def _end(child: subprocess.Popen[bytes], pidfd: int) -> None:
+    """End a program whose caller was cancelled; one that hangs in the kernel is waited for no longer."""
+    for end in (child.terminate, child.kill):
+        if child.poll() is None:
+            end()
+            with trio.move_on_after(_GRACE_S):
+                await trio.lowlevel.wait_readable(pidfd)
+    child.poll()

@@ -1,0 +1,65 @@
+"""Helper programs: what they are given and answer, how they end, and that none counts as an agent's."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import trio
+
+import substrat.daemon
+from substrat.daemon.kernel import helper
+from tests.daemon.kernel.conftest import PATIENCE, ended
+from tests.support.waiting import wait_until
+
+SCORE = Path("/proc/self/oom_score_adj")
+
+
+async def test_its_status_output_and_errors_come_back_and_it_has_what_was_given(tmp_path):
+    with (tmp_path / "given").open("w+b") as given:
+        number = given.fileno()
+        words = f"env; cat; ls /proc/self/fd | wc -l; echo more >&2; echo x > /proc/self/fd/{number}; exit 3"
+        done = await helper.run(("/bin/sh", "-c", words), {"A": "b", "PATH": os.environ["PATH"]}, (number,))
+    assert (done.returncode, done.stderr) == (3, b"more\n")
+    assert b"A=b\n" in done.stdout
+    assert done.stdout.endswith(b"\n5\n")
+    assert (tmp_path / "given").read_bytes() == b"x\n"
+
+
+async def test_one_that_cannot_be_started_says_so():
+    with pytest.raises(FileNotFoundError):
+        await helper.run(("/nowhere/program",), {})
+
+
+async def test_one_whose_caller_is_cancelled_may_tidy_up(tmp_path):
+    words = f"trap 'touch {tmp_path}/tidied; exit' TERM; touch {tmp_path}/begun; while :; do sleep 0.01; done"
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(helper.run, ("/bin/sh", "-c", words), {"PATH": os.environ["PATH"]})
+            await trio.to_thread.run_sync(wait_until, (tmp_path / "begun").exists)
+            nursery.cancel_scope.cancel()
+    assert (tmp_path / "tidied").exists()
+
+
+async def test_none_is_killed_like_an_agent_that_is_started_beside_it(bench):
+    scores = []
+
+    async def help_out():
+        for _ in range(40):
+            done = await helper.run(("/bin/cat", str(SCORE)), {})
+            scores.append(done.stdout)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(help_out)
+        while len(scores) < 160:
+            await ended(bench.start("/bin/cat", str(SCORE)))
+    assert set(scores) == {SCORE.read_bytes()}
+    assert set(bench.files[1].read_text().split()) == {"800"}
+
+
+def test_the_daemon_starts_no_program_in_another_thread():
+    source = {path: path.read_text() for path in Path(*substrat.daemon.__path__).rglob("*.py")}
+    assert len(source) > 100
+    starts = re.compile(r"\b(run_process|open_process|subprocess\.(run|Popen|check_\w+|call))\(")
+    assert [path.name for path, text in source.items() if starts.search(text)] == ["helper.py"]
