@@ -144,9 +144,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             store, journal, settings.config, now, steady, points, timer.ring_at, turns, admission, logins.of
         )
         reminders, inbox = Reminders(registry), Inbox(registry)
-        bell = Bell(registry, settings.environ)
         notifier = Notifier(settings.environ)
         async with trio.open_nursery() as nursery:
+            bell = Bell(registry, settings.environ, nursery)
             groups, networks, sandboxes = find_cgroups(), Networks(), RunningSandboxes()
             preparer = SandboxPreparer(registry, layout, user, settings.environ, groups)
             preparer.set_limits()

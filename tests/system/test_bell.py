@@ -117,7 +117,7 @@ def test_notify_test_says_what_went_wrong(daemon, until, rung):
 
 
 def test_a_command_that_hangs_or_floods_holds_nothing_up(daemon, until):
-    reload(daemon, until, configured("echo $$ > $HOME/pid; yes flood >&2 & exec sleep 1000"))
+    reload(daemon, until, configured("trap '' TERM INT HUP; echo $$ > $HOME/pid; yes flood >&2 & exec sleep 1000"))
     testing = daemon.follow("notify", "--test")
     until(lambda: (daemon.home / "pid").exists() and (daemon.home / "pid").read_text().strip(), "the command")
     assert daemon.ctl("ls").code == 0
@@ -125,6 +125,8 @@ def test_a_command_that_hangs_or_floods_holds_nothing_up(daemon, until):
     assert (testing.returncode, b"took longer than 10 s: " in error) == (1, True)
     group = (daemon.home / "pid").read_text().strip()
     until(lambda: not members(group), "the end of all it started")
+    until(lambda: not Path("/proc", group).exists(), "its reaping")
+    assert daemon.ctl("ls").code == 0
 
 
 def members(group):

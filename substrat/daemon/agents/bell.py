@@ -21,7 +21,7 @@ from substrat.daemon.agents.overview import Overview, attention_object
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import command
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import NotAvailable, NotifyFailed, StorageFailed
+from substrat.errors import NotAvailable, NotifyFailed, StorageFailed, SubstratError
 from substrat.protocol.attention import KINDS
 from substrat.protocol.attention import command as command_for
 
@@ -52,12 +52,14 @@ class Bell:
     Args:
         registry: the agents.
         environ: the daemon's environment, of which the command gets a part.
+        reapers: waits for the end of a command that was killed.
     """
 
-    def __init__(self, registry: Registry, environ: Mapping[str, str]) -> None:
+    def __init__(self, registry: Registry, environ: Mapping[str, str], reapers: trio.Nursery) -> None:
         self._registry = registry
         self._overview = Overview(registry)
         self._environment = {name: environ[name] for name in _PASSED_ON if name in environ}
+        self._reapers = reapers
         self._wanted = Wakeup()
         self._changed: set[str] = set()
         self._at_once = trio.Lock()
@@ -160,9 +162,11 @@ class Bell:
         async with self._at_once:
             points.before("bell rung")
             try:
-                ended = await command.run(words, self._environment, given, _LONGEST_S)
+                ended = await command.run(words, self._environment, given, _LONGEST_S, self._reapers)
             except OSError as problem:
                 return f"can't be run: {problem.strerror or problem}"
+            except SubstratError as problem:
+                return f"can't be run: {problem.message}"
             finally:
                 points.after("bell rung")
         if ended.code == 0:

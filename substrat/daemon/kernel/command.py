@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Process
 
+_PIPE = 64 * 1024
+"""Bytes of a pipe (pipe(7)): a command that floods it gets no more of the loop's time than one reading at a time."""
 _MOST_ERRORS = 4096
 """Bytes of a command's standard error that are kept: its last words."""
 
@@ -33,7 +35,9 @@ class Ended(NamedTuple):
     errors: str
 
 
-async def run(command: Sequence[str], environment: Mapping[str, str], given: bytes, seconds: float) -> Ended:
+async def run(
+    command: Sequence[str], environment: Mapping[str, str], given: bytes, seconds: float, reapers: trio.Nursery
+) -> Ended:
     """Run a command, in a session of its own.
 
     When it takes too long, or the caller is cancelled, the processes of its session's first group are killed. What it has
@@ -44,9 +48,12 @@ async def run(command: Sequence[str], environment: Mapping[str, str], given: byt
         environment: the whole environment.
         given: its standard input.
         seconds: the longest it may take.
+        reapers: waits for the end of a command that was killed, which this function doesn't: the kernel may hold it, on a
+            dead mount for example.
 
     Raises:
         OSError: it can't be executed.
+        SubstratError: it can't be watched, for want of descriptors for example.
     """
     program = shutil.which(command[0], path=environment.get("PATH"))
     if program is None:
@@ -63,15 +70,15 @@ async def run(command: Sequence[str], environment: Mapping[str, str], given: byt
         for descriptor in (writing, nowhere, source):
             os.close(descriptor)
     try:
-        return await _wait(child, reading, seconds)
+        return await _wait(child, reading, seconds, reapers)
     finally:
         os.close(reading)
 
 
-async def _wait(child: Process, reading: int, seconds: float) -> Ended:
+async def _wait(child: Process, reading: int, seconds: float, reapers: trio.Nursery) -> Ended:
     """Wait for a child's end, and read its errors meanwhile, so that it isn't held up."""
     pidfd = process.open_own(child)
-    words, ended = bytearray(), False
+    words, ended, code = bytearray(), False, None
 
     async def read() -> None:
         while _drain(reading, words):
@@ -85,22 +92,30 @@ async def _wait(child: Process, reading: int, seconds: float) -> Ended:
                 ended = True
                 nursery.cancel_scope.cancel()
     finally:
-        os.close(pidfd)
-        if not ended:
+        if ended:
+            os.close(pidfd)
+            code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        else:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-        # A killed process ends within a moment: nothing in it can wait.
-        status = os.waitpid(child.pid, 0)[1]
+            reapers.start_soon(_reap, child, pidfd)
     _drain(reading, words)
-    return Ended(os.waitstatus_to_exitcode(status) if ended else None, words.decode("utf-8", "replace").strip())
+    return Ended(code, words.decode("utf-8", "replace").strip())
+
+
+async def _reap(child: Process, pidfd: int) -> None:
+    try:
+        await process.wait_exit(child, pidfd)
+    finally:
+        os.close(pidfd)
 
 
 def _drain(reading: int, words: bytearray) -> bool:
-    """Read what is there, keep the end of all of it, and say whether more may come."""
+    """Read what a pipe holds, keep the end of all of it, and say whether more may come."""
     try:
-        while data := os.read(reading, 65536):
-            words += data
-            del words[:-_MOST_ERRORS]
+        data = os.read(reading, _PIPE)
     except BlockingIOError:
         return True
-    return False
+    words += data
+    del words[:-_MOST_ERRORS]
+    return bool(data)
