@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from substrat.daemon.sandboxes.authorities import ADDED, BUNDLES
 from tests.system.test_network import BOTH_FORMS, CURL, form, world  # noqa: F401 - fixtures
 
 PROXY = "http://me:s3cret@9.9.9.9:3128"
@@ -16,9 +17,9 @@ SECRET = "token-of-nobody"
 @pytest.fixture
 def company(house, world, form):  # noqa: F811 - fixtures
     """Starts a daemon in that internet with further lines of configuration for `[sandbox]`."""
-    house.prefix = world[0]
 
-    def start(lines="", more=""):
+    def start(lines="", more="", prefix=()):
+        house.prefix = (*world[0], *prefix)
         return house.start(config=f'[sandbox]\nfiltered = "{form}"\n{lines}\n{more}')
 
     return start
@@ -88,6 +89,19 @@ def test_a_companys_authority_is_trusted_by_every_tool(company, world):  # noqa:
     assert said.count("hello from 9.9.9.9") == 2, said
     assert "refs/heads/" in said
     assert "-----BEGIN CERTIFICATE-----" in said
+
+
+def test_an_authority_of_the_machines_bundle_is_trusted_by_programs_that_bring_their_own(company, world):  # noqa: F811
+    bundle = next(path for path in BUNDLES if os.path.isfile(path))
+    added = next(path for path in ADDED if os.path.isdir(path))
+    both = world[1] / "both.pem"
+    both.write_bytes(Path(bundle).read_bytes() + (world[1] / "only.pem").read_bytes())
+    mounts = f"mount --bind {both} {bundle} && mount --bind {world[1] / 'site'} {added}"
+    house = company(prefix=("unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"))
+    node = """node -e 'fetch("https://www.allowed.test/").then(r => r.text()).then(t => console.log(t))'"""
+    python = "python3 -c 'from pip._vendor import requests as r; print(r.get(\"https://www.allowed.test/\").text)'"
+    said = run(house, "anna", node, python, options=("--allow", "*.allowed.test"))
+    assert said.count("hello from 9.9.9.9") == 2, said
 
 
 def test_an_authority_that_is_none_is_refused_with_its_file(house):

@@ -221,6 +221,10 @@ PROGRAMS = {
         """node -e 'fetch("https://www.allowed.test/").then(r => r.text()).then(t => console.log(t, "to node"))'""",
         """node -e 'fetch("https://evil.test/").then(r => r.text()).then(t => console.log(t))'""",
     ),
+    "java": (
+        "java Get.java http://www.allowed.test/",
+        "java Get.java http://evil.test/",
+    ),
     "curl": (
         "curl -sS --http2 -w '%{http_version}' https://h2.allowed.test/",
         "curl -sS --http2 https://evil.test/",
@@ -237,7 +241,17 @@ def understands_proxies(program):
     return version >= (24, 5) or (22, 21) <= version < (23, 0)
 
 
-SAID = {"git": "hello from git", "python3": "hello from pip", "npm": "hello from npm", "node": "to node", "curl": "h2\n2"}
+SAID = {"git": "hello from git", "python3": "hello from pip", "npm": "hello from npm", "node": "to node", "curl": "h2\n2",
+        "java": "from 9.9.9.9 to java"}  # fmt: skip
+GET_JAVA = """
+public class Get {
+    public static void main(String[] urls) throws Exception {
+        try (var answer = new java.net.URL(urls[0]).openStream()) {
+            System.out.println(new String(answer.readAllBytes()).strip() + " to java");
+        }
+    }
+}
+"""
 
 
 @BOTH_FORMS
@@ -252,14 +266,16 @@ def test_programs_work_unmodified(net, world, program, form):
         pytest.skip(f"this {program} doesn't heed HTTPS_PROXY")
     net.workspace()
     shutil.copy(world[1] / "only.pem", net.directory / "work")
-    trust = "export GIT_SSL_CAINFO=only.pem PIP_CERT=only.pem CURL_CA_BUNDLE=only.pem NODE_EXTRA_CA_CERTS=only.pem "
+    (net.directory / "work" / "Get.java").write_text(GET_JAVA)
+    names = ("GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+    trust = f"export {' '.join(f'{name}=only.pem' for name in names)} "
     trust += "NO_UPDATE_NOTIFIER=1 npm_config_audit=false npm_config_cafile=only.pem; "
     works, fails = PROGRAMS[program]
     said = run(net, "anna", f"{trust} {works}; {fails} || echo refused")
     assert SAID[program] in said
     assert "refused\n" in said
-    port = 53 if form == "transparent" else 443
-    assert any(text.startswith(f"evil.test:{port}") for text in told(net, "anna", "denied"))
+    begin = "evil.test:53:" if form == "transparent" else "evil.test:"
+    assert any(text.startswith(begin) for text in told(net, "anna", "denied"))
     if program != "git":  # what it has cloned outweighs that
         assert net.show("anna")["attention"]["text"].endswith("; refused evil.test: allow anna evil.test")
         assert "refused evil.test: allow anna evil.test" in net.ctl("ls").out

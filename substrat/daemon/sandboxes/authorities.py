@@ -1,7 +1,9 @@
 """The certificate authorities that agents trust: the system's, and a company's own (`sandbox.ca`) with them in one file.
 
-A program looks for authorities in one of a few files, or where a variable says. So the one file is shown in the place of
-each of those files, and the variables name it.
+A program looks for authorities in one of a few files, or where a variable says, or brings its own, as node, uv and
+python's requests do. So the one file is shown in the place of each of those files, and the variables name it. Without a
+company's they name the system's if its administrator has added some to it; else they stay unset, because python's
+requests puts its variable before the `Session.verify` of a program.
 """
 
 from __future__ import annotations
@@ -9,9 +11,17 @@ from __future__ import annotations
 import binascii
 import os
 import re
+from typing import TYPE_CHECKING
 
+from sandbox.spec import Bind
 from substrat.daemon.kernel import nofollow
 from substrat.errors import SandboxFailed
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandbox.spec import Mount
 
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
@@ -20,16 +30,20 @@ BUNDLES = (
     "/etc/ssl/cert.pem",  # Alpine
 )
 """Where systems keep all authorities in one file."""
+ADDED = (
+    "/usr/local/share/ca-certificates",  # Debian, Ubuntu, Alpine: update-ca-certificates(8)
+    "/etc/pki/ca-trust/source/anchors",  # Fedora and its kin: update-ca-trust(8)
+    "/etc/pki/trust/anchors",  # openSUSE
+    "/etc/ca-certificates/trust-source/anchors",  # Arch
+)
+"""Where administrators put authorities that are to be added to those files."""
 IN_SANDBOX = "/run/substrat/authorities.pem"
-VARIABLES = tuple(
-    (name, IN_SANDBOX)
-    for name in (
-        "SSL_CERT_FILE",  # OpenSSL, and so python and cargo; go
-        "NODE_EXTRA_CA_CERTS",  # nodejs.org/api/cli.html
-        "REQUESTS_CA_BUNDLE",  # python's requests, and pip
-        "CURL_CA_BUNDLE",
-        "GIT_SSL_CAINFO",
-    )
+VARIABLES = (
+    "SSL_CERT_FILE",  # OpenSSL, and so python and cargo; go, uv
+    "NODE_EXTRA_CA_CERTS",  # nodejs.org/api/cli.html
+    "REQUESTS_CA_BUNDLE",  # python's requests, and pip
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
 )
 
 _LARGEST = 4 << 20
@@ -67,6 +81,22 @@ def write(named: str, path: str) -> tuple[str, ...]:
     return tuple(bundle for bundle in bundles if not os.path.islink(bundle))
 
 
+def extended_bundle(system: Iterable[Mount]) -> str:
+    """Return the system's file of all authorities as a sandbox shows it, if an administrator has added some; else nothing.
+
+    Args:
+        system: the operating system's mounts.
+    """
+    if not any(map(_has_files, ADDED)):
+        return ""
+    shown = [mount.target for mount in system if isinstance(mount, Bind)]
+    for bundle in BUNDLES:
+        real = os.path.realpath(bundle)  # which needn't be shown if the bundle itself is: a mount follows links
+        if os.path.isfile(real) and (bundle in shown or any(is_within(real, target) for target in shown)):
+            return bundle
+    return ""
+
+
 def read(named: str) -> bytes:
     """Return a company's authorities.
 
@@ -81,6 +111,10 @@ def read(named: str) -> bytes:
     if not found or not all(map(_is_base64, found)):
         raise SandboxFailed(f"sandbox.ca: {named} isn't a file of certificates in PEM form: correct it in config.toml")
     return data
+
+
+def _has_files(directory: str) -> bool:
+    return any(files for _, _, files in os.walk(directory))
 
 
 def _contents(path: str) -> bytes:

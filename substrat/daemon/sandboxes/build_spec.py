@@ -40,6 +40,11 @@ _PROXY = {
     **dict.fromkeys(("NO_PROXY", "no_proxy"), _LOCAL),
     "NODE_USE_ENV_PROXY": "1",
 }
+# Java reads no such variable but properties (docs.oracle.com, "Networking Properties").
+_JAVA_PROXY = " ".join(
+    (*(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PORT}" for scheme in ("http", "https")),
+     "-Dhttp.nonProxyHosts=localhost|127.*|[::1]")
+)  # fmt: skip
 
 
 _MOUNT_POINTS = 64 * 1024
@@ -69,6 +74,7 @@ class HostFacts(NamedTuple):
         variables: further variables of every agent, from the configuration.
         authorities: the file of all certificate authorities, if there are any besides the system's.
         bundles: the system's files in whose place it is shown.
+        extended_bundle: the system's file of all authorities, if its administrator has added some.
     """
 
     user: User
@@ -88,6 +94,7 @@ class HostFacts(NamedTuple):
     variables: Variables = ()
     authorities: str = ""
     bundles: tuple[str, ...] = ()
+    extended_bundle: str = ""
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -170,17 +177,18 @@ def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> t
         "GIT_TERMINAL_PROMPT": "0",
         "SUBSTRAT_AGENT": agent.name,
     }
+    if trusted := authorities.IN_SANDBOX if host.authorities else host.extended_bundle:
+        built.update(dict.fromkeys(authorities.VARIABLES, trusted))
     built.update({name: host.environ[name] for name in _PASSED_ON if host.environ.get(name)})
     if is_proxied:
         built.update(_PROXY)
+        built["JAVA_TOOL_OPTIONS"] = _JAVA_PROXY
     return tuple(sorted(built.items()))
 
 
 def variables(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> Variables:
     """Return the variables that people have added for an agent; they override `environment`'s, except the proxy's."""
-    added = dict(authorities.VARIABLES) if host.authorities else {}
-    if host.path:
-        added["PATH"] = ":".join((*host.path, PATH))
+    added = {"PATH": ":".join((*host.path, PATH))} if host.path else {}
     added.update(host.variables)
     added.update(agent.environment)
     if agent.ssh_agent is not None:
