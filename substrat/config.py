@@ -349,7 +349,7 @@ def _readable(problem: str) -> str:
 
 def _checked(config: Config, path: str) -> Config:
     try:
-        AllowList.of(config.sandbox.allow)
+        AllowList.asked_for(config.sandbox.allow)
     except NoName as problem:
         raise ConfigInvalid(f"{path}: sandbox.allow: {problem}") from None
     for key, entries in (("bind_ro", config.agent.bind_ro), ("path", config.agent.path)):

@@ -53,11 +53,36 @@ def test_allowed_names_are_reached_through_the_companys_proxy(company, world):  
     assert "s3cret" not in house.log + str(house.events("anna")) + str(house.ok("show", "anna"))
 
 
-def test_a_proxy_that_refuses_is_told(company):
-    house = company('upstream_proxy = "http://9.9.9.9:3128"')
-    run(house, "anna", CURL + "http://outside.test/", options=("--allow", "outside.test"))
+@BOTH_FORMS
+@pytest.mark.parametrize("url", ["http://outside.test", "https://outside.test"])
+def test_a_proxy_that_refuses_or_is_down_is_told(company, url):
+    house, port = company('upstream_proxy = "http://9.9.9.9:3128"'), 443 if url.startswith("https") else 80
+    run(house, "anna", CURL + url, options=("--allow", "outside.test"))
     (denied,) = told(house, "anna", "denied")
-    assert denied.startswith("outside.test:80: the upstream proxy 9.9.9.9:3128 doesn't lead there: it refuses the login")
+    assert denied.startswith(
+        f"outside.test:{port}: the upstream proxy 9.9.9.9:3128 doesn't lead there: it refuses the login"
+    )
+    house.stop()
+    company('upstream_proxy = "http://9.9.9.9:3129"')
+    run(house, "bert", CURL + url, options=("--allow", "outside.test"))
+    assert told(house, "bert", "denied") == [
+        f"outside.test:{port}: the upstream proxy 9.9.9.9:3129 can't be reached: no address answered: Connection refused"
+    ]
+    assert told(house, "bert", "allowed") == []
+
+
+@BOTH_FORMS
+def test_a_body_goes_through_the_proxy_and_another_protocol_is_asked_for_by_connect(company, form):  # noqa: F811
+    house = company(f'upstream_proxy = "{PROXY}"')
+    sent = "seq 100000 | curl -sS --max-time 10 --data-binary @- http://outside.test/"
+    twice = CURL + "http://outside.test/ http://outside.test/"
+    other = "printf '\\001' | curl -sS --max-time 10 telnet://outside.test:80"
+    said = run(house, "anna", sent, twice, other, options=("--allow", "outside.test"))
+    assert "got 588895" in said
+    assert said.count("hello from 9.9.9.9") == 2
+    if form == "transparent":  # telnet knows no proxy
+        (denied,) = told(house, "anna", "denied")
+        assert denied.endswith("doesn't lead there: it refuses the host or the port (403 Access violation)")
 
 
 @BOTH_FORMS
@@ -71,12 +96,34 @@ def test_private_hosts_and_networks_are_reached_where_the_list_says_so(company):
     house.ok("allow", "anna", "corp.test=private")
     house.ok("send", "anna", f"/shell {CURL}http://corp.test/", "--wait")
     assert "hello from 172.31.0.9" in house.shell("anna")
-    options = ("--allow", "172.16.0.0/12", "--allow", "10.0.0.0/8", "--allow", "169.254.0.0/16")
+    options = ("--allow", "172.16.0.0/12", "--allow", "10.0.0.0/8", "--allow", "0.0.0.0/0")
     hosts = ("172.31.0.9", "172.31.0.9:9000", "10.0.0.1", "169.254.169.254")
     said = run(house, "bert", *(f"{CURL}http://{host}/" for host in hosts), options=options)
     # Not this machine's own address, nor the metadata, though their networks are on the list; nor another port.
     assert said.count("hello") == 1
     assert "hello from 172.31.0.9" in said
+
+
+@BOTH_FORMS
+def test_addresses_that_a_proxys_resolver_makes_up_are_reached_by_names_alone(company):
+    house = company()
+    run(house, "anna", CURL + "http://fake.allowed.test/", options=("--allow", "*.allowed.test"))
+    assert told(house, "anna", "denied") == [
+        "fake.allowed.test:80: it leads to 198.18.0.9, a benchmarking address; substratctl allow anna 198.18.0.0/15"
+    ]
+    house.ok("allow", "anna", "198.18.0.0/15")
+    commands = (f"/shell {CURL}http://fake.allowed.test/", f"/shell {CURL}http://198.18.0.9/")
+    house.ok("send", "anna", "\n".join(commands), "--wait")
+    assert "hello from 198.18.0.9" in house.shell("anna")
+    assert house.shell("anna").count("hello") == 1
+    assert "198.18.0.9:80: no allowed name has this address" in told(house, "anna", "denied")[-1]
+
+
+def test_a_network_that_lets_nothing_through_is_refused(house):
+    house.start()
+    refused = house.ctl("spawn", "anna", "-w", house.workspace(), "--allow", "169.254.0.0/16")
+    assert refused.code == 2
+    assert "each address there is a link-local or metadata address, which no network lets through" in refused.error
 
 
 @BOTH_FORMS

@@ -4,8 +4,9 @@ Run in a new network namespace, that of the machine, it gives `lo` the machine's
 itself again for the others, in a second one with a cable between. Its argument is a directory: there it finds `cert.pem`
 and a `site` of files to give out, writes who connected to `hits`, and makes `ready` when everything listens. Where there
 is a node, the others also speak HTTP/2, as `h2.allowed.test`. One of the others has a private address, as a company's own
-hosts do, and one is a company's proxy, which asks for a login and knows a name that nobody else knows. What is in
-`repositories` can be cloned over https, and pushed to with a token.
+hosts do, one an address as a proxy's resolver makes them up, and one is a company's proxy, which asks for a login, knows a
+name that nobody else knows, and like tinyproxy and Squid takes CONNECT for port 443 alone. What is in `repositories` can be
+cloned over https, and pushed to with a token.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import sys
 import threading
 
 H2 = "9.9.9.11"
-OTHERS = ("9.9.9.9", "2606:4700::9", "172.31.0.9")
+OTHERS = ("9.9.9.9", "2606:4700::9", "172.31.0.9", "198.18.0.9")
 PROXY = ("9.9.9.9", 3128)
 LOGIN = "Basic bWU6czNjcmV0"  # me:s3cret
 PUSHER = "Basic eDp0b2tlbg=="  # x:token
@@ -36,6 +37,7 @@ HOSTS = """\
 2606:4700::77 own6.allowed.test
 10.0.0.1 inner.allowed.test
 172.31.0.9 corp.test
+198.18.0.9 fake.allowed.test
 127.0.0.1 loop.allowed.test localhost
 169.254.169.254 meta.allowed.test
 ::ffff:10.0.0.1 mapped.allowed.test
@@ -57,7 +59,10 @@ class Page(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        self.give_to_git()
+        if self.path != "/":
+            self.give_to_git()
+            return
+        self.give(f"got {len(self.rfile.read(int(self.headers['Content-Length'])))}".encode())
 
     def give_to_git(self):
         """Let git's own server program answer (git-http-backend(1)); whoever pushes needs the token."""
@@ -97,8 +102,11 @@ class Page(http.server.BaseHTTPRequestHandler):
             file = directory / path.strip("/")
             file = file / "index.html" if file.is_dir() else file
             body = file.read_bytes() if file.is_file() else b""
+        self.give(body)
+
+    def give(self, body):
         self.send_response(200 if body else 404)
-        self.send_header("Content-Type", "text/html" if path.endswith("/") else "application/octet-stream")
+        self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -155,19 +163,28 @@ def pump(source, sink):
 
 
 def lead(client):
-    """Serve one client of the proxy: CONNECT with the login, to whatever it asks for."""
+    """Serve one client of the proxy, with the login: CONNECT, or a plain request with its whole address."""
     with client, contextlib.suppress(OSError):
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             head += client.recv(1) or b"\r\n\r\n"
         asked, *fields = head.decode().splitlines()
-        host, _, port = asked.split()[1].rpartition(":")
+        method, address, version = asked.split()
+        authority, slash, path = address.removeprefix("http://").partition("/")
+        host, port = authority.rsplit(":", 1) if ":" in authority else (authority, "80")
         hits.write(f"proxy {host}:{port}\n")
         if f"Proxy-Authorization: {LOGIN}" not in fields:
             client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
             return
+        if method == "CONNECT" and port != "443":
+            client.sendall(b"HTTP/1.1 403 Access violation\r\n\r\n")
+            return
         with socket.create_connection(("9.9.9.9" if host == "outside.test" else host, int(port))) as server:
-            client.sendall(b"HTTP/1.1 200 OK\r\nVia: 1.1 company\r\n\r\n")
+            if method == "CONNECT":
+                client.sendall(b"HTTP/1.1 200 OK\r\nVia: 1.1 company\r\n\r\n")
+            else:
+                kept = [field for field in fields if field and not field.startswith("Proxy-")]
+                server.sendall("\r\n".join((f"{method} {slash}{path} {version}", *kept, "", "")).encode())
             back = threading.Thread(target=pump, args=(server, client))
             back.start()
             pump(client, server)
@@ -215,6 +232,7 @@ others.stdin.write(b"connected\n")
 others.stdin.flush()
 assert others.stdout.readline() == b"ready\n"
 run("ip", "route", "add", "9.9.9.0/24", "via", "192.0.2.2")
+run("ip", "route", "add", "198.18.0.0/15", "via", "192.0.2.2")
 run("ip", "route", "add", "172.31.0.0/24", "via", "192.0.2.2")
 run("ip", "-6", "route", "add", "2606:4700::/64", "via", "fd77::2")
 (directory / "ready").touch()

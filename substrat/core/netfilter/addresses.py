@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 _V4 = tuple(
     (ipaddress.IPv4Network(network), kind)
     for network, kind in (
@@ -52,11 +54,17 @@ _V6 = tuple(
         ("3fff::/20", "a documentation address"),  # RFC 9637
     )
 )
+_SPECIAL: tuple[tuple[_Network, str], ...] = (*_V4, *_V6)
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 _NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: its operator chooses the translation
 
-_PRIVATE = frozenset({"a private address", "a provider's private address"})
+_PRIVATE = frozenset({
+    "a private address", "a provider's private address", "a documentation address", "a benchmarking address",
+})  # fmt: skip
+"""What an entry of a list may let through: a laboratory uses the last two as private ones."""
+MADE_UP = "198.18.0.0/15"
+"""Of these addresses resolvers that belong to a proxy make one up for each name ("fake IP")."""
 
 
 def refusal(address: str, local: Collection[str] = (), *, may_be_private: bool = False) -> str | None:
@@ -77,6 +85,24 @@ def refusal(address: str, local: Collection[str] = (), *, may_be_private: bool =
     if special is not None and not (may_be_private and special in _PRIVATE):
         return special
     return "an address of this machine" if any(one in local for one in leads_to(address)) else None
+
+
+def is_made_up(address: str) -> bool:
+    """Say whether an address may stand for a name that a proxy's resolver was asked for."""
+    return plain(address).count(".") == 3 and ipaddress.ip_address(plain(address)) in ipaddress.ip_network(MADE_UP)
+
+
+def closed_network(network: _Network) -> str | None:
+    """Say what a network's addresses are if no list lets it through, for example "a loopback address"; else None."""
+    kind = next((kind for special, kind in _SPECIAL if is_within(network, special)), None)
+    return None if kind in _PRIVATE else kind
+
+
+def is_within(network: _Network, other: _Network) -> bool:
+    """Say whether a network is a part of another one, or that itself."""
+    if isinstance(network, ipaddress.IPv4Network):
+        return isinstance(other, ipaddress.IPv4Network) and network.subnet_of(other)
+    return isinstance(other, ipaddress.IPv6Network) and network.subnet_of(other)
 
 
 def leads_to(address: str) -> tuple[str, ...]:

@@ -112,20 +112,12 @@ class Pattern:
         if self.network is not None:
             # A network doesn't include a single address: a named one is reached whatever its kind, one of a network only
             # if it is public or private.
-            return other.network is not None and _is_within(other.network, self.network)
+            return other.network is not None and addresses.is_within(other.network, self.network)
         if other.network is not None:
             return False
         if other.wildcard:
             return self.wildcard and (other.host == self.host or self.names(other.host))
         return self.names(other.host)
-
-
-def _is_within(
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network, other: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> bool:
-    if isinstance(network, ipaddress.IPv4Network):
-        return isinstance(other, ipaddress.IPv4Network) and network.subnet_of(other)
-    return isinstance(other, ipaddress.IPv6Network) and network.subnet_of(other)
 
 
 def pattern(text: str) -> Pattern:
@@ -219,6 +211,22 @@ class AllowList:
             raise NoName(f"{len(made.ports)} ports can't be allowed: {_MOST_PORTS} is the most")
         return made
 
+    @classmethod
+    def asked_for(cls, texts: tuple[str, ...]) -> AllowList:
+        """Read a list that a person or an agent writes: an entry that lets nothing through is an error here.
+
+        Raises:
+            NoName: one of them can't be read, or is such a network.
+        """
+        made = cls.of(texts)
+        for entry in made.patterns:
+            if entry.network is not None and (kind := addresses.closed_network(entry.network)) is not None:
+                raise NoName(
+                    f"'{entry}' can't be allowed: each address there is {kind}, which no network lets through; "
+                    "name the addresses that you mean one by one"
+                )
+        return made
+
     @property
     def texts(self) -> tuple[str, ...]:
         """The patterns as people write them, in canonical form."""
@@ -271,7 +279,8 @@ class AllowList:
             # Of a preset, a part may have been taken off before.
             if missing and (len(missing) == len(_expanded(text))):
                 raise NoName(f"{text!r} can't be taken off the list: it isn't on it")
-        return AllowList.of((*(str(entry) for entry in self.patterns if entry not in gone), *add))
+        kept = tuple(str(entry) for entry in self.patterns if entry not in gone)
+        return AllowList.of((*kept, *AllowList.asked_for(add).texts))
 
     def within(self, above: AllowList) -> AllowList:
         """Return the part of this list that another one covers."""

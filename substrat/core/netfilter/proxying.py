@@ -121,12 +121,18 @@ class Body:
         self._left = size
 
 
-def read(data: bytes) -> Request | None:
+def read(data: bytes, server: str | None = None) -> Request | None:
     """Read everything that was sent so far; None: the head isn't whole yet.
+
+    Args:
+        data: the bytes.
+        server: the host that they are sent to, if it isn't a proxy; None: the request names it.
 
     Raises:
         BadRequest: no continuation could make it a request that the proxy answers.
     """
+    if data and not _TOKEN.match(data):
+        raise BadRequest("it doesn't begin with a method")
     end = data.find(b"\r\n\r\n")
     head = data[: LARGEST if end < 0 else end + 2]
     lines = head.split(b"\n")
@@ -138,16 +144,20 @@ def read(data: bytes) -> Request | None:
         return None
     first, *rest = (line[:-1] for line in lines[:-1])
     fields = [_field(line) for line in rest]
-    return _request(first, fields, data[end + 4 :])
+    return _request(first, fields, data[end + 4 :], server)
 
 
-def _request(line: bytes, fields: list[tuple[bytes, bytes]], rest: bytes) -> Request:
+def _request(line: bytes, fields: list[tuple[bytes, bytes]], rest: bytes, server: str | None) -> Request:
     words = line.split(b" ")
     if len(words) != 3 or not _TOKEN.fullmatch(words[0]) or not _VISIBLE.fullmatch(words[1]):
         raise BadRequest("its first line isn't METHOD TARGET VERSION")
     method, target, version = words
     if version not in _VERSIONS:
         raise BadRequest("only HTTP/1.1 and HTTP/1.0 are spoken here", 505)
+    if server is not None:
+        if not target.startswith(b"/") or _all(fields, b"upgrade"):
+            raise BadRequest("it isn't a plain request for a path")
+        target = b"http://" + server.encode("ascii") + target
     if method == b"CONNECT":
         host, port = _authority(target, None)
         return Request(host, port, None, Body(), rest)

@@ -1,6 +1,8 @@
-"""Speaks to a company's proxy, through which `filtered` networks may have to go: reads its address, asks CONNECT. Pure.
+"""Speaks to a company's proxy, through which `filtered` networks may have to go: reads its address, writes requests. Pure.
 
-RFC 9110, 9.3.6: after `CONNECT pypi.org:443` and an answer of the 2xx kind, the connection leads to that host.
+RFC 9110, 9.3.6: after `CONNECT pypi.org:443` and an answer of the 2xx kind, the connection leads to that host. A plain
+request goes to the proxy itself with its whole address, `GET http://pypi.org/ HTTP/1.1` (RFC 9112, 3.2.2), because
+tinyproxy and Squid allow CONNECT for https alone unless they are told otherwise.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from urllib.parse import unquote, urlsplit
 LONGEST_ANSWER = 64 * 1024
 """The most bytes of an answer's head: several times the 8 KiB to which common servers limit theirs."""
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r?\n")
+_HTTP_PORT = 80
+_LOGIN_WANTED = 407
 _REASONS = {
     403: "it refuses the host or the port",
-    407: "it refuses the login in sandbox.upstream_proxy, or wants one",
+    _LOGIN_WANTED: "it refuses the login in sandbox.upstream_proxy, or wants one",
     502: "it can't reach the host",
     503: "it can't reach the host",
     504: "the host doesn't answer it",
@@ -86,10 +90,40 @@ def request(upstream: Upstream, host: str, port: int) -> bytes:
         port: the port there.
     """
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-    if upstream.login is not None:
-        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(upstream.login.encode()).decode()}")
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *_login(upstream)]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+
+
+def plain_head(upstream: Upstream, host: str, port: int, head: bytes) -> bytes:
+    """Return the head of a plain request in the form that a proxy takes.
+
+    Args:
+        upstream: the proxy.
+        host: the canonical name of the server.
+        port: the port there.
+        head: the request's head for the server itself; its first field is Host.
+    """
+    line, _, fields = head.partition(b"\r\n")
+    method, path, version = line.decode("ascii").split(" ")
+    where = host if port == _HTTP_PORT else f"{host}:{port}"
+    address = f"http://{where}{'' if path == '*' else path}"
+    lines = [f"{method} {address} {version}", f"Host: {where}", *_login(upstream)]
+    return ("\r\n".join(lines) + "\r\n").encode("ascii") + fields.partition(b"\r\n")[2]
+
+
+def _login(upstream: Upstream) -> list[str]:
+    if upstream.login is None:
+        return []
+    return [f"Proxy-Authorization: Basic {base64.b64encode(upstream.login.encode()).decode()}"]
+
+
+def login_refusal(data: bytes) -> str | None:
+    """Say that a proxy refuses its login, if the first bytes of its answer to a plain request do.
+
+    Other answers may be the server's.
+    """
+    found = _STATUS.match(data)
+    return _REASONS[_LOGIN_WANTED] if found is not None and int(found[1]) == _LOGIN_WANTED else None
 
 
 def answer(data: bytes) -> ConnectAnswer | None:

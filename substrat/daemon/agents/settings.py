@@ -118,10 +118,11 @@ class Settings:
                 raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave allow out")
             return replace(policy, network=network, allow=())
         allow = wanted.allow
-        if allow is None:
-            allow = policy.allow if policy.network is network else self._registry.config.sandbox.allow
         try:
-            return replace(policy, network=network, allow=AllowList.of(allow).texts)
+            if allow is None:
+                kept = policy.allow if policy.network is network else self._registry.config.sandbox.allow
+                return replace(policy, network=network, allow=AllowList.of(kept).texts)
+            return replace(policy, network=network, allow=AllowList.asked_for(allow).texts)
         except NoName as problem:
             raise InvalidParams(str(problem)) from None
 

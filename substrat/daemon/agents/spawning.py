@@ -234,7 +234,12 @@ def _policy(registry: Registry, request: SpawnRequest, parent: Agent | None) -> 
         return Policy(network, binds=binds)
     above = parent.policy if parent is not None and parent.policy.network is network else None
     try:
-        allow = AllowList.of((*(above.allow if above is not None else registry.config.sandbox.allow), *request.allow))
+        allow = AllowList.of(
+            (
+                *(above.allow if above is not None else registry.config.sandbox.allow),
+                *AllowList.asked_for(request.allow).texts,
+            )
+        )
     except NoName as problem:
         raise InvalidParams(str(problem)) from None
     return Policy(network, allow.texts, binds)

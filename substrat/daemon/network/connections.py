@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from substrat.core.netfilter.names import AllowList
     from substrat.core.netfilter.upstream import Upstream
     from substrat.daemon.network.decisions import Decision
-    from substrat.daemon.network.dialer import Target
+    from substrat.daemon.network.dialer import Dialled, Target
 
 log = structlog.get_logger("substrat.connections")
 
@@ -124,15 +124,25 @@ class ConnectionRelay:
                 continue
             nursery.start_soon(_serve_one, connection, room, serve)
 
+    def has_proxy_for(self, target: Target) -> bool:
+        """Say whether a target is allowed and reached through the upstream proxy."""
+        return self._dialer.proxy_for(target) is not None
+
     async def connect(
-        self, inside: trio.socket.SocketType, target: Target, serve: Callable[[trio.socket.SocketType], Awaitable[None]]
+        self,
+        inside: trio.socket.SocketType,
+        target: Target,
+        serve: Callable[[Dialled], Awaitable[None]],
+        *,
+        is_http: bool = False,
     ) -> None:
         """Dial a connection's target and serve the connection, for as long as the target is allowed.
 
         Args:
             inside: the connection; one that isn't allowed any more is reset.
             target: the host and port it asks for.
-            serve: is given the outer end, which is closed afterwards.
+            serve: is given the connection that was made, which is closed afterwards.
+            is_http: whether it sends one plain HTTP request.
 
         Raises:
             NotConnected: the target isn't allowed or can't be reached (`Dialer.dial` says which of it is recorded).
@@ -140,12 +150,12 @@ class ConnectionRelay:
         with trio.CancelScope() as scope:
             self._targets[scope] = target
             try:
-                outside = await self._dialer.dial(target)
-                with outside:
-                    for end in (inside, outside):
+                made = await self._dialer.dial(target, is_http=is_http)
+                with made.socket:
+                    for end in (inside, made.socket):
                         if end.family != socket.AF_UNIX:
                             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    await serve(outside)
+                    await serve(made)
             finally:
                 del self._targets[scope]
         if scope.cancelled_caught:
@@ -175,12 +185,12 @@ class ConnectionRelay:
                     return
             elif first:
                 await trio.SocketStream(outside).send_all(first)
-            await self._pump(inside, outside, scope)
+            await self.pump(inside, outside, scope)
 
         async def inward(scope: trio.CancelScope) -> None:
             if target.is_name:
                 await _pass_answer(outside, inside, answer)
-            await self._pump(outside, inside, scope)
+            await self.pump(outside, inside, scope)
 
         await self.relay(inside, outside, outward, inward)
 
@@ -203,7 +213,7 @@ class ConnectionRelay:
             scope = nursery.cancel_scope
             scope.deadline = trio.current_time() + _IDLE_SECONDS
             nursery.start_soon(_ending_both, scope, lambda: outward(scope))
-            back = inward or (lambda scope: self._pump(outside, inside, scope))
+            back = inward or (lambda scope: self.pump(outside, inside, scope))
             nursery.start_soon(_ending_both, scope, lambda: back(scope))
 
     async def _agrees(
@@ -269,7 +279,7 @@ class ConnectionRelay:
             self.decisions.denied(str(target), why)
         return why is None
 
-    async def _pump(self, source: trio.socket.SocketType, sink: trio.socket.SocketType, scope: trio.CancelScope) -> None:
+    async def pump(self, source: trio.socket.SocketType, sink: trio.socket.SocketType, scope: trio.CancelScope) -> None:
         """Move bytes one way, in the kernel, until the source has no more; then say so to the sink."""
         while True:
             await trio.lowlevel.wait_readable(source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket
 from functools import partial
 from itertools import chain
@@ -63,6 +64,18 @@ class Target(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class Dialled(NamedTuple):
+    """A connection that was made.
+
+    Args:
+        socket: its outer end.
+        proxy: the upstream proxy that it leads to, which is to be given a plain request; None: it leads to the target.
+    """
+
+    socket: trio.socket.SocketType
+    proxy: Upstream | None = None
+
+
 class NotConnected(Exception):
     """A connection can't be made to its target; the message tells the client why.
 
@@ -113,14 +126,29 @@ class Dialer:
         self._resolve = resolve or partial(resolve_with_host, trio.CapacityLimiter(_MAX_LOOKUPS))
         self._route_queries = trio.CapacityLimiter(_MAX_ROUTE_QUERIES)
 
-    async def dial(self, target: Target) -> trio.socket.SocketType:
+    def proxy_for(self, target: Target) -> Upstream | None:
+        """Return the upstream proxy that leads to a target; None: the target isn't allowed, or reached directly."""
+        name, port = target.host, target.port
+        if not target.is_name or name == _LOCALHOST or not self.allowed.allows(name, port):
+            return None
+        return None if self.allowed.may_be_private(name, port) else self._upstream
+
+    async def dial(self, target: Target, *, is_http: bool = False) -> Dialled:
         """Connect to a target as long as it is allowed.
+
+        Args:
+            target: the target.
+            is_http: whether one plain HTTP request is to be sent: an upstream proxy is given it instead of a CONNECT.
 
         Raises:
             NotConnected: it isn't allowed or can't be reached. Refusals are recorded, an upstream proxy's and
                 failed look-ups included. Addresses that don't answer are only logged; a name that has none isn't even that.
         """
-        return await (self._dial_name(target) if target.is_name else self._dial_address(target))
+        if (proxy := self.proxy_for(target)) is not None:
+            outside = await self._dial_through(proxy, target, is_http=is_http)
+            self._decisions.allowed(target.host, target.port, "on the allow-list, through the upstream proxy")
+            return Dialled(outside, proxy if is_http else None)
+        return Dialled(await (self._dial_name(target) if target.is_name else self._dial_address(target)))
 
     async def _dial_name(self, target: Target) -> trio.socket.SocketType:
         name, port, where = target.host, target.port, str(target)
@@ -129,9 +157,6 @@ class Dialer:
             why = "the name isn't allowed at this port" if mentioned else "it isn't on the allow-list"
             raise self._denied(where, why, remedy=remedy(name, port))
         is_private = self.allowed.may_be_private(name, port)
-        if self._upstream is not None and not is_private and name != _LOCALHOST:
-            self._decisions.allowed(name, port, "on the allow-list, through the upstream proxy")
-            return await self._dial_through(self._upstream, target)
         found = await self._look_up(name, port, where)
         refused = await self._refusals(found, port, may_be_private=is_private)
         refusals = [
@@ -155,11 +180,13 @@ class Dialer:
 
     async def _dial_address(self, target: Target) -> trio.socket.SocketType:
         address, port, where = target.host, target.port, str(target)
-        if not self.allowed.allows_address(address, port):
+        # A made-up address stands for a name, which the list may not have.
+        is_named = self.allowed.names_address(address, port)
+        if not is_named and (addresses.is_made_up(address) or not self.allowed.allows_address(address, port)):
             may_be_named = addresses.refusal(address, may_be_private=True) is None
             known = remedy(address, port) if may_be_named else None
             raise self._denied(where, "no allowed name has this address", remedy=known)
-        if self.allowed.names_address(address, port):
+        if is_named:
             self._decisions.allowed(address, port, "the address is on the allow-list")
             return await self._connect(where, [address], port)
         if (why := (await self._refusals([address], port)).get(address)) is not None:
@@ -184,12 +211,20 @@ class Dialer:
         outside.close()
         raise self._denied(where, f"it leads to {address}, {why}")
 
-    async def _dial_through(self, proxy: Upstream, target: Target) -> trio.socket.SocketType:
-        """Ask the upstream proxy for a connection; it looks the name up, and has rules of its own."""
+    async def _dial_through(self, proxy: Upstream, target: Target, *, is_http: bool) -> trio.socket.SocketType:
+        """Connect to the upstream proxy and ask it for a connection, unless it is given a plain request.
+
+        The proxy looks the name up, and has rules of its own.
+        """
         asked = str(target)
         via = f"the upstream proxy {proxy.host}:{proxy.port}"
         found = await self._look_up(proxy.host, proxy.port, f"{asked}: {via}")
-        outside = await self._connect(asked, found[:_MAX_ADDRESSES], proxy.port)
+        try:
+            outside = await self._connect(asked, found[:_MAX_ADDRESSES], proxy.port)
+        except NotConnected as problem:
+            raise self._denied(asked, f"{via} can't be reached: {problem}", is_decided=False) from None
+        if is_http:
+            return outside
         refusal: str | None = "no answer in time"
         try:
             with trio.move_on_after(_UPSTREAM_SECONDS):
@@ -249,7 +284,8 @@ class Dialer:
                     await outside.connect((address, port))
                     return outside
             except OSError as failed:
-                problem = failed.strerror or "no connection"
+                # Its own text names the address again.
+                problem = os.strerror(failed.errno) if failed.errno is not None else "no connection"
             except BaseException:
                 outside.close()
                 raise
@@ -291,5 +327,7 @@ async def _read_answer(outside: trio.socket.SocketType) -> str | None:
 
 def _private_remedy(target: Target, address: str) -> str | None:
     """Return the allow-list entry that would let a name lead to a private address, if only that is missing."""
+    if addresses.is_made_up(address):
+        return addresses.MADE_UP
     is_private = addresses.refusal(address) is not None and addresses.refusal(address, may_be_private=True) is None
     return f"{remedy(target.host, target.port, preset=False)}=private" if is_private else None

@@ -16,7 +16,8 @@ import trio
 
 from substrat.core.netfilter import proxying
 from substrat.core.netfilter.names import NoName
-from substrat.daemon.network.connections import HELLO_SECONDS, MAX_CONNECTIONS, MAX_READS, ConnectionRelay
+from substrat.daemon.network import plain_http
+from substrat.daemon.network.connections import MAX_CONNECTIONS, ConnectionRelay
 from substrat.daemon.network.decisions import printable
 from substrat.daemon.network.dialer import BROKEN, NotConnected, target_of
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from substrat.core.netfilter.names import AllowList
-    from substrat.core.netfilter.proxying import Request
     from substrat.core.netfilter.upstream import Upstream
     from substrat.daemon.network.decisions import Decision
     from substrat.daemon.network.dialer import Target
@@ -77,7 +77,7 @@ class Proxy:
     async def _serve_one(self, inside: trio.socket.SocketType) -> None:
         """Serve one connection, which has one request; bytes behind it are never read as a second."""
         try:
-            request = await _request(inside)
+            request = await plain_http.read_request(inside, bytearray())
         except proxying.BadRequest as problem:
             await _answer(inside, problem.status, f"substrat: {problem}")
             return
@@ -90,61 +90,21 @@ class Proxy:
             self._relay.decisions.denied(asked, f"the name isn't looked up: {problem}")
             await _answer(inside, 403, f"substrat: {asked} is refused: {problem}")
             return
-        serve = self._tunnel if request.is_tunnel else self._pass_on
         try:
-            await self._relay.connect(inside, target, lambda outside: serve(inside, outside, target, request))
+            if request.is_tunnel:
+                first = request.rest
+                await self._relay.connect(inside, target, lambda made: self._tunnel(inside, made.socket, target, first))
+            else:
+                await plain_http.pass_on(self._relay, inside, target, request)
         except NotConnected as refusal:
             verdict = "is refused" if refusal.is_decided else "can't be reached"
             await _answer(inside, 403 if refusal.is_decided else 502, f"substrat: {target} {verdict}: {refusal}")
 
     async def _tunnel(
-        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, target: Target, request: Request
+        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, target: Target, first: bytes
     ) -> None:
         await trio.SocketStream(inside).send_all(_ESTABLISHED)
-        await self._relay.tunnel(inside, outside, target, request.rest)
-
-    async def _pass_on(
-        self, inside: trio.socket.SocketType, outside: trio.socket.SocketType, _target: Target, request: Request
-    ) -> None:
-        """Send the request to the server and its answer to the client, until the server ends the connection."""
-
-        async def upstream(scope: trio.CancelScope) -> None:
-            server = trio.SocketStream(outside)
-            assert request.head is not None
-            await server.send_all(request.head)
-            data = request.rest
-            while True:
-                try:
-                    count = request.body.take(data)
-                except proxying.BadRequest:
-                    scope.cancel()
-                    return
-                await server.send_all(data[:count])
-                if count < len(data):  # a second request, which may name another host
-                    scope.cancel()
-                    return
-                if not (data := await inside.recv(_CHUNK)):
-                    outside.shutdown(socket.SHUT_WR)
-                    return
-
-        await self._relay.relay(inside, outside, upstream)
-
-
-async def _request(inside: trio.socket.SocketType) -> Request | None:
-    """Read one request's head; None: the client has gone before it was whole.
-
-    Raises:
-        Refused: the bytes are no request, or the head takes longer than `HELLO_SECONDS`.
-    """
-    data = b""
-    with trio.move_on_after(HELLO_SECONDS):
-        for _ in range(MAX_READS):
-            if not (piece := await inside.recv(proxying.LARGEST)):
-                return None
-            data += piece
-            if (request := proxying.read(data)) is not None:
-                return request
-    raise proxying.BadRequest("the request's head doesn't come to an end", 408)
+        await self._relay.tunnel(inside, outside, target, first)
 
 
 async def _answer(inside: trio.socket.SocketType, status: int, text: str) -> None:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from substrat.core.netfilter import dns
+from substrat.core.netfilter import dns, proxying
 from substrat.core.netfilter.names import NoName, canonical, listed, remedy
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.network import plain_http
 from substrat.daemon.network.connections import (
     BURST,
     HELLO_SECONDS,
@@ -151,8 +152,16 @@ class TransparentNetwork:
         address, port = inside.getsockname()[:2]
         name = self._names.name(address)
         target = Target(address if name is None else name, port, is_name=name is not None)
+        data, request = bytearray(), None
         try:
-            await self._relay.connect(inside, target, lambda outside: self._relay.tunnel(inside, outside, target))
+            if port == plain_http.PORT and self._relay.has_proxy_for(target):
+                with suppress(proxying.BadRequest):  # another protocol, which the proxy is asked to CONNECT
+                    request = await plain_http.read_request(inside, data, name)
+            if request is not None:
+                await plain_http.pass_on(self._relay, inside, target, request)
+            else:
+                tunnel = self._relay.tunnel
+                await self._relay.connect(inside, target, lambda made: tunnel(inside, made.socket, target, bytes(data)))
         except NotConnected:
             reset(inside)
 

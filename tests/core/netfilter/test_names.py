@@ -122,6 +122,18 @@ def test_covering():
         assert not parent.covers(AllowList.of((more,)))
 
 
+def test_a_network_that_lets_nothing_through_is_refused_when_it_is_asked_for():
+    assert AllowList.asked_for(("198.18.0.0/15", "203.0.113.0/24", "2001:db8::/32", "0.0.0.0/0", "::/0", "127.0.0.1")).texts
+    for text, kind in (
+        ("127.0.0.0/8", "a loopback"),
+        ("169.254.0.0/16", "a link-local or metadata"),
+        ("ff02::/16", "a mult"),
+    ):
+        with pytest.raises(NoName, match=f"each address there is {kind}"):
+            AllowList.asked_for((text,))
+        assert AllowList.of((text,)).texts, "stored lists may have it"
+
+
 def test_networks_and_private_names():
     allow = AllowList.of(("10.20.0.0/16:8443", "fd00:20::/32", "*.corp.example=private", "git.org"))
     assert allow.texts == ("10.20.0.0/16:8443", "[fd00:20::/32]", "*.corp.example=private", "git.org")

@@ -54,6 +54,19 @@ def test_a_plain_request(target, host, port, line):
     assert found.body.is_over
 
 
+def test_a_request_to_a_server_gets_the_name_that_was_looked_up():
+    found = read(head("GET /x HTTP/1.1\nHost: other.test\n\n"), "a.test")
+    assert (found.host, found.port, found.head) == (
+        "a.test",
+        80,
+        head("GET /x HTTP/1.1\nHost: a.test\nConnection: close\n\n"),
+    )
+    for other in ("GET / HTTP/1.1\nUpgrade: websocket\n\n", "GET http://b.test/ HTTP/1.1\n\n", "CONNECT b:1 HTTP/1.1\n\n",
+                  "\x16\x03\x01"):  # fmt: skip
+        with pytest.raises(BadRequest):
+            read(head(other), "a.test")
+
+
 def test_what_is_between_hops_isnt_passed_on():
     found = read(head(
         "POST http://a.test/ HTTP/1.1\nConnection: keep-alive, X-Mine, Content-Length\nX-Mine: 1\nKeep-Alive: 5\n"

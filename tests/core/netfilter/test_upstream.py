@@ -33,6 +33,23 @@ def test_what_it_is_asked():
     assert b"Authorization" not in upstream.request(Upstream("p", 1), "a.test", 443)
 
 
+def test_a_plain_request_in_its_form():
+    asked = upstream.plain_head(
+        Upstream("p", 1, "me:x"),
+        "a.test",
+        80,
+        b"GET /x?y HTTP/1.1\r\nHost: A.Test.\r\nAccept: a\r\nConnection: close\r\n\r\n",
+    )
+    assert asked == (
+        b"GET http://a.test/x?y HTTP/1.1\r\nHost: a.test\r\nProxy-Authorization: Basic bWU6eA==\r\n"
+        b"Accept: a\r\nConnection: close\r\n\r\n"
+    )
+    asked = upstream.plain_head(Upstream("p", 1), "a.test", 8080, b"OPTIONS * HTTP/1.1\r\nHost: a.test:8080\r\n\r\n")
+    assert asked == b"OPTIONS http://a.test:8080 HTTP/1.1\r\nHost: a.test:8080\r\n\r\n"
+    assert upstream.login_refusal(b"HTTP/1.1 407 Proxy Authentication Required\r\n")
+    assert upstream.login_refusal(b"HTTP/1.1 403 Forbidden\r\n") is None
+
+
 def test_its_answers():
     assert upstream.answer(b"HTTP/1.1 200 OK\r\nVia: x\r\n") is None
     assert upstream.answer(b"HTTP/1.1 200 OK\r\nVia: x\r\n\r\nSSH-2.0") == (27, None)

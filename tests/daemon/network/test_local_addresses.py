@@ -47,8 +47,8 @@ async def echo(stream):
 
 async def dial(relay, host):
     ends = []
-    async def serve(outside):
-        ends.append((await outside.recv(99)).decode())
+    async def serve(made):
+        ends.append((await made.socket.recv(99)).decode())
     inside, other = trio.socket.socketpair()
     with inside, other:
         try:

@@ -230,7 +230,7 @@ async def test_a_hello_in_pieces(path):
 
 
 async def test_heads_that_dont_end(path, monkeypatch):
-    monkeypatch.setattr("substrat.daemon.network.proxy.HELLO_SECONDS", 0.05)
+    monkeypatch.setattr("substrat.daemon.network.plain_http.HELLO_SECONDS", 0.05)
     async with scene(path) as place:
         assert (await place.ask(b"GET http://a.test")).startswith(b"HTTP/1.1 408 ")
         assert await place.ask(b"GET http://a.test", ends=True) == b""
