@@ -118,6 +118,7 @@ DURING: dict[str, Callable[[TurnContext], None]] = {
     "transport": _say_the_error,
     "rate": _be_refused("RetriableError: [resource_exhausted] Error"),
     "rate-answer": _say_the_rate,
+    "too-long": _be_refused("ConnectError: [invalid_argument] prompt is too long: 208310 tokens > 200000 maximum"),
     "model-gone": _be_refused("ConnectError: [not_found] AI Model Not Found"),
     "login-expired": _be_refused("Error: ConnectError: [unauthenticated] Error"),
     "certificate": _be_refused("RetriableError: [unavailable] self-signed certificate in certificate chain"),

@@ -160,6 +160,7 @@ WITHIN = {
     "system-prompt": (1, "RetriableError: [invalid_argument] unknown option '--system-prompt'\n"),
     "exclude-workspace-context": (1, "unknown option '--exclude-workspace-context'\n"),
     "rate": (1, "RetriableError: [resource_exhausted] Error\n"),
+    "too-long": (1, "prompt is too long: 208310 tokens > 200000 maximum\n"),
     "model-gone": (1, "AI Model Not Found\n"),
     "login-expired": (1, "Error: ConnectError: [unauthenticated] Error\n"),
     "certificate": (1, "self-signed certificate in certificate chain\n"),

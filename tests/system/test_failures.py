@@ -18,6 +18,7 @@ FINAL = {
     "chat-id": (1, "isn't a UUID"),
     "in-use": (1, "in use"),
     "system-prompt": (1, "--system-prompt"),
+    "too-long": (1, "spawn another agent"),
     "model-gone": (1, "cursor-agent models"),
     "login-expired": (1, "cursor-agent login"),
     "certificate": (1, "sandbox.ca"),

@@ -47,8 +47,15 @@ _TABLE = (
         "Cursor has no such model for this account: `cursor-agent models` lists those there are ({said})",
     ),
     _known(
-        "model-not-in-plan", r"Named models unavailable|Free plans can only use Auto",
+        "model-not-in-plan",
+        r"Named models unavailable|Free plans can only use Auto|plan does(?: not|n't) include this model",
         "this account's plan doesn't have the model: use --model auto, or upgrade the plan",
+    ),
+    _known(
+        "chat-too-long",
+        r"(?:prompt|input) is too long|maximum context length|context[_ ](?:length|window)[_ ](?:was )?exceeded|"
+        r"exceeds? the (?:model's )?context window",
+        "the chat is longer than the model takes: spawn another agent, or give this one a model that takes more ({said})",
     ),
     _known(
         USAGE_LIMIT,

@@ -50,6 +50,8 @@ def _text(call: Call) -> str:
             return _lines(found.get("files"))
         case "grep" if isinstance(results := found.get("workspaceResults"), dict):
             return _grep(results)
+        case "semSearch":
+            return _string(found, "results")
         case "await" if call.arm == "success":
             return _awaited(found)
         case "mcp" | "getMcpTools":

@@ -28,6 +28,9 @@ SAID = [
     ("bad-api-key", "\x1b[33m⚠ Warning: The provided API key is invalid.\x1b[0m"),
     ("no-such-model", "Cannot use this model: gpt-99. Available models: auto, composer-2.5"),
     ("model-not-in-plan", "ActionRequiredError: Named models unavailable Free plans can only use Auto."),
+    ("model-not-in-plan", "ActionRequiredError: Your plan does not include this model"),
+    ("chat-too-long", "ConnectError: [invalid_argument] prompt is too long: 208310 tokens > 200000 maximum"),
+    ("chat-too-long", "Error: 400 This model's maximum context length is 200000 tokens"),
     (
         "usage-limit",
         "ActionRequiredError: You're out of usage. Switch to Auto, or ask your admin to raise your spend limit.",

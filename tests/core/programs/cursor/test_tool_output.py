@@ -31,6 +31,8 @@ def gave(kind, outcome, arm="success"):
                                        "/y": {"count": {"counts": [{"file": "c", "count": 4}]}}}},
          "/w:\na\nb\n/y:\nc: 4"),
         ("grep", {"workspaceResults": {"/w": {"content": {"matches": [], "totalLines": 0}}}}, "nothing found"),
+        ("semSearch", {"results": '<search_result path="a.py">x</search_result>', "codeResults": [{"path": "a.py"}]},
+         '<search_result path="a.py">x</search_result>'),
         ("await", {"complete": {"taskId": "7", "outputFilePath": "/w/7.txt", "outputLength": "4", "exitCode": 0}},
          "its output is in /w/7.txt, 4 long"),
         ("await", {"stillRunning": {"taskId": "7"}}, ""),
