@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InboxItemObject,
         LandingObject,
         MessageObject,
+        MetricsObject,
         NetworkObject,
         PrunedTreeObject,
         QueuedObject,
@@ -369,6 +370,10 @@ class Client(Connection):
     async def status(self) -> StatusObject:
         """Return the daemon's state (`daemon.status`)."""
         return cast("StatusObject", await self.call("daemon.status"))
+
+    async def metrics(self) -> MetricsObject:
+        """Return numbers for monitoring (`daemon.metrics`)."""
+        return cast("MetricsObject", await self.call("daemon.metrics"))
 
     async def check(self) -> CheckObject:
         """Return whether agents can run under this daemon (`daemon.check`)."""

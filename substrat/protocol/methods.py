@@ -51,6 +51,7 @@ METHODS = (
     "queue.gates",
     "queue.try",
     "daemon.status",
+    "daemon.metrics",
     "notify.test",
     "daemon.check",
     "daemon.shutdown",

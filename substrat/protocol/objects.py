@@ -455,3 +455,54 @@ class StatusObject(TypedDict):
     cgroups: list[str] | None
     damaged: int
     reserve: int | None
+
+
+class AttentionCountObject(TypedDict):
+    """How many agents have an attention of a kind."""
+
+    kind: str
+    level: Literal["urgent", "action", "info"]
+    count: int
+
+
+class BucketObject(TypedDict):
+    """How many durations were up to a bound in seconds; null: all."""
+
+    up_to: float | None
+    count: int
+
+
+class HistogramObject(TypedDict):
+    """Durations in seconds."""
+
+    buckets: list[BucketObject]
+    sum: float
+    count: int
+
+
+class TokenCountObject(TypedDict):
+    """The tokens of a type that turns with a model have used."""
+
+    type: Literal["input", "output", "cache_read", "cache_write"]
+    model: str
+    count: int
+
+
+class MetricsObject(TypedDict):
+    """Numbers for monitoring."""
+
+    version: str
+    agents: dict[str, int]
+    attention: list[AttentionCountObject]
+    queued: int
+    questions: int
+    waits: int
+    turns: dict[str, int]
+    turn_seconds: HistogramObject
+    queue_seconds: HistogramObject
+    tokens: list[TokenCountObject]
+    tool_calls: int
+    messages: dict[str, int]
+    network: dict[str, int]
+    cursor: int
+    state_bytes: int

@@ -209,6 +209,8 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     },
     "daemon.status": {
     },
+    "daemon.metrics": {
+    },
     "notify.test": {
     },
     "daemon.check": {

@@ -299,6 +299,7 @@ class Story:
         self.call("events.unsubscribe")
         self.call("inbox.list")
         self.call("daemon.status")
+        assert self.call("daemon.metrics")["turns"]["success"] > 0
         self.call("notify.test")
         assert self.call("daemon.check")["obstacle"] is None
         self.ask("rm", "kid", done=lambda: "kid" not in self.agents())

@@ -76,7 +76,12 @@ class Attention(NamedTuple):
     @property
     def level(self) -> Level:
         """How much a person should care."""
-        return _LEVELS.get(self.kind, Level.INFO)
+        return level_of(self.kind)
+
+
+def level_of(kind: AttentionKind) -> Level:
+    """Return how much a person should care about agents of a kind."""
+    return _LEVELS.get(kind, Level.INFO)
 
 
 class Facts(NamedTuple):

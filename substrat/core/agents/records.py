@@ -165,6 +165,7 @@ class Turn:
             tried again.
         login: the login that it was started with (`account_gate`); None: a turn of an earlier version.
         refused: the host that its network refused last and that an allow-list could have, as `allow` takes it.
+        model: the model that it was started with; None: a turn of an earlier version.
     """
 
     id: str
@@ -191,6 +192,7 @@ class Turn:
     unsettled: bool = False
     login: str | None = None
     refused: str | None = None
+    model: str | None = None
 
 
 def abridged(turn: Turn) -> Turn:

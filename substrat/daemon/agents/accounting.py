@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from substrat.core.agents import prompts, result_schema, results, retry
+from substrat.core.agents import prompts, result_schema, results, retry, totals
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import (
     OPERATOR,
@@ -272,6 +272,7 @@ class Accounting:
             last = agent.last if turn.result is None else turn.result[:_LAST]
             told = replace(agent, last=last, tokens=agent.tokens.after(turn.usage))
             agent = change.put_turn(self._with_stored_session(told, turn), turn)
+            self._store.add_to_totals(totals.of_end(turn, self._store.counted_models()))
             if result is not None and not turn.contacted:
                 change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             (ended,) = change.record(_end_event(agent, turn, self._store.start_of_turn(turn.id)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from substrat.core.agents import prompts
+from substrat.core.agents import prompts, totals
 from substrat.core.agents.lifecycle import Event
 from substrat.core.agents.records import SYSTEM, Agent, Item, ItemKind, Turn
 from substrat.core.agents.scheduling import ObstacleKind
@@ -132,9 +132,10 @@ def _start_turn(registry: Registry, agent_id: str) -> bool:
     items = _next_delivery(registry.store.waiting_items(agent.id))
     number = agent.turn.number + 1 if agent.turn is not None else 1
     now, login = registry.now(), registry.gates.login_of(agent)
-    turn = Turn(str(uuid.uuid4()), agent.id, number, now, heard_at=registry.steady(), login=login)
+    turn = Turn(str(uuid.uuid4()), agent.id, number, now, heard_at=registry.steady(), login=login, model=agent.model)
     with registry.change("turn begun") as change:
         registry.store.save_turn(turn)
+        registry.store.add_to_totals(totals.of_begin(now - agent.since))
         registry.store.deliver(items, turn.id)
         registry.gates.turn_begun(turn)
         registry.waits.delivered(change, agent.id, items)

@@ -56,9 +56,9 @@ class Overview:
             })  # fmt: skip
         return found
 
-    def attentions(self, agents: Sequence[Agent]) -> list[Attention]:
-        """Return the attention of each of a few agents, in their order."""
-        return [one for _, _, one in self._judged(agents, self.places())]
+    def attentions(self, agents: Sequence[Agent], places: Places | None = None) -> list[Attention]:
+        """Return the attention of each of a few agents, in their order; `places` as of `of`."""
+        return [one for _, _, one in self._judged(agents, places or self.places())]
 
     def _judged(self, agents: Sequence[Agent], places: Places) -> Iterator[tuple[Agent, Facts, Attention]]:
         registry = self._registry

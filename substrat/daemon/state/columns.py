@@ -97,6 +97,12 @@ def _read_moment(value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
+def _read_amount(value: object) -> float:
+    if type(value) not in {float, int} or not 0 <= value <= 2**63:  # type: ignore[operator]
+        raise ValueError("is no amount")
+    return float(value)  # type: ignore[arg-type]
+
+
 def _read_period(value: object) -> float:
     period = _read_moment(value)
     if period < SHORTEST_PERIOD_S:
@@ -267,6 +273,8 @@ ADDRESS = _whole(1, 254)
 FLAG = Column(_read_flag, int)
 MOMENT = Column(_read_moment)
 """Seconds since the epoch, between 1970 and 9999."""
+AMOUNT = Column(_read_amount)
+"""A total: whole numbers are exact up to 2**53, and adding never fails."""
 PERIOD = Column(_read_period)
 """The seconds between two reminders."""
 ALLOW = Column(_read_allow, json.dumps)

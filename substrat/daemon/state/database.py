@@ -205,6 +205,15 @@ class Database:
         return self._path
 
     @property
+    def size(self) -> int:
+        """The bytes of the file and of SQLite's log beside it."""
+        size = 0
+        for name in (self._path, f"{self._path}-wal"):
+            with suppress(FileNotFoundError):
+                size += os.path.getsize(name)
+        return size
+
+    @property
     def connection(self) -> sqlite3.Connection:
         """The database itself, for `quarantine`, which must read damaged rows."""
         return self._db

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from substrat.core.agents import totals
 from substrat.core.programs import lenient
 from substrat.daemon.state.archive import Archives
 from substrat.daemon.state.event_json import EncodedEvent, EventJson, encode, event_json, fitting, read_event, text_of
@@ -132,6 +133,7 @@ class Journal:
             if told.kind == "agent:status":
                 self._acts[told.agent] = _act(told.text, now)
         stored = self._store.add_events(rows)
+        self._store.add_to_totals(totals.of_events(told.kind for told in events))
         self._keep([encode(row, None) for row in stored])
         return [row.cursor for row in stored]
 
@@ -147,6 +149,7 @@ class Journal:
         acts = [event for _, event in lines if event.kind in _ACTS]
         if acts:
             self._acts[agent] = _act(acts[-1].text, now)
+            self._store.add_to_totals(totals.of_events(event.kind for event in acts))
             self._count_calls(agent, turn, acts)
         self._keep([encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
 

@@ -228,6 +228,11 @@ class ItemQueries(Database):
         )
         return {item.sender: item for item in map(_item, found)}
 
+    def count_questions(self) -> int:
+        """Count the questions that the operator hasn't answered."""
+        row = self._db.execute(f"SELECT count(*) FROM items WHERE {_WAITS} AND agent IS NULL AND kind = 'question'")
+        return int(row.fetchone()[0])
+
     def askers(self, agents: Sequence[str]) -> set[str]:
         """Return those of some agents that have asked the operator something that isn't answered."""
         found = self._db.execute(

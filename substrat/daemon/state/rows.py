@@ -27,6 +27,7 @@ from substrat.core.workspaces.landing import LandingMode
 from substrat.daemon.state.columns import (
     ADDRESS,
     ALLOW,
+    AMOUNT,
     ANSWER,
     BINDS,
     BITS_32,
@@ -129,6 +130,7 @@ class TurnRow(NamedTuple):
     login: Annotated[str | None, or_null(WORDS)]
     refused: Annotated[str | None, or_null(WORDS)]
     begun_at: Annotated[float | None, or_null(MOMENT)]
+    model: Annotated[str | None, or_null(WORDS)]
 
 
 class ItemRow(NamedTuple):
@@ -299,6 +301,14 @@ class CallRow(NamedTuple):
     answer: Annotated[tuple[str, bool], ANSWER]
 
 
+class TotalRow(NamedTuple):
+    """A total (`core.agents.totals`)."""
+
+    name: Annotated[str, WORDS]
+    label: Annotated[str, WORDS]
+    value: Annotated[float, AMOUNT]
+
+
 class DroppedTurnRow(NamedTuple):
     """A turn whose files are dropped; `cleared`: its events too."""
 
@@ -364,6 +374,7 @@ WAITS = Table("waits", WaitRow, "agent")
 LANDINGS = Table("landings", LandingRow, "agent")
 # A gate outlives the agent whose turn has shut it.
 GATES = Table("gates", GateRow)
+TOTALS = Table("totals", TotalRow)
 # An agent whose clone can't be read must not go on in the user's checkout.
 CLONES = Table("clones", CloneRow, "id", with_agent=True)
 DROPPED_TURNS = Table("dropped_turns", DroppedTurnRow, "agent")
@@ -372,7 +383,7 @@ MOUNT_POINTS = Table("mount_points", MountPointRow)
 DAMAGED = Table("damaged", DamagedRow)
 
 TABLES: tuple[Table[Any], ...] = (
-    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LANDINGS, WAITS, GATES, DROPPED_TURNS,
+    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LANDINGS, WAITS, GATES, TOTALS, DROPPED_TURNS,
     REMOVED_AGENTS, MOUNT_POINTS, DAMAGED,
 )  # fmt: skip
 """Every table of the newest schema."""

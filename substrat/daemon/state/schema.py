@@ -191,6 +191,12 @@ MIGRATIONS = (
     UPDATE turns SET heard_at = NULL, frozen_at = 0 * frozen_at;
     """,
     "ALTER TABLE agents ADD COLUMN together INTEGER NOT NULL DEFAULT 0;",
+    """
+    ALTER TABLE turns ADD COLUMN model TEXT;
+    CREATE TABLE totals (
+        name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (name, label)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -17,6 +17,7 @@ from substrat.daemon.state.event_queries import EventQueries
 from substrat.daemon.state.gate_queries import GateQueries
 from substrat.daemon.state.item_queries import ItemQueries
 from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLES, TURNS, AgentRow, FindingRow, TurnRow
+from substrat.daemon.state.total_queries import TotalQueries
 from substrat.daemon.state.wait_queries import WaitQueries
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class KeptRow(NamedTuple):
     unread: bool
 
 
-class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries):
+class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, TotalQueries):
     """All rows of one state directory."""
 
     agents_without_records = 0

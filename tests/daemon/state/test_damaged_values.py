@@ -35,6 +35,7 @@ from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.schema import MIGRATIONS
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import Retention
+from substrat.protocol import vocabulary
 
 NOT_UTF8 = object()
 VALUES = {
@@ -229,6 +230,7 @@ class Asked:
             cursor = page["cursor"]
         texts = [entry["text"] for entry in inbox]
         busy = next(agent["id"] for agent in agents if agent["name"] == "busy")
+        assert (await self.ask("daemon.metrics"))["agents"].keys() == set(vocabulary.AGENT_STATES)
         return found, "may good?" in texts, {event["text"] for event in events if event["agent"] == busy}
 
     async def go_on(self):
@@ -265,6 +267,7 @@ def victims(table, column):
         "clones": [f"id = {bad}"],
         "landings": [f"agent = {bad}"],
         "waits": [f"agent = {bad}"],
+        "totals": ["name = 'tokens'", "name = 'turns'", "name = 'turn_seconds'"],
         "findings": ["rowid = (SELECT min(rowid) FROM findings)"],
     }  # fmt: skip
     return first.get(table, ["rowid = 1" if table == "damaged" else f"{column} = (SELECT min({column}) FROM {table})"])

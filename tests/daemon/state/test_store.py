@@ -45,6 +45,7 @@ TURNS = [
     replace(TURN, stop="suspended", outcome=Outcome.INTERRUPTED, ended_at=5.5, exit_code=130, error="stopped"),
     replace(TURN, outcome=Outcome.SUCCESS, ended_at=5.5, exit_code=0, result="done\n\0ü", usage={"inputTokens": 2**60}),
     replace(TURN, outcome=Outcome.SUCCESS, result="", usage={}),
+    replace(TURN, login="cursor-agent:0", model="gpt-5"),
     *(replace(TURN, outcome=outcome) for outcome in Outcome),
 ]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat import __version__
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
+from substrat.daemon.servers import metrics
 from substrat.daemon.servers.methods.request import Integer, Last, OperatorRequest, about
 from substrat.errors import UnsupportedVersion
 from substrat.protocol import framing
@@ -77,6 +78,20 @@ class DaemonStatus(OperatorRequest, frozen=True):
             "damaged": registry.store.damaged_agents(),
             "reserve": reserve.held if reserve is not None and reserve.is_possible else None,
         }
+
+
+class DaemonMetrics(OperatorRequest, frozen=True):
+    """Returns numbers for monitoring.
+
+    `turns`, `turn_seconds`, `queue_seconds`, `tokens`, `tool_calls`, `messages` and `network` are totals since the state
+    began, or since it was upgraded to a version that keeps them. They only grow: neither a restart nor `agent.rm` nor the
+    retention of old turns changes them. All other numbers are those of now.
+    """
+
+    method: ClassVar[str] = "daemon.metrics"
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        return await metrics.gather(services.registry)
 
 
 class DaemonCheck(OperatorRequest, frozen=True):

@@ -73,6 +73,7 @@ METHODS: tuple[type[OperatorRequest], ...] = (
     queue.QueueGates,
     queue.QueueTry,
     daemon.DaemonStatus,
+    daemon.DaemonMetrics,
     daemon.NotifyTest,
     daemon.DaemonCheck,
     daemon.DaemonShutdown,
