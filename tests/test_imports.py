@@ -148,6 +148,8 @@ def test_who_may_import_which_library(name, path):
         assert not tops & {"trio", "asyncio", "socket", "time"}
     if name != "substrat.netreader":
         assert "pyroute2" not in tops
+    if name != "substrat.web.metrics":
+        assert "prometheus_client" not in tops
     if lies_in(name, "substrat.core") or lies_in(name, "sandbox"):
         assert not tops & {"trio", "anyio", "asyncio", "structlog"}
     if lies_in(name, "substrat.core"):

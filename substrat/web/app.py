@@ -16,7 +16,7 @@ from starlette.routing import WebSocketRoute
 from substrat import errors
 from substrat.client import Client
 from substrat.protocol import framing
-from substrat.web import access, failures, openapi, routes, streams, token
+from substrat.web import access, failures, metrics, openapi, routes, streams, token
 from substrat.web.routes import API
 from substrat.web.streams import CLIENT, Wanted
 
@@ -97,6 +97,7 @@ def make(socket: str, address: str, who: Access) -> ASGIApp:
 
     served = [
         *(Served(path, _page(name), methods=["GET"]) for path, name in access.PAGE_FILES.items()),
+        Served("/metrics", _metrics(socket), methods=["GET"]),
         Served(f"{API}/openapi.json", describe, methods=["GET"]),
         Served(f"{API}/events", _events(socket), methods=["GET"]),
         WebSocketRoute(f"{API}/stream", _stream(socket)),
@@ -113,6 +114,17 @@ def _page(name: str) -> Endpoint:
 
     async def serve(_: Request) -> Response:
         return Response(content, headers=headers)
+
+    return serve
+
+
+def _metrics(socket: str) -> Endpoint:
+    """Serve the daemon's metrics to Prometheus."""
+
+    async def serve(request: Request) -> Response:
+        async with Client.connect(socket, patience=PATIENCE_S, client=CLIENT) as client:
+            content, kind = metrics.encode(await client.metrics(), request.headers.get("accept"))
+        return Response(content, headers={**HEADERS, "content-type": kind})
 
     return serve
 
