@@ -165,7 +165,10 @@ def rules(agent: Agent, parent: str | None, read_only: Sequence[str] = ()) -> st
         read_only: git directories that are read-only as wholes, their names without control characters.
     """
     boss = f"the agent `{parent}`" if parent else "the operator"
-    text = _RULES.format(name=agent.name, boss=boss, workspace=agent.workspace, network=agent.policy.network.value)
+    text = _RULES.format(
+        name=agent.name, boss=boss, workspace=agent.workspace, network=agent.policy.network.value,
+        worktrees=_NO_WORKTREES if agent.clone is None else "`git worktree add` works inside it alone",
+    )  # fmt: skip
     text += _IN_A_CLONE if agent.clone is not None else ""
     if read_only:
         more = f" and {len(read_only) - _SHOWN_DIRECTORIES} more" if len(read_only) > _SHOWN_DIRECTORIES else ""
@@ -173,6 +176,7 @@ def rules(agent: Agent, parent: str | None, read_only: Sequence[str] = ()) -> st
     return text + _SCHEMA.format(schema=agent.result_schema) if agent.result_schema is not None else text
 
 
+_NO_WORKTREES = "`git worktree add` fails, and leaves its new branch behind"
 _IN_A_CLONE = """
 You work in a clone of your own, and each child of yours gets one that starts at your HEAD: commit what it needs first. Take
 its work with git: `get_agent` names its commit, and your next turn has it as `agents/CHILD` (`git merge agents/CHILD`).
@@ -197,10 +201,12 @@ alwaysApply: true
 
 You are the agent `{name}`, started by {boss}. You work in `{workspace}`, inside a sandbox: you can write there and in
 `/tmp`; the network is `{network}`. What lies beside the workspace isn't there, or is read-only: make a clone inside
-the workspace, not beside it; `git worktree add` fails everywhere. Files that the host would run are read-only, git's
+the workspace, not beside it; {worktrees}. Files that the host would run are read-only, git's
 configuration among them: `git config`, `git remote add`, `git push -u`, `git branch -m` and `git submodule add` fail with
 "Device or resource busy" or do half of their work. Use `git -c NAME=VALUE`, `git push URL BRANCH` and `git branch NAME`
-instead, and ask the operator for the rest.
+instead, and ask the operator for the rest. No container can be started (podman, docker, buildah), and no process traced or
+attached to (gdb, strace, perf). The system's packages can't be changed (apt, dnf, `npm -g`): install what you need inside
+the workspace, with a virtual environment for example.
 
 The MCP server `substrat` connects you to other agents and to the operator. Its calls return at once; nothing there waits
 for an answer. When somebody answers you, the answer starts your next turn, so finish your turn when you have nothing left

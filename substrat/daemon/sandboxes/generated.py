@@ -94,6 +94,7 @@ def generate(
     ours = PROGRAM.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
     text, problem = PROGRAM.mcp_config(own, ours)
     _write(agent_dir.mcp_json, text)
+    _write_ignored(os.path.join(agent_dir.cursor, ".gitignore"))
     _write_etc(agent_dir, user, agent)
     _write_git(agent_dir, user, (f"{agent.workspace}/.git", *git_directories), person, own, agent.name)
     return problem or left_out
@@ -111,6 +112,13 @@ def _write_rules(path: str, text: str) -> None:
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.unlink(path)
+
+
+def _write_ignored(path: str) -> None:
+    """Hide our files beside this one from programs that read no `core.excludesFile`, unless the workspace has its own."""
+    if not os.path.lexists(path):
+        places = PROGRAM.places
+        _write(path, "".join(f"/{name}\n" for name in (places.mcp, places.rules, places.instructions, ".gitignore")))
 
 
 def _write_git(

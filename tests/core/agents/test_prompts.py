@@ -1,6 +1,7 @@
 """Texts for agents: no sender can speak as another, and no quotation passes for a command."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -10,8 +11,10 @@ from sandbox.spec import Network
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import OPERATOR, SYSTEM, Agent, Item, ItemKind, Policy
+from substrat.core.workspaces.clones import Clone
 
 BOUNDARY = "5f2c91ab"
+CLONE = Clone("me", "kid", "/t/me", "/w", "/w/.git", "/w", "substrat/kid", "main")
 
 
 def message(text, number=1, sender="a-1", name="bob"):
@@ -133,6 +136,9 @@ def test_the_rules_say_who_and_where(network, parent):
         assert word in text
     assert text.startswith("---\n")
     assert "alwaysApply: true" in text
+    assert "`git worktree add` fails" in text
+    in_a_clone = prompts.rules(replace(agent, clone=CLONE), parent)
+    assert "`git worktree add` works inside it alone" in in_a_clone
 
 
 @given(st.floats(0, 4e9))

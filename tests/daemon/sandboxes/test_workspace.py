@@ -414,7 +414,10 @@ def test_it_is_made_anew_for_every_turn(place, new_agent, user, source):
     (source / "new").touch()
     Path(place.dot_cursor, "kept").touch()
     prepare(place, agent, user)
-    assert set(os.listdir(place.cursor)) == {"new", "mcp.json", "rules"}
+    assert set(os.listdir(place.cursor)) == {"new", "mcp.json", "rules", ".gitignore"}
+    (source / ".gitignore").write_text("x")
+    prepare(place, agent, user)
+    assert Path(place.cursor, ".gitignore").read_text() == "x"
     assert os.path.exists(os.path.join(place.dot_cursor, "kept"))
 
 
