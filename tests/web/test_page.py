@@ -171,6 +171,27 @@ def test_restarts_of_the_server_and_the_daemon_leave_nothing_out_and_double_noth
     assert page.locator("#list .row").count() == 1
 
 
+def test_a_transcript_follows_until_its_reader_scrolls_up(visit, daemon):
+    daemon.spawn("anna", daemon.workspace(), "\n".join(f"/shell echo {number}" for number in range(60)))
+    page = visit()
+    page.get_by_role("link", name="anna").click()
+    box = page.get_by_role("region", name="Transcript", exact=True)
+    is_at_end = "box => box.scrollHeight - box.scrollTop - box.clientHeight < 48"
+    page.locator(".steps .note", has_text="turn 1 success").wait_for()
+    wait_until(lambda: box.evaluate(is_at_end), "the end in view")
+    daemon.ctl("send", "anna", "--wait", "First.")
+    page.locator(".steps .note", has_text="turn 2 success").wait_for()
+    wait_until(lambda: box.evaluate(is_at_end), "the new end in view")
+    box.evaluate("box => box.scrollTop = 200")
+    newest = page.get_by_role("button", name="↓ newest")
+    newest.wait_for()
+    daemon.ctl("send", "anna", "--wait", "Second.")
+    page.locator(".steps .note", has_text="turn 3 success").wait_for(state="attached")
+    assert box.evaluate("box => box.scrollTop") == 200
+    newest.click()
+    wait_until(lambda: box.evaluate(is_at_end), "the newest in view")
+
+
 def test_hostile_text_runs_nothing_and_is_shown_as_it_is(visit, daemon):
     work = daemon.workspace()
     (work / "hostile").write_text(HOSTILE)

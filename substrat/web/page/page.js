@@ -789,6 +789,7 @@ class AgentView {
   }
 
   async loadDiff() {
+    if (!agents.get(this.id)?.worktree) return this.diff.replaceChildren(el("p", { class: "empty" }, "It works in your checkout: git diff shows its changes."));
     try {
       const found = await call(agentPath(this.id, "diff?text=true"));
       this.diff.replaceChildren(...changes(found));
@@ -815,7 +816,7 @@ class AgentView {
     put(this.hint, command ? `substratctl ${command.replaceAll("NAME", oneLine(agent.name))}` : "");
     const items = [...itemsOf(agent), ...[...settled.values()].filter((item) => item.from === agent.name)];
     keyed(this.cards, [...new Map(items.map((item) => [item.id, item])).values()], (item) => item.id, (item) => makeCard(item, "div"), (card, item) => card.update(item));
-    show(this.why, !items.length);
+    show(this.why, !items.length && !agent.findings?.length);
     keyed(this.findings, agent.findings ?? [], (finding) => finding.number, (finding) => this.finding(finding));
     keyed(this.buttons, this.sure ? [this.sure, { ...this.sure, is_no: true }] : this.actions(agent), (action) => JSON.stringify([action, Boolean(this.sure)]), (action) => (this.sure ? this.second(action) : this.button(action)));
     if (had_focus && !this.buttons.contains(document.activeElement)) this.title.focus({ preventScroll: true });
@@ -1034,7 +1035,8 @@ class Transcript {
     if (kind === "tool-call-completed") return this.callEnded(text);
     if (kind === "result:success") return this.has_spoken ? null : this.passage(text);
     if (SAYS_NOTHING.test(kind)) return null;
-    const words = /^turn:ended$/.test(kind) ? oneLine(text, 2000) : `${kind.replace(":", " ")}: ${oneLine(text, 1000)}`;
+    if (kind === "turn:ended") for (const { verdict, node } of this.calls.values()) this.judge(node, verdict, "no outcome was seen");
+    const words = kind === "turn:ended" ? text : [kind.replace(":", " "), text].filter(Boolean).join(": ");
     const is_bad = WARNS.test(kind) || (kind === "turn:ended" && /^turn \d+ (error|timed_out|lost)/.test(text));
     return this.step(is_bad ? "note bad" : "note", new Block("", 600).set(words).node);
   }
@@ -1092,12 +1094,16 @@ class Transcript {
     const at = known && text.startsWith(known.text) ? known.text.length : text.lastIndexOf(" → ");
     const verdict = at >= 0 ? text.slice(at).replace(/^ → /, "") : "";
     if (!known) call.summary.set(at >= 0 ? text.slice(0, at) : text);
-    const is_bad = !/^(exit 0|done|runs|goes on|$)/.test(verdict);
-    put(call.verdict, oneLine(verdict, 200));
-    mark(call.node, "data-bad", is_bad ? "yes" : null);
-    mark(call.node, "data-open", null);
-    const output = outputOf(this.event.raw);
+    const is_bad = this.judge(call.node, call.verdict, verdict), output = outputOf(this.event.raw);
     if (output) call.give(output, is_bad);
+  }
+
+  judge(node, place, verdict) {
+    const is_bad = !/^(exit 0|done|runs|goes on|$)/.test(verdict);
+    put(place, oneLine(verdict, 200));
+    mark(node, "data-bad", is_bad ? "yes" : null);
+    mark(node, "data-open", null);
+    return is_bad;
   }
 
   tool(text) {
