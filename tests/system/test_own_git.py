@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.waiting import wait_until
-from tests.system.obedient import Agent, prepare
+from tests.system.obedient import OBEDIENT, Agent, prepare
 
 READ_ONLY = "OSError Read-only file system"
 
@@ -175,6 +175,25 @@ def test_a_checkout_is_not_broken_in_its_middle_by_what_is_set_aside(agent):
     wait_until(lambda: not (agent.work / ".envrc").exists(), "the file to be set aside")
     subprocess.run(["sh", "-c", command], check=True)
     assert agent.git("status", "--porcelain", "--untracked-files=no") == ""
+
+
+def test_a_file_is_not_replaced_while_a_persons_git_works(house):
+    """git has looked at the file, and would take the new one for a change of the person's."""
+    work = prepare(house)
+    publish(house)
+    house.git(work, "fetch", "-q")
+    house.start(agent=house.program(OBEDIENT))
+    agent = Agent(house).start()
+    enough, checkout = check_out_slowly(agent)
+    wait_until(lambda: "waiting for git" in house.log, "the look at the new file")
+    inode = os.stat(work / ".envrc").st_ino
+    assert agent.told("workspace:protected-again") == []
+    enough.touch()
+    assert checkout.wait(20) == 0
+    agent.wait_told("workspace:protected-again")
+    assert os.stat(work / ".envrc").st_ino != inode
+    assert agent.tries((".envrc", "x")) == [READ_ONLY]
+    agent.finish()
 
 
 LOCKING = """

@@ -13,7 +13,7 @@ import structlog
 from substrat.core.workspaces import git_config
 from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Treatment, decide
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import copies
+from substrat.daemon.sandboxes import copies, replacing
 from substrat.daemon.sandboxes.lost_mounts import placeholder
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ def judge_all(
     return judged
 
 
+def is_outdated(judged: list[Judgement]) -> bool:
+    """Say whether a path has changed since it was judged, for example by a git that was just finishing it."""
+    return any(copies.take(one.path) != one.now for one in judged)
+
+
 def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float) -> bool:
     """Say whether all that is at a path was in the workspace's repository before a moment, as after a checkout."""
     if now.kind not in {"file", "directory"} or "/.git/" in path:
@@ -136,9 +141,7 @@ def replace_all(targets: list[tuple[Judgement, str]], aside: str) -> None:
     os.makedirs(aside, mode=0o700, exist_ok=True)
     for one, target in targets:
         try:
-            if one.now.kind != "absent":
-                copies.move_aside(one.path, target)
-            copies.put(one.path, one.before)
+            replacing.set_aside(one.path, one.before, target)
         except OSError as problem:
             log.error("a changed file stays", path=one.path, reason=problem.strerror)  # noqa: TRY400 - it says it all
 

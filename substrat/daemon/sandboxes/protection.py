@@ -33,7 +33,15 @@ from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.sandboxes import replacing
-from substrat.daemon.sandboxes.judgement import Judgement, event_text, finding_of, judge_all, replace_all, replace_rest
+from substrat.daemon.sandboxes.judgement import (
+    Judgement,
+    event_text,
+    finding_of,
+    is_outdated,
+    judge_all,
+    replace_all,
+    replace_rest,
+)
 from substrat.daemon.sandboxes.lost_mounts import (
     ProtectedSandbox,
     is_git_at_work,
@@ -68,7 +76,7 @@ _REPLACED_SECONDS = 30.0
 """How long paths may be replaced on the host faster than they are mounted again, say by a script that calls `git config` in
 a loop; the sandboxes that show them are stopped in memory meanwhile."""
 _GIT_SECONDS = 10.0
-"""How long a person's git is waited for before files that it writes are set aside: a checkout takes some seconds."""
+"""How long a person's git is waited for before its files are set aside or replaced: a checkout takes some seconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Between two tries, each pause twice the one before: the person's program gets the processor."""
 _SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
@@ -343,7 +351,10 @@ class Protection:
         before = {one.name: self._before_agents(one) for one in sandboxes}
         judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._at_start))
         reached = [one for one in judged if one.verdict is Treatment.REACHED]
-        if reached and await self._must_wait(check, [one.path for one in reached]):
+        # A file that git has looked at isn't replaced either before git is done with it: git would take it for changed.
+        touched = [one.path for one in reached] or [one.path for one in judged if "/.git/" not in one.path]
+        is_early = bool(touched) and await self._must_wait(check, touched)
+        if is_early or (reached and await trio.to_thread.run_sync(is_outdated, reached)):
             return {name for name, lost in gone.items() if lost}
         if reached:
             guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
@@ -425,7 +436,7 @@ class Protection:
     # Where the agent may have been faster
 
     async def _must_wait(self, check: _Check, paths: list[str]) -> bool:
-        """Say whether a person's git is to finish before files are set aside."""
+        """Say whether a person's git is to finish before files are set aside or replaced."""
         if trio.current_time() > min(check.deadlines.values()) - _REPLACED_SECONDS + _GIT_SECONDS:
             return False
         for sandbox in check.concerned.values():

@@ -1,4 +1,4 @@
-"""Replaces protected files by new ones with the same content, and loses nothing that a person writes at that moment."""
+"""Replaces protected files by new ones, or by those of before, and loses nothing that a person writes at that moment."""
 
 from __future__ import annotations
 
@@ -43,6 +43,45 @@ def replace(path: str, judged: Copy, copy: Copy) -> bool:
             copies.remove(fresh, directory)
     copies.put(path, copy)  # the file system has no such renames
     return True
+
+
+def set_aside(path: str, before: Copy, target: str) -> None:
+    """Move a file or directory out of the workspace, and put the copy of before in its place in the same step.
+
+    git that writes a person's setting just then finds one of the two, and none of the daemon's renames comes after its own.
+
+    Args:
+        path: an absolute path; no link on the way is followed.
+        before: the copy; an absent one leaves nothing there.
+        target: a name in a directory of the daemon's that is there; nothing has it.
+
+    Raises:
+        OSError: it can't be moved, or the copy can't be written.
+    """
+    if before.kind == "absent":
+        copies.move_aside(path, target)
+        return
+    head, _, name = path.rpartition("/")
+    with nofollow.opened(head) as directory:
+        fresh = copies.make(name, before, directory)
+        try:
+            renaming.exchange(fresh, name, directory)
+        except FileNotFoundError:  # nothing is there to be moved
+            renaming.to_new(fresh, name, directory)
+            return
+        except OSError as problem:
+            copies.remove(fresh, directory)
+            if problem.errno not in _CANNOT:
+                raise
+            copies.move_aside(path, target)
+            copies.put(path, before)
+            return
+        try:
+            copies.move_aside(f"{head}/{fresh}", target)
+        except OSError:
+            renaming.exchange(fresh, name, directory)  # it stays rather than being lost
+            copies.remove(fresh, directory)
+            raise
 
 
 def _rename(fresh: str, name: str, judged: Copy, directory: int) -> bool:

@@ -4,7 +4,10 @@ from typing import Any
 
 import trio
 
+from substrat.core.workspaces.protection import ABSENT, Treatment
 from substrat.daemon.agents.findings import Findings
+from substrat.daemon.sandboxes import copies
+from substrat.daemon.sandboxes.judgement import Judgement, is_outdated
 from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
 from substrat.daemon.sandboxes.protection import Protection
@@ -23,6 +26,17 @@ class Broken:
     def end(self, reason):
         assert "protection broke" in reason
         self.ended.set()
+
+
+def test_a_judgement_is_outdated_once_its_file_has_changed(tmp_path):
+    path = tmp_path / ".envrc"
+    path.write_text("half")
+    judged = [Judgement(str(path), ABSENT, copies.take(str(path)), Treatment.REACHED)]
+    assert not is_outdated(judged)
+    path.write_text("half, and the rest")
+    assert is_outdated(judged)
+    path.unlink()
+    assert is_outdated(judged)
 
 
 async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_protected(house, tmp_path):

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from substrat.core.workspaces.protection import ABSENT, Copy
+from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy
 from substrat.daemon.kernel import renaming
 from substrat.daemon.sandboxes import copies
-from substrat.daemon.sandboxes.replacing import replace
+from substrat.daemon.sandboxes.replacing import replace, set_aside
 
 PLACEHOLDER = Copy("directory")
 
@@ -85,3 +85,57 @@ def test_a_file_system_without_such_renames_is_no_error(place, monkeypatch):
     inode = place.stat().st_ino
     assert replace(str(place), judged, judged)
     assert place.stat().st_ino != inode
+
+
+BEFORE = Copy("file", {"": CopiedFile(0o644, b"before\n")})
+
+
+@pytest.mark.parametrize(("before", "left"), [(BEFORE, "before\n"), (ABSENT, None)], ids=["a copy", "nothing"])
+def test_a_file_is_set_aside_and_what_was_there_before_put_back(place, before, left):
+    place.write_text("changed\n")
+    set_aside(str(place), before, str(place.parent / "aside"))
+    assert (place.parent / "aside").read_text() == "changed\n"
+    assert (place.read_text() if left else None) == left
+    assert set(os.listdir(place.parent)) == ({"aside", "place"} if left else {"aside"})
+
+
+def test_a_file_that_has_gone_is_put_back(place):
+    set_aside(str(place), BEFORE, str(place.parent / "aside"))
+    assert place.read_text() == "before\n"
+    assert os.listdir(place.parent) == ["place"]
+
+
+@pytest.mark.parametrize("before", [BEFORE, ABSENT], ids=["a copy", "nothing"])
+def test_what_a_person_writes_while_a_file_is_set_aside_stays(place, before, monkeypatch):
+    place.write_text("changed\n")
+    move = copies.move_aside
+
+    def be_overtaken(path, target):
+        move(path, target)
+        (place.parent / "new").write_text("newest\n")
+        os.replace(place.parent / "new", place)
+
+    monkeypatch.setattr(copies, "move_aside", be_overtaken)
+    set_aside(str(place), before, str(place.parent / "aside"))
+    assert place.read_text() == "newest\n"
+    assert (place.parent / "aside").read_text() == "changed\n"
+    assert set(os.listdir(place.parent)) == {"aside", "place"}
+
+
+def test_a_file_that_cannot_be_moved_stays(place):
+    place.write_text("changed\n")
+    with pytest.raises(FileNotFoundError):
+        set_aside(str(place), BEFORE, str(place.parent / "nowhere" / "aside"))
+    assert place.read_text() == "changed\n"
+    assert os.listdir(place.parent) == ["place"]
+
+
+def test_a_file_is_set_aside_where_no_names_can_be_exchanged(place, monkeypatch):
+    def cannot(*_):
+        raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr(renaming, "exchange", cannot)
+    place.write_text("changed\n")
+    set_aside(str(place), BEFORE, str(place.parent / "aside"))
+    assert place.read_text() == "before\n"
+    assert {one.name: one.read_text() for one in place.parent.iterdir()} == {"place": "before\n", "aside": "changed\n"}

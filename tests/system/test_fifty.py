@@ -1,0 +1,299 @@
+"""A person's ordinary commands in a random order beside an agent that tries to write to protected files all the while.
+
+The same commands run in a twin of the repository that has no agent: the twin judges what each of them has to leave.
+`make fuzz` takes other orders than the gate.
+"""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+MARK = b"[alias]\n\tagent = !false\n"
+"""What the agent writes wherever it gets to; git runs it for nobody."""
+
+TRIED = (
+    ".git/config .git/config.worktree .git/hooks/post-checkout .git/info/attributes .git/commondir .git/worktrees/x"
+    " .git/worktrees/tree-a/gitdir .vscode/settings.json .vscode/tasks.json .idea/workspace.xml .idea/x .envrc"
+    " .husky/_/pre-commit"
+)
+WORK = (
+    "/shell umask 077; touch agent-ready; n=0; while [ ! -e agent-enough ]; do n=$((n+1)); echo $n > agent-begun; "
+    f"for f in {TRIED}; do printf '[alias]\\n\\tagent = !false\\n' >> $f; done 2> /dev/null; "
+    "echo $n > agent-part; mv agent-part agent-round; sleep 0.05; done"
+)
+
+LFS = (
+    "git config filter.lfs.smudge 'git-lfs smudge -- %f'; git config filter.lfs.clean 'git-lfs clean -- %f'; "
+    "git config filter.lfs.process 'git-lfs filter-process'; git config filter.lfs.required true; "
+    "for h in pre-push post-commit post-merge; do echo exit 0 > .git/hooks/$h; chmod +x .git/hooks/$h; done"
+)
+SET_ASIDE = frozenset({
+    "git config core.hooksPath .husky/_",
+    "rm -rf .idea; mkdir .idea; echo new > .idea/workspace.xml",
+    "git stash pop",
+})  # fmt: skip
+"""They end the turn, and their file is set aside: docs/workspace.md says why."""
+PACKING = frozenset({"git gc --quiet --prune=now", "git repack -adq"})
+"""They write objects anew, after which nothing shows that files of a branch were there before the agent."""
+COMMANDS = (
+    # Linked worktrees
+    "git worktree add --detach ../tree-a",
+    "git worktree add -b side ../tree-b",
+    "git worktree add --detach ../tree-d tooled",
+    "git worktree remove --force ../tree-a",
+    "git worktree remove --force ../tree-b",
+    "git worktree prune",
+    "rm -rf ../tree-d; git worktree prune",
+    "git worktree move ../tree-a ../tree-c",
+    "git worktree lock ../tree-b",
+    "git worktree unlock ../tree-b",
+    # Tidying
+    "git gc --quiet --prune=now",
+    "git repack -adq",
+    "git pack-refs --all",
+    "git clean -fdq",
+    # Sparse checkouts
+    "git status; git sparse-checkout set --cone docs",
+    "git status; git sparse-checkout add src",
+    "git status; git sparse-checkout set --no-cone '/*' '!/docs/'",
+    "git sparse-checkout disable",
+    # Settings
+    LFS,
+    "git config --remove-section filter.lfs; rm .git/hooks/pre-push .git/hooks/post-*",
+    "git config core.hooksPath .husky/_",
+    "git config --unset core.hooksPath",
+    "git config branch.main.gk-last-accessed 2026-01-01T00:00:00Z",
+    "git config branch.feature.vscode-merge-base main; git config branch.feature.gk-merge-base main",
+    "git config gpg.format ssh; git config merge.tool meld; git config core.fsmonitor false",
+    "git config user.name Somebody; git remote add other ../other",
+    # Stashes
+    "echo more >> README.md; git stash",
+    "echo more > new; git stash -u",
+    "git stash pop",
+    "git stash drop",
+    "[ ! -e .vscode/settings.json ] || { echo mine > .vscode/settings.json; git stash; }",
+    # Rebases, merges
+    "git rebase main feature",
+    "git rebase main clashing",
+    "git rebase --abort",
+    "git checkout --theirs .",
+    "git add -A",
+    "git rebase --continue",
+    "GIT_SEQUENCE_EDITOR='sed -i s/pick/edit/' git rebase -i HEAD~1",
+    "git merge feature",
+    "git commit -q --allow-empty -m more",
+    "git reset -q --hard",
+    # Branches with and without `.vscode` and `.envrc`
+    "git checkout main",
+    "git checkout tooled",
+    "git checkout -",
+    "git checkout -b new-$(git rev-parse --short HEAD)",
+    "git checkout main; git checkout tooled; git checkout main; git checkout tooled",
+    # An editor's directory
+    "mkdir -p .idea; echo old > .idea/workspace.xml",
+    "rm -rf .idea",
+    "rm -rf .idea; mkdir .idea; echo new > .idea/workspace.xml",
+    "mkdir -p .idea; echo newer > .idea/part; mv .idea/part .idea/workspace.xml",
+)
+
+
+class Repository:
+    """A person's repository and its linked worktrees, in a directory of their own."""
+
+    def __init__(self, base, home):
+        self.base, self.work = base, base / "work"
+        self.environment = {
+            "HOME": str(home), "PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true",
+            "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A",
+            "GIT_COMMITTER_EMAIL": "a@b",
+        }  # fmt: skip
+
+    def run(self, command, time=0):
+        dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"{1_700_000_000 + time} +0000")
+        return subprocess.run(
+            ["sh", "-c", command], cwd=self.work, env=self.environment | dates, capture_output=True, text=True, check=False
+        )
+
+    def asked(self, *arguments):
+        environment = self.environment | {"GIT_OPTIONAL_LOCKS": "0"}
+        done = subprocess.run(["git", *arguments], cwd=self.work, env=environment, capture_output=True, check=False)
+        return done.stdout.replace(str(self.base).encode(), b"BASE").decode()
+
+    def state(self):
+        """What a person has there: nothing of an agent's, and no placeholder, which is empty."""
+        git = self.work / ".git"
+        settings = [git / name for name in ("config", "config.worktree", "info/attributes", "info/sparse-checkout")]
+        unfinished = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "index.lock", "config.lock")
+        return {
+            "head": (git / "HEAD").read_text(),
+            "stashes": self.asked("stash", "list", "-p", "--format=%s"),
+            "refs": self.asked("for-each-ref"),
+            "index": self.asked("ls-files", "-s", "-t"),
+            "status": self.asked("status", "--porcelain"),
+            "worktrees": self.asked("worktree", "list", "--porcelain"),
+            "settings": [path.read_text() if path.exists() else "" for path in settings],
+            "hooks": sorted(path.name for path in (git / "hooks").glob("*") if path.suffix != ".sample"),
+            "unfinished": [name for name in unfinished if (git / name).exists()],
+            "files": dict(self._files()),
+        }
+
+    def _files(self):
+        for top, directories, names in os.walk(self.base):
+            directories[:] = [name for name in directories if name != ".git"]
+            for name in names:
+                path = Path(top, name)
+                if name != ".git" and not name.startswith("agent-"):
+                    yield str(path.relative_to(self.base)), path.read_bytes()
+
+
+def prepare(work, run):
+    work.mkdir(parents=True)
+    for command in (
+        "git init -q -b main; mkdir docs src; echo '/agent-*' > .gitignore; echo hello | tee README.md docs/a > src/a",
+        "git add .; git commit -qm first; git checkout -qb feature; echo b > src/b; git add .; git commit -qm feature",
+        "git checkout -qb clashing main; echo other > README.md; git commit -qam clashing",
+        "git checkout -qb tooled main; mkdir .vscode; echo '{}' > .vscode/settings.json; echo 'export A=1' > .envrc",
+        "git add -f .; git commit -qm tools; git checkout -q main; echo hi > README.md; git commit -qam second",
+    ):
+        assert run(command).returncode == 0
+
+
+class Walk:
+    """The person's repository with the agent, and the twin."""
+
+    def __init__(self, house, wire):
+        self.house = house
+        self.mine, self.twin = (Repository(house.directory / name, house.home) for name in ("mine", "twin"))
+        for one in (self.mine, self.twin):
+            prepare(one.work, one.run)
+        self.wire = wire
+        self.seen = 0
+        self.is_packed = False
+        self.last = ""
+
+    def start(self, *verb):
+        (self.mine.work / "agent-ready").unlink(missing_ok=True)
+        self.house.ok(*verb, stdin=WORK.encode())
+        wait_until((self.mine.work / "agent-ready").exists, "the start of the turn")
+
+    def is_over(self):
+        return self.wire.call("agent.show", agent="agent")["state"] == "failed"
+
+    def _number(self, name):
+        path = self.mine.work / name
+        return int(path.read_text() or 0) if path.exists() else 0
+
+    def settle(self):
+        """Wait until the agent has tried all again, and all is as in the twin or the turn is over; says if that came."""
+        begun = self._number("agent-begun")
+
+        def has_tried():
+            written = any(is_agents(file) for name in TRIED.split() for file in files(self.mine.work / name))
+            return not written and self._number("agent-round") > begun
+
+        wait_until(lambda: self.is_over() or has_tried(), "the agent's next round")
+        with contextlib.suppress(AssertionError):  # `compare` says more
+            return wait_until(lambda: self.is_over() or self.mine.state() == self.twin.state())
+        return False
+
+    def put_back(self):
+        """Do what the person is told to do; return the files that were set aside, and whether the agent had been there."""
+        shown = self.wire.call("agent.show", agent="agent")
+        found = [one for one in shown["findings"] if one["aside"] is not None and one["number"] > self.seen]
+        assert found, f"a turn ended, and nothing tells why: {shown}"
+        self.seen = max(one["number"] for one in found)
+        was_there = {}
+        for one in found:
+            aside, path = map(Path, re.findall("`cp -aT (.*?)`", one["text"])[0].split())
+            wait_until(partial(self.is_moved, path, aside), "the file that is set aside")
+            was_there[path] = not aside.exists() or any(map(is_agents, files(aside)))
+            if aside.exists():
+                self.find_all_settings(path, aside)
+                subprocess.run(["cp", "-aT", aside, path], check=True)
+            for file in filter(is_agents, files(path)):
+                file.write_bytes(file.read_bytes().replace(MARK, b""))
+                if not file.stat().st_size:
+                    file.unlink()
+        return was_there
+
+    def is_moved(self, path, aside):
+        """Whether a file has been set aside, unless the person's git has taken it away just before."""
+        lines = self.house.log.splitlines()
+        return aside.exists() or any("a changed file stays" in line and str(path) in line for line in lines)
+
+    def find_all_settings(self, path, aside):
+        """Nothing that the person has set is lost: it is there, or in the file that was set aside."""
+        if path.name in {"config", "config.worktree"}:
+            left = b"".join(file.read_bytes() for place in (path, aside) for file in files(place))
+            twin = self.twin.work / path.relative_to(self.mine.work)
+            assert {*twin.read_bytes().splitlines()} <= {*left.splitlines()}
+
+    def compare(self, command):
+        mine, twin = self.mine.state(), self.twin.state()
+        for part, expected in twin.items():
+            assert mine[part] == expected, f"{part} after: {command}"
+
+    def begin_anew(self):
+        """Let the twin be what the agent has left: it was faster than the daemon, and a command has met its file."""
+        shutil.rmtree(self.twin.base)
+        shutil.copytree(self.mine.base, self.twin.base, symlinks=True)
+        for link in (*self.twin.base.glob("tree-*/.git"), *self.twin.work.glob(".git/worktrees/*/gitdir")):
+            link.write_text(link.read_text().replace(str(self.mine.base), str(self.twin.base)))
+        self.twin.run("for tree in . ../tree-*; do git -C $tree update-index -q --refresh; done")
+
+    def step(self, number, command):
+        done = self.mine.run(command, number), self.twin.run(command, number)
+        is_settled, is_over = self.settle(), self.is_over()
+        aside = self.put_back() if is_over else {}
+        self.is_packed = self.is_packed or command in PACKING
+        if any(aside.values()):
+            self.begin_anew()
+        else:
+            assert done[0].returncode == done[1].returncode, f"{command}: {done}"
+            assert not is_over or self.may_end({command, self.last}, aside), f"the turn ended for {aside} after: {command}"
+        self.last = command
+        if is_over or not is_settled:
+            self.compare(command)
+        if is_over:
+            self.start("send", "agent", "--prompt-file", "-")
+            self.compare(f"the next turn's start after: {command}")
+
+    def may_end(self, commands, aside):
+        """Whether commands may end the turn though the agent has reached nothing."""
+        are_known_no_more = self.is_packed and not any(".git" in path.parts for path in aside)
+        return are_known_no_more or not SET_ASIDE.isdisjoint(commands)
+
+
+def files(path):
+    return [one for one in (path.rglob("*") if path.is_dir() else [path]) if one.is_file()]
+
+
+def is_agents(file):
+    """Whether the agent has written to a file, or has made it: nobody else's is closed to others."""
+    with contextlib.suppress(FileNotFoundError):  # a placeholder goes with its turn
+        return MARK in file.read_bytes() or not file.stat().st_mode & 0o077
+    return False
+
+
+@pytest.mark.hypothesis
+def test_fifty_commands_of_a_person_beside_an_agent_leave_what_they_leave_without_it(daemon, request):
+    order = list(COMMANDS)
+    random.Random(request.config.getoption("hypothesis_seed") or 26).shuffle(order)
+    with daemon.wire() as wire:
+        walk = Walk(daemon, wire)
+        walk.start("spawn", "agent", "-w", walk.mine.work, "--prompt-file", "-")
+        for number, command in enumerate(order):
+            walk.step(number, command)
+    (walk.mine.work / "agent-enough").touch()
+    daemon.wait("agent", "idle")
+    walk.compare("the turn's end")
+    assert not (walk.mine.work / ".cursor").exists(), "the placeholders"
