@@ -11,16 +11,36 @@
 //   or reorders, as `substrat/visible.py` does for terminals.
 
 const KINDS = [
-  "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle", "done",
+  "answer",
+  "unsafe",
+  "failed",
+  "stuck",
+  "budget",
+  "merge",
+  "held",
+  "suspended",
+  "working",
+  "waiting",
+  "queued",
+  "idle",
+  "done",
 ];
 const COMMANDS = {
-  answer: "answer NAME TEXT", unsafe: "show NAME, then accept NAME", failed: "resume NAME, or accept NAME",
-  stuck: "interrupt NAME", merge: "merge NAME", held: "queue", suspended: "resume NAME",
+  answer: "answer NAME TEXT",
+  unsafe: "show NAME, then accept NAME",
+  failed: "resume NAME, or accept NAME",
+  stuck: "interrupt NAME",
+  merge: "merge NAME",
+  held: "queue",
+  suspended: "resume NAME",
 };
-const CHANGES_NO_AGENT = /^(assistant|thinking|system|user$|text$|raw$|unknown$|interaction_query|connection|retry|network:allowed)/;
+const CHANGES_NO_AGENT =
+  /^(assistant|thinking|system|user$|text$|raw$|unknown$|interaction_query|connection|retry|network:allowed)/;
 const CHANGES_INBOX = /^(question|message|worktree|agent|turn:ended)/;
-const SAYS_NOTHING = /^(system:|network:allowed|thinking:completed|interaction_query|prompt:queued|turn:started|worktree:setup$)/;
-const WARNS = /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|worktree:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
+const SAYS_NOTHING =
+  /^(system:|network:allowed|thinking:completed|interaction_query|prompt:queued|turn:started|worktree:setup$)/;
+const WARNS =
+  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|worktree:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
 const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 const REMEDY = /; substratctl allow \S+ (\S+)$/;
 
@@ -47,26 +67,43 @@ const JOINED = /[\p{L}\p{M}\p{So}\p{Sk}\p{Emoji}]/u; // scripts that join their 
 
 function visible(text) {
   if (!/[^\n\t\x20-\x7e]/.test(text)) return text;
-  return text.replace(ACTS, (sign, at) => (DRAWN.test(sign) || works(sign, text, at) ? sign : escaped(sign.codePointAt(0))));
+  return text.replace(ACTS, (sign, at) =>
+    DRAWN.test(sign) || works(sign, text, at) ? sign : escaped(sign.codePointAt(0)),
+  );
 }
 
 /** Say whether a joiner or a variation selector does its ordinary work between its neighbours. */
 function works(sign, text, at) {
   const joins = (letter) => letter >= "\u0590" && JOINED.test(letter);
-  const before = text.slice(Math.max(0, at - 2), at).match(/.$/u)?.[0] ?? "", after = text.slice(at + 1, at + 3).match(/^./u)?.[0] ?? "";
+  const before = text.slice(Math.max(0, at - 2), at).match(/.$/u)?.[0] ?? "",
+    after = text.slice(at + 1, at + 3).match(/^./u)?.[0] ?? "";
   if (/[\u200c\u200d]/.test(sign)) return (joins(before) || before === "\ufe0f") && joins(after);
   return /[\ufe00-\ufe0f]/.test(sign) && (joins(before) || /[0-9#*©®]/.test(before));
 }
 
 function escaped(code) {
   const digits = code.toString(16);
-  return code < 0x100 ? `\\x${digits.padStart(2, "0")}` : code < 0x10000 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
+  return code < 0x100
+    ? `\\x${digits.padStart(2, "0")}`
+    : code < 0x10000
+      ? `\\u${digits.padStart(4, "0")}`
+      : `\\U${digits.padStart(8, "0")}`;
 }
 
-const oneLine = (text, most = 400) => visible(String(text ?? "").slice(0, most).replace(/\s+/g, " ").trim());
+const oneLine = (text, most = 400) =>
+  visible(
+    String(text ?? "")
+      .slice(0, most)
+      .replace(/\s+/g, " ")
+      .trim(),
+  );
 
 function size(characters) {
-  return characters < 10_000 ? `${characters} characters` : characters < 1e6 ? `${Math.round(characters / 1000)} k characters` : `${(characters / 1e6).toFixed(1)} M characters`;
+  return characters < 10_000
+    ? `${characters} characters`
+    : characters < 1e6
+      ? `${Math.round(characters / 1000)} k characters`
+      : `${(characters / 1e6).toFixed(1)} M characters`;
 }
 
 function tokens(count) {
@@ -78,7 +115,12 @@ function tokens(count) {
 function age(stamp) {
   const seconds = Math.max(0, (Date.now() - Date.parse(stamp)) / 1000);
   if (!(seconds >= 0)) return "";
-  for (const [unit, name] of [[86_400, "d"], [3600, "h"], [60, "m"]]) if (seconds >= unit) return `${Math.floor(seconds / unit)}${name}`;
+  for (const [unit, name] of [
+    [86_400, "d"],
+    [3600, "h"],
+    [60, "m"],
+  ])
+    if (seconds >= unit) return `${Math.floor(seconds / unit)}${name}`;
   return "now";
 }
 
@@ -146,7 +188,8 @@ function keyed(container, items, keyOf, make, update = () => {}) {
 }
 
 function move(container, node, before) {
-  if (container.moveBefore && node.isConnected) container.moveBefore(node, before); // keeps the focus and what is being composed
+  if (container.moveBefore && node.isConnected)
+    container.moveBefore(node, before); // keeps the focus and what is being composed
   else container.insertBefore(node, before);
 }
 
@@ -170,7 +213,8 @@ class Block {
 
   add(text) {
     this.text += text;
-    if (this.text.length <= this.most) this.words.append(visible(text)); // pieces of speech are short and many
+    if (this.text.length <= this.most)
+      this.words.append(visible(text)); // pieces of speech are short and many
     else this.set(this.text);
   }
 
@@ -217,14 +261,27 @@ async function call(path, body) {
   if (body) headers["Content-Type"] = "application/json";
   let response, answer;
   try {
-    response = await fetch(`/api/v1${path}`, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), cache: "no-store" });
+    response = await fetch(`/api/v1${path}`, {
+      method: body ? "POST" : "GET",
+      headers,
+      body: body && JSON.stringify(body),
+      cache: "no-store",
+    });
     answer = await response.json();
   } catch (problem) {
-    throw new Failure("Unreachable", response ? `the answer can't be read (${response.status})` : "'substratctl web' doesn't run", 0);
+    throw new Failure(
+      "Unreachable",
+      response ? `the answer can't be read (${response.status})` : "'substratctl web' doesn't run",
+      0,
+    );
   }
   if (response.ok) return answer;
   if (response.status === 401) lock();
-  throw new Failure(answer.error?.type ?? "Failed", answer.error?.message ?? `the answer is ${response.status}`, response.status);
+  throw new Failure(
+    answer.error?.type ?? "Failed",
+    answer.error?.message ?? `the answer is ${response.status}`,
+    response.status,
+  );
 }
 
 function lock() {
@@ -238,7 +295,9 @@ const agentHref = (name) => `#/agent/${encodeURIComponent(name)}`;
 
 /** Make a function that runs `work` soon, once for many calls, and again when calls came meanwhile. */
 function coalesced(work) {
-  let waits = false, runs = false, ready = 0;
+  let waits = false,
+    runs = false,
+    ready = 0;
   async function run() {
     waits = false;
     runs = true;
@@ -278,8 +337,22 @@ let as_tree = store.getItem("tree") === "yes";
 
 const kindOf = (agent) => agent.attention?.kind ?? "-";
 const isUrgent = (agent) => agent.attention?.level === "urgent";
-const named = (name) => [...agents.values()].find((agent) => agent.name === name || agent.id === name);
-const itemsOf = (agent) => inbox.filter((item) => item.from === agent.name && item.kind !== "message");
+const asksFor = (agent) => (item) => item.from === agent.name && item.kind !== "message";
+
+/** Show the items of the inbox that `wants` takes as cards, those answered a moment ago included; gives their number. */
+function renderCards(container, wants = () => true, tag = "div") {
+  const open = new Map([...inbox, ...settled.values()].map((item) => [item.id, item]));
+  const rank = (item) => (item.kind === "message" ? 1 : 0);
+  const items = [...open.values()].filter(wants).sort((one, other) => rank(one) - rank(other) || one.id - other.id);
+  keyed(
+    container,
+    items,
+    (item) => item.id,
+    (item) => makeCard(item, tag),
+    (card, item) => card.update(item),
+  );
+  return items.length;
+}
 
 function weigh(agent) {
   const kind = [...settled.values()].some((item) => item.from === agent.name) ? "answer" : kindOf(agent);
@@ -288,12 +361,17 @@ function weigh(agent) {
 }
 
 function byAttention(one, other) {
-  return weigh(one) - weigh(other) || String(one.attention?.since).localeCompare(String(other.attention?.since)) || one.name.localeCompare(other.name);
+  return (
+    weigh(one) - weigh(other) ||
+    String(one.attention?.since).localeCompare(String(other.attention?.since)) ||
+    one.name.localeCompare(other.name)
+  );
 }
 
 /** Say why an agent needs a person or waits, what it does, or the first line of its last words: the same as `ls`. */
 function doing(agent) {
-  const kind = kindOf(agent), text = agent.attention?.text ?? "";
+  const kind = kindOf(agent),
+    text = agent.attention?.text ?? "";
   const refused = /; refused (.*)/s.exec(text)?.[1];
   let words = text;
   if (kind === "working" && agent.activity) words = agent.activity.text;
@@ -305,11 +383,14 @@ function doing(agent) {
 function workOf(agent) {
   const work = agent.worktree;
   if (!work) return "";
-  return [work.ahead ? (work.landed ? "landed" : `+${work.ahead}`) : "", work.files ? `~${work.files}` : ""].filter(Boolean).join(" ");
+  return [work.ahead ? (work.landed ? "landed" : `+${work.ahead}`) : "", work.files ? `~${work.files}` : ""]
+    .filter(Boolean)
+    .join(" ");
 }
 
 const refreshAgents = coalesced(async () => {
-  const ids = [...touched], wants_list = all_touched || ids.length > FEW;
+  const ids = [...touched],
+    wants_list = all_touched || ids.length > FEW;
   touched.clear();
   all_touched = false;
   try {
@@ -401,7 +482,10 @@ async function heartbeat() {
 
 function follow(opened) {
   return new Promise((resolve) => {
-    const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?since=${cursor}`, ["substrat.v1", `token.${token}`]);
+    const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?since=${cursor}`, [
+      "substrat.v1",
+      `token.${token}`,
+    ]);
     socket.onopen = () => {
       is_open = true;
       opened();
@@ -444,14 +528,24 @@ const renderSoon = coalesced(async () => render());
 function render() {
   const shown = [...agents.values()].filter(matches);
   const rows = as_tree ? branches(shown) : shown.sort(byAttention).map((agent) => [agent, 0]);
-  keyed(byId("list"), rows, ([agent]) => agent.id, makeRow, (row, [agent, level]) => row.update(agent, level));
+  keyed(
+    byId("list"),
+    rows,
+    ([agent]) => agent.id,
+    makeRow,
+    (row, [agent, level]) => row.update(agent, level),
+  );
   const is_empty = !rows.length && !all_touched;
   show(byId("no-agents"), is_empty);
-  if (is_empty) put(byId("no-agents"), agents.size ? `No agent matches "${visible(filter)}".` : 'No agents yet. "New agent" starts one, as does: substratctl spawn NAME -w DIR "PROMPT"');
+  if (is_empty)
+    put(
+      byId("no-agents"),
+      agents.size
+        ? `No agent matches "${visible(filter)}".`
+        : 'No agents yet. "New agent" starts one, as does: substratctl spawn NAME -w DIR "PROMPT"',
+    );
   renderCounts();
-  const items = [...inbox, ...settled.values()].filter((item, at, list) => list.findIndex((other) => other.id === item.id) === at).sort((one, other) => (one.kind === "message") - (other.kind === "message") || one.id - other.id);
-  keyed(byId("items"), items, (item) => item.id, (item) => makeCard(item, "li"), (card, item) => card.update(item));
-  show(byId("items").nextElementSibling, !items.length);
+  show(byId("items").nextElementSibling, renderCards(byId("items"), undefined, "li") === 0);
   const open = inbox.filter((item) => item.kind !== "message").length;
   put(byId("unanswered"), String(open));
   show(byId("unanswered"), open > 0);
@@ -462,7 +556,9 @@ function render() {
 function matches(agent) {
   if (!filter) return true;
   const words = [agent.name, kindOf(agent), agent.workspace, doing(agent), agent.model];
-  return KINDS.includes(filter) ? kindOf(agent) === filter : words.some((word) => String(word).toLowerCase().includes(filter.toLowerCase()));
+  return KINDS.includes(filter)
+    ? kindOf(agent) === filter
+    : words.some((word) => String(word).toLowerCase().includes(filter.toLowerCase()));
 }
 
 /** Give those below an agent that haven't ended: they end with it. */
@@ -473,7 +569,8 @@ function descendants(agent) {
 
 /** Order agents below those that spawned them; a family stands where its weightiest agent would. */
 function branches(list) {
-  const known = new Map(list.map((agent) => [agent.id, agent])), below = new Map();
+  const known = new Map(list.map((agent) => [agent.id, agent])),
+    below = new Map();
   for (const agent of list) {
     const parent = known.has(agent.parent) ? agent.parent : null;
     below.set(parent, [...(below.get(parent) ?? []), agent]);
@@ -486,13 +583,21 @@ function branches(list) {
     }
     return first.get(agent.id);
   };
-  const walk = (parent, level) => (below.get(parent) ?? []).sort((one, other) => byAttention(lead(one), lead(other))).flatMap((agent) => [[agent, level], ...walk(agent.id, level + 1)]);
+  const walk = (parent, level) =>
+    (below.get(parent) ?? [])
+      .sort((one, other) => byAttention(lead(one), lead(other)))
+      .flatMap((agent) => [[agent, level], ...walk(agent.id, level + 1)]);
   return walk(null, 0);
 }
 
 function makeRow(first) {
-  const name = el("bdi", { dir: "auto" }), kind = el("span", { class: "kind" }), since = el("span", { class: "since" });
-  const used = el("span", { class: "used" }), work = el("span", { class: "work" }), words = bdi("", "doing"), place = bdi("", "place");
+  const name = el("bdi", { dir: "auto" }),
+    kind = el("span", { class: "kind" }),
+    since = el("span", { class: "since" });
+  const used = el("span", { class: "used" }),
+    work = el("span", { class: "work" }),
+    words = bdi("", "doing"),
+    place = bdi("", "place");
   const link = el("a", { class: "name", href: "#/" }, name);
   const cards = el("div", { class: "cards" });
   const row = el("li", { class: "row" }, link, kind, since, used, work, words, cards, place);
@@ -508,13 +613,11 @@ function makeRow(first) {
     const total = (agent.tokens?.input ?? 0) + (agent.tokens?.output ?? 0);
     put(used, total ? tokens(total) : "");
     put(work, workOf(agent));
-    const items = [...itemsOf(agent), ...[...settled.values()].filter((item) => item.from === agent.name && !itemsOf(agent).includes(item))];
     put(words, doing(agent));
     put(place, oneLine(`${agent.model}  ${agent.workspace}`));
-    mark(row, "data-asks", items.length && weigh(agent) === 0 ? "yes" : null);
+    mark(row, "data-asks", renderCards(cards, asksFor(agent)) && weigh(agent) === 0 ? "yes" : null);
     row.style.setProperty("--level", level);
     mark(row, "data-child", level ? "yes" : null);
-    keyed(cards, items, (item) => item.id, (item) => makeCard(item, "div"), (card, item) => card.update(item));
   };
   row.update(first, 0);
   return row;
@@ -526,11 +629,17 @@ function renderCounts() {
   const kinds = KINDS.filter((kind) => counts.has(kind));
   const urgent = [...agents.values()].filter(isUrgent).length;
   document.title = urgent ? `(${urgent}) Substrat` : "Substrat";
-  keyed(byId("counts"), ["", ...kinds], (kind) => kind, (kind) => el("button", { type: "button", class: "plain", onclick: () => setFilter(filter === kind ? "" : kind) }), (chip, kind) => {
-    put(chip, kind ? `${counts.get(kind)} ${kind}` : plural(agents.size, "agent"));
-    mark(chip, "aria-pressed", String(filter === kind));
-    mark(chip, "data-urgent", KINDS.indexOf(kind) >= 0 && KINDS.indexOf(kind) < 4 ? "yes" : null);
-  });
+  keyed(
+    byId("counts"),
+    ["", ...kinds],
+    (kind) => kind,
+    (kind) => el("button", { type: "button", class: "plain", onclick: () => setFilter(filter === kind ? "" : kind) }),
+    (chip, kind) => {
+      put(chip, kind ? `${counts.get(kind)} ${kind}` : plural(agents.size, "agent"));
+      mark(chip, "aria-pressed", String(filter === kind));
+      mark(chip, "data-urgent", KINDS.indexOf(kind) >= 0 && KINDS.indexOf(kind) < 4 ? "yes" : null);
+    },
+  );
 }
 
 function setFilter(text) {
@@ -547,7 +656,13 @@ function tellUrgent() {
     if (isUrgent(agent)) asked.add(agent.id);
     else asked.delete(agent.id);
   }
-  if (fresh.length) put(byId("said"), fresh.length > 3 ? `${fresh.length} more agents need you` : fresh.map((agent) => `${oneLine(agent.name)} needs you: ${oneLine(agent.attention.text, 200)}`).join(". "));
+  if (fresh.length)
+    put(
+      byId("said"),
+      fresh.length > 3
+        ? `${fresh.length} more agents need you`
+        : fresh.map((agent) => `${oneLine(agent.name)} needs you: ${oneLine(agent.attention.text, 200)}`).join(". "),
+    );
 }
 
 // Questions
@@ -556,20 +671,65 @@ function makeCard(item, tag) {
   const text = new Block("question-text", 700).set(item.text);
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const done = el("p", { class: "done", role: "status", hidden: true });
-  const field = el("input", { type: "text", placeholder: item.options.length ? "or other words" : item.kind === "message" ? "reply" : "answer", "aria-label": `Answer to ${oneLine(item.from)}`, autocomplete: "off" });
-  const form = el("form", { onsubmit: (event) => {
-    event.preventDefault();
-    if (field.value.trim()) send(field.value);
-  } }, field, el("button", { class: item.options.length || item.kind === "message" ? "" : "strong" }, item.kind === "message" ? "Reply" : "Answer"));
+  const field = el("input", {
+    type: "text",
+    placeholder: item.options.length ? "or other words" : item.kind === "message" ? "reply" : "answer",
+    "aria-label": `Answer to ${oneLine(item.from)}`,
+    autocomplete: "off",
+  });
+  const form = el(
+    "form",
+    {
+      onsubmit: (event) => {
+        event.preventDefault();
+        if (field.value.trim()) send(field.value);
+      },
+    },
+    field,
+    el(
+      "button",
+      { class: item.options.length || item.kind === "message" ? "" : "strong" },
+      item.kind === "message" ? "Reply" : "Answer",
+    ),
+  );
   const options = el("div", { class: "options", role: "group", "aria-label": `Options for ${oneLine(item.from)}` });
   item.options.forEach((option, at) => {
     // Two clicks in one place are one answer: the second must not reach the next question.
-    options.append(el("button", { type: "button", "data-option": at + 1, onclick: (event) => event.detail < 2 && send(option) }, el("kbd", {}, String(at + 1)), bdi(oneLine(option, 300))));
+    options.append(
+      el(
+        "button",
+        { type: "button", "data-option": at + 1, onclick: (event) => event.detail < 2 && send(option) },
+        el("kbd", {}, String(at + 1)),
+        bdi(oneLine(option, 300)),
+      ),
+    );
   });
   const since = el("span", { class: "since" });
-  const head = el("p", { class: "card-head" }, el("a", { href: agentHref(item.from) }, bdi(oneLine(item.from))), ` ${item.kind === "question" ? "asks" : item.kind === "merge" ? "has work that doesn't land" : "writes"} `, since);
-  const otherwise = item.default === null ? "" : el("p", { class: "quiet" }, `Without an answer by ${moment(item.deadline)} it takes: ${oneLine(item.default, 200)}`);
-  const card = el(tag, { class: "card", "data-item": item.id, "data-kind": item.kind }, head, text.node, otherwise, el("div", { class: "replies" }, options, form), wrong, done);
+  const head = el(
+    "p",
+    { class: "card-head" },
+    el("a", { href: agentHref(item.from) }, bdi(oneLine(item.from))),
+    ` ${item.kind === "question" ? "asks" : item.kind === "merge" ? "has work that doesn't land" : "writes"} `,
+    since,
+  );
+  const otherwise =
+    item.default === null
+      ? ""
+      : el(
+          "p",
+          { class: "quiet" },
+          `Without an answer by ${moment(item.deadline)} it takes: ${oneLine(item.default, 200)}`,
+        );
+  const card = el(
+    tag,
+    { class: "card", "data-item": item.id, "data-kind": item.kind },
+    head,
+    text.node,
+    otherwise,
+    el("div", { class: "replies" }, options, form),
+    wrong,
+    done,
+  );
   async function send(words) {
     if (card.ariaBusy) return;
     show(wrong, false);
@@ -584,8 +744,11 @@ function makeCard(item, tag) {
       inbox = inbox.filter((other) => other.id !== item.id);
       refreshInbox();
       render();
-      const next = [...document.querySelectorAll("[data-item]")].find((other) => other !== card && other.offsetParent && !other.dataset.done);
-      if (card.contains(document.activeElement) || document.activeElement === document.body) (next?.querySelector("[data-option], input") ?? byId("main")).focus({ preventScroll: true });
+      const next = [...document.querySelectorAll("[data-item]")].find(
+        (other) => other !== card && other.offsetParent && !other.dataset.done,
+      );
+      if (card.contains(document.activeElement) || document.activeElement === document.body)
+        (next?.querySelector("[data-option], input") ?? byId("main")).focus({ preventScroll: true });
     } catch (problem) {
       put(wrong, problem.message);
       show(wrong, true);
@@ -626,7 +789,8 @@ class AgentView {
   }
 
   build() {
-    const part = (name, title, ...inside) => el("section", { "data-part": name, "aria-label": title }, el("h2", {}, title), ...inside);
+    const part = (name, title, ...inside) =>
+      el("section", { "data-part": name, "aria-label": title }, el("h2", {}, title), ...inside);
     this.title = el("h1", { id: "agent-name", dir: "auto", tabindex: -1 });
     this.kind = el("span", { class: "kind" });
     this.since = el("span", { class: "since" });
@@ -638,22 +802,80 @@ class AgentView {
     this.told = el("p", { class: "wrong", role: "alert", hidden: true });
     this.tabs = el("div", { class: "tabs", role: "group", "aria-label": "Parts" });
     this.steps = el("ol", { class: "steps" });
-    this.earlier = el("button", { type: "button", class: "plain", hidden: true, onclick: () => this.loadEarlier() }, "earlier");
-    this.box = el("div", { class: "steps-box", tabindex: 0, role: "region", "aria-label": "Transcript" }, this.earlier, this.steps);
+    this.earlier = el(
+      "button",
+      { type: "button", class: "plain", hidden: true, onclick: () => this.loadEarlier() },
+      "earlier",
+    );
+    this.box = el(
+      "div",
+      { class: "steps-box", tabindex: 0, role: "region", "aria-label": "Transcript" },
+      this.earlier,
+      this.steps,
+    );
     this.jump = el("button", { type: "button", class: "jump", hidden: true, onclick: () => this.toEnd() }, "↓ newest");
-    this.field = el("textarea", { rows: 1, placeholder: "Write a prompt", "aria-label": "Prompt", "aria-keyshortcuts": "s" });
-    this.composer = el("form", { class: "composer", onsubmit: (event) => this.send(event) }, this.field, el("button", {}, "Send"));
+    this.field = el("textarea", {
+      rows: 1,
+      placeholder: "Write a prompt",
+      "aria-label": "Prompt",
+      "aria-keyshortcuts": "s",
+    });
+    this.composer = el(
+      "form",
+      { class: "composer", onsubmit: (event) => this.send(event) },
+      this.field,
+      el("button", {}, "Send"),
+    );
     this.facts = el("dl", { class: "facts" });
     this.plot = el("div", { class: "plot" });
     this.allowed = el("p", { class: "quiet", dir: "auto" });
     this.network = el("ul", { class: "decisions" });
     this.diff = el("div", { class: "diff" });
-    const talk = el("section", { "data-part": "transcript", "aria-label": "Transcript and prompt" }, this.box, this.jump, this.composer);
-    const aside = el("div", { class: "aside" }, part("about", "About", this.facts), part("usage", "Tokens", this.plot), part("network", "Network", this.allowed, this.network), part("changes", "Changes", this.diff));
+    const talk = el(
+      "section",
+      { "data-part": "transcript", "aria-label": "Transcript and prompt" },
+      this.box,
+      this.jump,
+      this.composer,
+    );
+    const aside = el(
+      "div",
+      { class: "aside" },
+      part("about", "About", this.facts),
+      part("usage", "Tokens", this.plot),
+      part("network", "Network", this.allowed, this.network),
+      part("changes", "Changes", this.diff),
+    );
     const back = el("a", { class: "back", href: "#/", "aria-label": "Back to all agents" }, "←");
-    const head = el("header", { class: "head" }, el("div", { class: "title" }, back, this.title, this.kind, this.since, this.hint), this.why, this.cards, this.findings, this.buttons, this.told);
-    for (const [name, title] of [["transcript", "Transcript"], ["about", "About"], ["usage", "Tokens"], ["network", "Network"], ["changes", "Changes"]]) {
-      this.tabs.append(el("button", { type: "button", class: "plain", "aria-pressed": String(name === "transcript"), onclick: (event) => this.choose(name, event.target) }, title));
+    const head = el(
+      "header",
+      { class: "head" },
+      el("div", { class: "title" }, back, this.title, this.kind, this.since, this.hint),
+      this.why,
+      this.cards,
+      this.findings,
+      this.buttons,
+      this.told,
+    );
+    for (const [name, title] of [
+      ["transcript", "Transcript"],
+      ["about", "About"],
+      ["usage", "Tokens"],
+      ["network", "Network"],
+      ["changes", "Changes"],
+    ]) {
+      this.tabs.append(
+        el(
+          "button",
+          {
+            type: "button",
+            class: "plain",
+            "aria-pressed": String(name === "transcript"),
+            onclick: (event) => this.choose(name, event.target),
+          },
+          title,
+        ),
+      );
     }
     byId("agent").dataset.part = "transcript";
     byId("agent").replaceChildren(head, this.tabs, talk, aside);
@@ -687,7 +909,8 @@ class AgentView {
       this.first = history.length ? history[0].cursor : Infinity;
       this.transcript.append(history);
       show(this.earlier, this.hasEarlier(history));
-      const last = history.at(-1)?.cursor ?? 0, meanwhile = this.waiting;
+      const last = history.at(-1)?.cursor ?? 0,
+        meanwhile = this.waiting;
       this.waiting = null;
       this.transcript.append(meanwhile.filter((event) => event.cursor > last));
       if (this.scroller() === this.box) this.toEnd();
@@ -710,7 +933,8 @@ class AgentView {
       // There is no way to read backwards from a cursor, only back from the end.
       const all = await readEvents(this.id, -(this.transcript.taken + PAGE), this.first);
       const events = all.filter((event) => event.cursor < this.first);
-      const scroller = this.scroller(), height = scroller.scrollHeight;
+      const scroller = this.scroller(),
+        height = scroller.scrollHeight;
       this.transcript.prepend(events);
       scroller.scrollTop += scroller.scrollHeight - height;
       show(this.earlier, this.hasEarlier(events));
@@ -765,15 +989,34 @@ class AgentView {
     const found = await call(agentPath(this.id, "network"));
     const once = new Map(found.decisions.map((decision) => [`${decision.allowed} ${decision.text}`, decision]));
     const newest = [...once].reverse().slice(0, 100);
-    put(this.allowed, found.network === "filtered" ? `may reach ${oneLine(found.allow.join(", ") || "nothing", 2000)}` : `network ${found.network}`);
-    keyed(this.network, newest, ([key]) => key, ([, decision]) => this.decision(decision));
+    put(
+      this.allowed,
+      found.network === "filtered"
+        ? `may reach ${oneLine(found.allow.join(", ") || "nothing", 2000)}`
+        : `network ${found.network}`,
+    );
+    keyed(
+      this.network,
+      newest,
+      ([key]) => key,
+      ([, decision]) => this.decision(decision),
+    );
   }
 
   decision({ allowed, text, time }) {
-    const remedy = REMEDY.exec(text)?.[1], [, where, why] = /^(\S+): ?(.*)$/s.exec(text.replace(REMEDY, "")) ?? ["", text, ""];
-    const allow = remedy && !allowed ? this.button({ label: `allow ${remedy}`, verb: "allow", body: { allow: [remedy] } }) : "";
+    const remedy = REMEDY.exec(text)?.[1],
+      [, where, why] = /^(\S+): ?(.*)$/s.exec(text.replace(REMEDY, "")) ?? ["", text, ""];
+    const allow =
+      remedy && !allowed ? this.button({ label: `allow ${remedy}`, verb: "allow", body: { allow: [remedy] } }) : "";
     const verdict = el("span", { class: "verdict" }, allowed ? "passed" : "refused");
-    return el("li", { "data-denied": allowed ? null : "yes", title: moment(time) }, verdict, bdi(oneLine(where, 300), "host"), allow, bdi(oneLine(why, 300), "quiet"));
+    return el(
+      "li",
+      { "data-denied": allowed ? null : "yes", title: moment(time) },
+      verdict,
+      bdi(oneLine(where, 300), "host"),
+      allow,
+      bdi(oneLine(why, 300), "quiet"),
+    );
   }
 
   async loadTurns() {
@@ -789,7 +1032,10 @@ class AgentView {
   }
 
   async loadDiff() {
-    if (!agents.get(this.id)?.worktree) return this.diff.replaceChildren(el("p", { class: "empty" }, "It works in your checkout: git diff shows its changes."));
+    if (!agents.get(this.id)?.worktree)
+      return this.diff.replaceChildren(
+        el("p", { class: "empty" }, "It works in your checkout: git diff shows its changes."),
+      );
     try {
       const found = await call(agentPath(this.id, "diff?text=true"));
       this.diff.replaceChildren(...changes(found));
@@ -810,15 +1056,34 @@ class AgentView {
     mark(byId("agent"), "data-level", agent.attention?.level ?? "info");
     mark(byId("agent"), "data-kind", kind);
     put(this.since, age(agent.attention?.since));
-    put(this.why, oneLine(kind === "working" && agent.activity ? agent.activity.text : agent.turn?.error && kind === "failed" ? agent.turn.error : agent.attention?.text, 1000));
+    put(
+      this.why,
+      oneLine(
+        kind === "working" && agent.activity
+          ? agent.activity.text
+          : agent.turn?.error && kind === "failed"
+            ? agent.turn.error
+            : agent.attention?.text,
+        1000,
+      ),
+    );
     const had_focus = this.buttons.contains(document.activeElement);
     const command = COMMANDS[kind];
     put(this.hint, command ? `substratctl ${command.replaceAll("NAME", oneLine(agent.name))}` : "");
-    const items = [...itemsOf(agent), ...[...settled.values()].filter((item) => item.from === agent.name)];
-    keyed(this.cards, [...new Map(items.map((item) => [item.id, item])).values()], (item) => item.id, (item) => makeCard(item, "div"), (card, item) => card.update(item));
-    show(this.why, !items.length && !agent.findings?.length);
-    keyed(this.findings, agent.findings ?? [], (finding) => finding.number, (finding) => this.finding(finding));
-    keyed(this.buttons, this.sure ? [this.sure, { ...this.sure, is_no: true }] : this.actions(agent), (action) => JSON.stringify([action, Boolean(this.sure)]), (action) => (this.sure ? this.second(action) : this.button(action)));
+    const asks = renderCards(this.cards, asksFor(agent));
+    show(this.why, !asks && !agent.findings?.length);
+    keyed(
+      this.findings,
+      agent.findings ?? [],
+      (finding) => finding.number,
+      (finding) => this.finding(finding),
+    );
+    keyed(
+      this.buttons,
+      this.sure ? [this.sure, { ...this.sure, is_no: true }] : this.actions(agent),
+      (action) => JSON.stringify([action, Boolean(this.sure)]),
+      (action) => (this.sure ? this.second(action) : this.button(action)),
+    );
     if (had_focus && !this.buttons.contains(document.activeElement)) this.title.focus({ preventScroll: true });
     show(this.composer, agent.state !== "ended");
     this.renderFacts(agent);
@@ -833,21 +1098,45 @@ class AgentView {
 
   finding(finding) {
     const accept = this.button({ label: `accept ${finding.number}`, verb: "accept", body: { what: [finding.number] } });
-    return el("li", {}, el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept), finding.difference ? el("details", { open: true }, el("summary", {}, "difference"), patched(finding.difference, 40)) : "");
+    return el(
+      "li",
+      {},
+      el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept),
+      finding.difference
+        ? el("details", { open: true }, el("summary", {}, "difference"), patched(finding.difference, 40))
+        : "",
+    );
   }
 
   actions(agent) {
-    const kind = kindOf(agent), state = agent.state, host = REFUSED.exec(agent.attention?.text ?? "")?.[1], work = agent.worktree;
+    const kind = kindOf(agent),
+      state = agent.state,
+      host = REFUSED.exec(agent.attention?.text ?? "")?.[1],
+      work = agent.worktree;
     const all = [
       (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
       kind === "merge" && { label: "Merge", verb: "merge", is_strong: true, body: { outcomes: true } },
       kind !== "merge" && work?.ahead && !work.landed && { label: "Merge", verb: "merge", body: { outcomes: true } },
-      this.merge_files.length && { label: `Merge: I have looked at ${plural(this.merge_files.length, "file")}`, verb: "merge", body: { outcomes: true, accept: this.merge_files } },
+      this.merge_files.length && {
+        label: `Merge: I have looked at ${plural(this.merge_files.length, "file")}`,
+        verb: "merge",
+        body: { outcomes: true, accept: this.merge_files },
+      },
       ["failed", "unsafe", "merge"].includes(kind) && { label: "Accept", verb: "accept", is_strong: kind === "unsafe" },
       host && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
-      state === "running" && { label: "Interrupt", verb: "interrupt", is_strong: kind === "stuck", question: "Stop this turn? Its prompt is given up." },
+      state === "running" && {
+        label: "Interrupt",
+        verb: "interrupt",
+        is_strong: kind === "stuck",
+        question: "Stop this turn? Its prompt is given up.",
+      },
       !["suspended", "ended"].includes(state) && { label: "Suspend", verb: "suspend" },
-      state !== "ended" && { label: "End", verb: "end", body: { family: true }, question: `End ${[agent, ...descendants(agent)].map((one) => oneLine(one.name)).join(", ")} for good?` },
+      state !== "ended" && {
+        label: "End",
+        verb: "end",
+        body: { family: true },
+        question: `End ${[agent, ...descendants(agent)].map((one) => oneLine(one.name)).join(", ")} for good?`,
+      },
     ];
     return all.filter(Boolean);
   }
@@ -859,7 +1148,16 @@ class AgentView {
       this.render();
       this.buttons.querySelector("button")?.focus();
     };
-    return el("button", { type: "button", class: action.is_strong ? "strong" : "", title: `substratctl ${action.verb} ${oneLine(this.name)}`, onclick: act }, visible(action.label));
+    return el(
+      "button",
+      {
+        type: "button",
+        class: action.is_strong ? "strong" : "",
+        title: `substratctl ${action.verb} ${oneLine(this.name)}`,
+        onclick: act,
+      },
+      visible(action.label),
+    );
   }
 
   /** The question before something that can't be undone, and its two answers. */
@@ -869,10 +1167,23 @@ class AgentView {
       this.render();
     };
     if (action.is_no) return el("button", { type: "button", class: "plain", "data-no": "yes", onclick: over }, "No");
-    return el("span", {}, el("span", { class: "sure" }, `${action.question} `), el("button", { type: "button", class: "strong", onclick: () => {
-      over();
-      this.act(action);
-    } }, `${action.label} ${oneLine(this.name)}`));
+    return el(
+      "span",
+      {},
+      el("span", { class: "sure" }, `${action.question} `),
+      el(
+        "button",
+        {
+          type: "button",
+          class: "strong",
+          onclick: () => {
+            over();
+            this.act(action);
+          },
+        },
+        `${action.label} ${oneLine(this.name)}`,
+      ),
+    );
   }
 
   async act(action) {
@@ -921,35 +1232,69 @@ class AgentView {
   }
 
   renderFacts(agent) {
-    const work = agent.worktree, turn = agent.turn, use = agent.use;
+    const work = agent.worktree,
+      turn = agent.turn,
+      use = agent.use;
     const family = [...agents.values()].filter((other) => other.parent === agent.id);
     const rows = [
       ["state", agent.state === "queued" && agent.reason ? `queued: ${agent.reason}` : agent.state],
       ["status", agent.status],
       ["turn", turn && `${turn.number} ${turn.outcome ?? "running"}, since ${moment(turn.started_at)}`],
-      ["uses", use && [use.memory && `${Math.round(use.memory / 2 ** 20)} MiB`, use.processes && `${use.processes} processes`, use.cpu_seconds && `${use.cpu_seconds.toFixed(1)} s of processor`].filter(Boolean).join(", ")],
+      [
+        "uses",
+        use &&
+          [
+            use.memory && `${Math.round(use.memory / 2 ** 20)} MiB`,
+            use.processes && `${use.processes} processes`,
+            use.cpu_seconds && `${use.cpu_seconds.toFixed(1)} s of processor`,
+          ]
+            .filter(Boolean)
+            .join(", "),
+      ],
       ["git", agent.unfinished?.join("\n")],
       ["workspace", agent.workspace],
       ["branch", work?.branch],
-      ["work", work && `${work.ahead} ahead, ${work.behind} behind, ${plural(work.files, "uncommitted file")}${work.ahead ? (work.landed ? ", landed" : ", not landed") : ""}`],
+      [
+        "work",
+        work &&
+          `${work.ahead} ahead, ${work.behind} behind, ${plural(work.files, "uncommitted file")}${work.ahead ? (work.landed ? ", landed" : ", not landed") : ""}`,
+      ],
       ["model", agent.model],
       ["network", agent.network],
       ["waits for", agent.waits ? plural(agent.waits, "open wait") : null],
       ["unread", agent.unread || null],
-      ["limits", agent.time_limit === undefined ? null : `time ${agent.time_limit ? `${agent.time_limit} s` : "unlimited"}, silence ${agent.silence_limit ? `${agent.silence_limit} s` : "unlimited"}`],
+      [
+        "limits",
+        agent.time_limit === undefined
+          ? null
+          : `time ${agent.time_limit ? `${agent.time_limit} s` : "unlimited"}, silence ${agent.silence_limit ? `${agent.silence_limit} s` : "unlimited"}`,
+      ],
       ["created", moment(agent.created_at)],
       ["session", agent.session_id],
       ["parent", agents.get(agent.parent)],
       ["children", family.length ? family : null],
     ];
-    keyed(this.facts, rows.filter(([, value]) => value), ([name]) => name, ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})), (line, [, value]) => {
-      const relatives = [value].flat();
-      if (typeof value !== "object") put(line.lastChild, visible(String(value)));
-      else keyed(line.lastChild, relatives, (other) => other.id, () => el("a", {}), (link, other) => {
-        put(link, oneLine(other.name));
-        mark(link, "href", agentHref(other.name));
-      });
-    });
+    keyed(
+      this.facts,
+      rows.filter(([, value]) => value),
+      ([name]) => name,
+      ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})),
+      (line, [, value]) => {
+        const relatives = [value].flat();
+        if (typeof value !== "object") put(line.lastChild, visible(String(value)));
+        else
+          keyed(
+            line.lastChild,
+            relatives,
+            (other) => other.id,
+            () => el("a", {}),
+            (link, other) => {
+              put(link, oneLine(other.name));
+              mark(link, "href", agentHref(other.name));
+            },
+          );
+      },
+    );
   }
 }
 
@@ -968,7 +1313,9 @@ async function readEvents(agent, since, until = Infinity) {
 async function readNewest(agent, most) {
   const page = await call(`/events?since=${-most}&limit=${PAGE}${agent ? `&agent=${encodeURIComponent(agent)}` : ""}`);
   const few = Math.max(20, 8 * page.events.length); // a page ends after 1 MiB
-  return few < most && (await readEvents(agent, page.cursor, page.cursor + 1)).length ? readEvents(agent, -few) : [...page.events, ...(await readEvents(agent, page.cursor))];
+  return few < most && (await readEvents(agent, page.cursor, page.cursor + 1)).length
+    ? readEvents(agent, -few)
+    : [...page.events, ...(await readEvents(agent, page.cursor))];
 }
 
 // A transcript
@@ -1000,7 +1347,8 @@ class Transcript {
     const first = this.list.firstElementChild;
     if (first?.turn_id && first.turn_id === older.turn) first.remove(); // its heading stands above already
     // A passage that began there stands here whole.
-    if (older.speech?.is_whole === false && this.list.querySelector("li:not(.turn)")?.matches(".text")) older.speech.step.remove();
+    if (older.speech?.is_whole === false && this.list.querySelector("li:not(.turn)")?.matches(".text"))
+      older.speech.step.remove();
     for (const id of older.ended) this.ended.add(id);
     this.list.prepend(older.into);
     this.taken += events.length;
@@ -1023,7 +1371,8 @@ class Transcript {
   }
 
   feed(event) {
-    const { kind, turn } = event, text = event.text ?? "";
+    const { kind, turn } = event,
+      text = event.text ?? "";
     this.event = event;
     if (turn && turn !== this.turn) this.begin(turn);
     if (kind === "turn:started") put(this.heading, `turn ${event.data?.number ?? ""}`);
@@ -1035,7 +1384,8 @@ class Transcript {
     if (kind === "tool-call-completed") return this.callEnded(text);
     if (kind === "result:success") return this.has_spoken ? null : this.passage(text);
     if (SAYS_NOTHING.test(kind)) return null;
-    if (kind === "turn:ended") for (const { verdict, node } of this.calls.values()) this.judge(node, verdict, "no outcome was seen");
+    if (kind === "turn:ended")
+      for (const { verdict, node } of this.calls.values()) this.judge(node, verdict, "no outcome was seen");
     const words = kind === "turn:ended" ? text : [kind.replace(":", " "), text].filter(Boolean).join(": ");
     const is_bad = WARNS.test(kind) || (kind === "turn:ended" && /^turn \d+ (error|timed_out|lost)/.test(text));
     return this.step(is_bad ? "note bad" : "note", new Block("", 600).set(words).node);
@@ -1051,8 +1401,14 @@ class Transcript {
   }
 
   step(name, ...inside) {
-    const time = clock(this.event.time), minute = time.slice(0, 5);
-    const node = el("li", { class: `step ${name}` }, el("time", { title: moment(this.event.time) }, minute === this.minute ? "" : minute), ...inside);
+    const time = clock(this.event.time),
+      minute = time.slice(0, 5);
+    const node = el(
+      "li",
+      { class: `step ${name}` },
+      el("time", { title: moment(this.event.time) }, minute === this.minute ? "" : minute),
+      ...inside,
+    );
     this.minute = minute;
     node.cursor = this.event.cursor;
     this.into.append(node);
@@ -1087,14 +1443,16 @@ class Transcript {
   }
 
   callEnded(text) {
-    const id = callId(this.event), known = this.calls.get(id);
+    const id = callId(this.event),
+      known = this.calls.get(id);
     this.calls.delete(id);
     if (!known) this.ended.add(id);
     const call = known ?? this.tool("");
     const at = known && text.startsWith(known.text) ? known.text.length : text.lastIndexOf(" → ");
     const verdict = at >= 0 ? text.slice(at).replace(/^ → /, "") : "";
     if (!known) call.summary.set(at >= 0 ? text.slice(0, at) : text);
-    const is_bad = this.judge(call.node, call.verdict, verdict), output = outputOf(this.event.raw);
+    const is_bad = this.judge(call.node, call.verdict, verdict),
+      output = outputOf(this.event.raw);
     if (output) call.give(output, is_bad);
   }
 
@@ -1115,7 +1473,13 @@ class Transcript {
     const give = (output, is_bad) => {
       const block = new Block("output", 4000);
       const fill = () => block.text || block.set(output);
-      const head = el("summary", { class: "call" }, summary.node, verdict, el("span", { class: "lines" }, plural(output.split("\n").length, "line")));
+      const head = el(
+        "summary",
+        { class: "call" },
+        summary.node,
+        verdict,
+        el("span", { class: "lines" }, plural(output.split("\n").length, "line")),
+      );
       const details = el("details", { open: is_bad, ontoggle: fill }, head, block.node);
       if (is_bad) fill();
       line.replaceWith(details);
@@ -1133,7 +1497,11 @@ function outputOf(raw) {
   if (typeof found === "string") return found;
   if (!found || typeof found !== "object") return "";
   const texts = found.interleavedOutput ? [found.interleavedOutput] : [found.stdout, found.stderr].filter(Boolean);
-  const plain = texts.length ? texts.join("\n") : [found.diffString, found.content, found.contents, found.output, found.text, found.markdown].find((text) => typeof text === "string" && text);
+  const plain = texts.length
+    ? texts.join("\n")
+    : [found.diffString, found.content, found.contents, found.output, found.text, found.markdown].find(
+        (text) => typeof text === "string" && text,
+      );
   if (plain !== undefined) return plain.replace(/\n+$/, "");
   if ("stdout" in found || !Object.values(found).some((value) => value && typeof value === "object")) return "";
   return JSON.stringify(found, null, 1);
@@ -1154,22 +1522,58 @@ function drawn(tag, attributes, ...children) {
 function plotted(turns) {
   const told = turns.filter((turn) => turn.usage).slice(-MOST_BARS);
   if (!told.length) return [el("p", { class: "empty" }, "No turn has told its tokens yet.")];
-  const width = 300, height = 44, step = width / Math.max(told.length, 12);
-  const panels = [["input", "inputTokens"], ["output", "outputTokens"]].map(([title, name]) => {
+  const width = 300,
+    height = 44,
+    step = width / Math.max(told.length, 12);
+  const panels = [
+    ["input", "inputTokens"],
+    ["output", "outputTokens"],
+  ].map(([title, name]) => {
     const most = Math.max(1, ...told.map((turn) => turn.usage[name] ?? 0));
     const bars = told.map((turn, at) => {
       const tall = Math.max(1, ((turn.usage[name] ?? 0) / most) * height);
-      return drawn("rect", { x: at * step, y: height - tall, width: Math.max(step - 1.5, 0.75), height: tall }, drawn("title", {}, `turn ${turn.number}: ${turn.usage[name] ?? 0} ${title}`));
+      return drawn(
+        "rect",
+        { x: at * step, y: height - tall, width: Math.max(step - 1.5, 0.75), height: tall },
+        drawn("title", {}, `turn ${turn.number}: ${turn.usage[name] ?? 0} ${title}`),
+      );
     });
     const total = told.reduce((sum, turn) => sum + (turn.usage[name] ?? 0), 0);
-    const caption = el("figcaption", {}, el("span", {}, title), el("span", {}, `${tokens(total)}, at most ${tokens(most)} a turn`));
-    return el("figure", {}, caption, drawn("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars));
+    const caption = el(
+      "figcaption",
+      {},
+      el("span", {}, title),
+      el("span", {}, `${tokens(total)}, at most ${tokens(most)} a turn`),
+    );
+    return el(
+      "figure",
+      {},
+      caption,
+      drawn("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars),
+    );
   });
-  const names = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"].filter((name) => told.some((turn) => turn.usage[name]));
+  const names = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"].filter((name) =>
+    told.some((turn) => turn.usage[name]),
+  );
   const spaced = (name) => name.replace(/Tokens$/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
   const head = el("tr", {}, ...["turn", ...names.map(spaced)].map((name) => el("th", { scope: "col" }, name)));
-  const rows = told.toReversed().map((turn) => el("tr", {}, el("th", { scope: "row" }, String(turn.number)), ...names.map((name) => el("td", {}, (turn.usage[name] ?? 0).toLocaleString("en")))));
-  const table = el("table", {}, el("caption", { class: "unseen" }, "Tokens of each turn"), el("thead", {}, head), el("tbody", {}, ...rows));
+  const rows = told
+    .toReversed()
+    .map((turn) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, String(turn.number)),
+        ...names.map((name) => el("td", {}, (turn.usage[name] ?? 0).toLocaleString("en"))),
+      ),
+    );
+  const table = el(
+    "table",
+    {},
+    el("caption", { class: "unseen" }, "Tokens of each turn"),
+    el("thead", {}, head),
+    el("tbody", {}, ...rows),
+  );
   return [...panels, el("details", {}, el("summary", {}, "as a table"), table)];
 }
 
@@ -1178,23 +1582,71 @@ function changes(found) {
   const most = Math.max(1, ...found.files.map((file) => file.added + file.deleted));
   const patches = (found.text ?? "").split(/^(?=diff --git )/m).filter(Boolean);
   const rows = found.files.map((file, at) => {
-    const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("i", { class: "added" }), el("i", { class: "deleted" }));
-    [file.added, file.deleted].forEach((count, side) => bar.children[side].style.setProperty("width", `${(100 * count) / most}%`));
+    const bar = el(
+      "span",
+      { class: "bar", "aria-hidden": "true" },
+      el("i", { class: "added" }),
+      el("i", { class: "deleted" }),
+    );
+    [file.added, file.deleted].forEach((count, side) =>
+      bar.children[side].style.setProperty("width", `${(100 * count) / most}%`),
+    );
     const name = file.old_path ? `${file.old_path} → ${file.path}` : file.path;
-    const head = el("summary", {}, bdi(oneLine(name, 500), "path"), el("span", { class: "lines" }, file.binary ? "binary" : `${file.status === "modified" ? "" : `${file.status} `}+${file.added} −${file.deleted}`), bar);
-    const details = el("details", { ontoggle: () => details.childElementCount < 2 && details.append(patched(patches[at] ?? "", MOST_LINES)) }, head);
+    const head = el(
+      "summary",
+      {},
+      bdi(oneLine(name, 500), "path"),
+      el(
+        "span",
+        { class: "lines" },
+        file.binary ? "binary" : `${file.status === "modified" ? "" : `${file.status} `}+${file.added} −${file.deleted}`,
+      ),
+      bar,
+    );
+    const details = el(
+      "details",
+      { ontoggle: () => details.childElementCount < 2 && details.append(patched(patches[at] ?? "", MOST_LINES)) },
+      head,
+    );
     return el("li", {}, details);
   });
   const cut = found.cut ? `; ${found.cut} bytes of it are not here: substratctl diff ${oneLine(found.agent)}` : "";
-  return [el("p", { class: "quiet" }, `${plural(found.files.length, "file")}, +${found.added} −${found.deleted}, committed since ${found.from.slice(0, 12)}${cut}`), el("ul", {}, ...rows)];
+  return [
+    el(
+      "p",
+      { class: "quiet" },
+      `${plural(found.files.length, "file")}, +${found.added} −${found.deleted}, committed since ${found.from.slice(0, 12)}${cut}`,
+    ),
+    el("ul", {}, ...rows),
+  ];
 }
 
 /** Show a file's patch, its beginning first. */
 function patched(patch, most) {
-  const all = patch.replace(/\n$/, "").split("\n"), start = Math.max(0, all.findIndex((line) => line.startsWith("@@")));
-  const lines = all.slice(start, start + most).map((line) => el("span", { class: { "+": "plus", "-": "minus", "@": "hunk" }[line[0]] ?? null, dir: "auto" }, `${visible(line.length > 2000 ? cut(line, 2000) : line)}\n`));
-  const block = el("pre", { class: "patch", tabindex: 0 }, ...lines), left = all.length - start - most;
-  if (left > 0) block.append(el("button", { type: "button", class: "plain", onclick: () => block.replaceWith(patched(patch, Infinity)) }, `show ${plural(left, "more line")}`));
+  const all = patch.replace(/\n$/, "").split("\n"),
+    start = Math.max(
+      0,
+      all.findIndex((line) => line.startsWith("@@")),
+    );
+  const lines = all
+    .slice(start, start + most)
+    .map((line) =>
+      el(
+        "span",
+        { class: { "+": "plus", "-": "minus", "@": "hunk" }[line[0]] ?? null, dir: "auto" },
+        `${visible(line.length > 2000 ? cut(line, 2000) : line)}\n`,
+      ),
+    );
+  const block = el("pre", { class: "patch", tabindex: 0 }, ...lines),
+    left = all.length - start - most;
+  if (left > 0)
+    block.append(
+      el(
+        "button",
+        { type: "button", class: "plain", onclick: () => block.replaceWith(patched(patch, Infinity)) },
+        `show ${plural(left, "more line")}`,
+      ),
+    );
   return block;
 }
 
@@ -1206,13 +1658,34 @@ function agentLink(name) {
 
 function renderWaits(waits, queue) {
   const lists = [byId("open-waits"), byId("queued")];
-  lists[0].replaceChildren(...waits.map((wait) => {
-    const line = el("li", {}, agentLink(wait.agent), ` waits for ${wait.mode === "any" ? "any" : "all"} of `);
-    wait.names.forEach((name, at) => line.append(at ? ", " : "", agentLink(name), wait.done.includes(name) ? " (done)" : ""));
-    line.append(el("span", { class: "quiet" }, `${wait.deadline ? `, until ${moment(wait.deadline)}` : ""}, for ${age(wait.created_at)}`), wait.note ? el("p", { class: "quiet", dir: "auto" }, visible(wait.note)) : "");
-    return line;
-  }));
-  lists[1].replaceChildren(...queue.map((one) => el("li", {}, agentLink(one.agent), ` ${one.priority === "normal" ? "" : `${one.priority} priority, `}for ${age(one.since)}`, el("p", { class: "quiet", dir: "auto" }, visible(one.reason)))));
+  lists[0].replaceChildren(
+    ...waits.map((wait) => {
+      const line = el("li", {}, agentLink(wait.agent), ` waits for ${wait.mode === "any" ? "any" : "all"} of `);
+      wait.names.forEach((name, at) =>
+        line.append(at ? ", " : "", agentLink(name), wait.done.includes(name) ? " (done)" : ""),
+      );
+      line.append(
+        el(
+          "span",
+          { class: "quiet" },
+          `${wait.deadline ? `, until ${moment(wait.deadline)}` : ""}, for ${age(wait.created_at)}`,
+        ),
+        wait.note ? el("p", { class: "quiet", dir: "auto" }, visible(wait.note)) : "",
+      );
+      return line;
+    }),
+  );
+  lists[1].replaceChildren(
+    ...queue.map((one) =>
+      el(
+        "li",
+        {},
+        agentLink(one.agent),
+        ` ${one.priority === "normal" ? "" : `${one.priority} priority, `}for ${age(one.since)}`,
+        el("p", { class: "quiet", dir: "auto" }, visible(one.reason)),
+      ),
+    ),
+  );
   for (const list of lists) show(list.nextElementSibling, !list.childElementCount);
 }
 
@@ -1228,7 +1701,8 @@ const journal = {
     } catch (problem) {
       if (!(problem instanceof Failure)) throw problem;
     }
-    const last = events.at(-1)?.cursor ?? 0, meanwhile = this.waiting;
+    const last = events.at(-1)?.cursor ?? 0,
+      meanwhile = this.waiting;
     this.waiting = null;
     for (const event of [...events, ...meanwhile.filter((event) => event.cursor > last)]) this.take(event);
   },
@@ -1236,9 +1710,19 @@ const journal = {
   take(event) {
     if (this.waiting) return this.waiting.push(event);
     if (/:delta$|^thinking:|^system:init$/.test(event.kind)) return null;
-    const agent = agents.get(event.agent), list = byId("journal");
+    const agent = agents.get(event.agent),
+      list = byId("journal");
     const who = agent ? agentLink(agent.name) : el("span", {}, event.agent.slice(0, 8));
-    list.prepend(el("li", { class: WARNS.test(event.kind) ? "bad" : null }, el("time", {}, clock(event.time)), who, el("span", { class: "event-kind" }, visible(event.kind)), el("bdi", { dir: "auto", class: "event-text" }, oneLine(event.text, 300))));
+    list.prepend(
+      el(
+        "li",
+        { class: WARNS.test(event.kind) ? "bad" : null },
+        el("time", {}, clock(event.time)),
+        who,
+        el("span", { class: "event-kind" }, visible(event.kind)),
+        el("bdi", { dir: "auto", class: "event-text" }, oneLine(event.text, 300)),
+      ),
+    );
     while (list.childElementCount > MOST_EVENTS) list.lastElementChild.remove();
     return null;
   },
@@ -1263,17 +1747,22 @@ const route = {
   async go() {
     takeToken();
     if (!token) return lock();
-    const [, view = "", name = ""] = location.hash.slice(1).split("/").map((word) => {
-      try {
-        return decodeURIComponent(word);
-      } catch {
-        return word;
-      }
-    });
+    const [, view = "", name = ""] = location.hash
+      .slice(1)
+      .split("/")
+      .map((word) => {
+        try {
+          return decodeURIComponent(word);
+        } catch {
+          return word;
+        }
+      });
     this.view = ["agent", "inbox", "waits", "events"].includes(view) ? view : "agents";
     document.body.dataset.view = this.view;
-    for (const part of byId("main").children) part.hidden = part.id !== this.view && !(part.id === "agents" && this.view === "agent");
-    for (const link of document.querySelectorAll("#bar nav a")) mark(link, "aria-current", link.dataset.to === this.view ? "page" : null);
+    for (const part of byId("main").children)
+      part.hidden = part.id !== this.view && !(part.id === "agents" && this.view === "agent");
+    for (const link of document.querySelectorAll("#bar nav a"))
+      mark(link, "aria-current", link.dataset.to === this.view ? "page" : null);
     if (this.view === "agent") await this.openAgent(name);
     else opened = null;
     if (this.view === "events") journal.open();
@@ -1304,7 +1793,8 @@ const route = {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  const target = event.target, is_typing = target.matches("input:not([type=checkbox]), textarea, select");
+  const target = event.target,
+    is_typing = target.matches("input:not([type=checkbox]), textarea, select");
   if (document.querySelector("dialog[open]")) return;
   if (event.key === "Escape") return escape(target, is_typing);
   if (is_typing) return;
@@ -1364,13 +1854,17 @@ function step(by) {
 
 function openDialog(id) {
   const dialog = byId(id);
-  if (id === "spawn") byId("workspaces").replaceChildren(...[...new Set([...agents.values()].map((agent) => agent.workspace))].map((path) => el("option", { value: path })));
+  if (id === "spawn")
+    byId("workspaces").replaceChildren(
+      ...[...new Set([...agents.values()].map((agent) => agent.workspace))].map((path) => el("option", { value: path })),
+    );
   dialog.showModal();
 }
 
 async function spawn(event) {
   event.preventDefault();
-  const form = byId("spawn-form"), wrong = form.querySelector(".wrong");
+  const form = byId("spawn-form"),
+    wrong = form.querySelector(".wrong");
   const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
   if (fields.worktree) fields.worktree = true;
   if (form.ariaBusy) return;
