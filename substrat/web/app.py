@@ -18,7 +18,7 @@ from substrat.client import Client
 from substrat.protocol import framing
 from substrat.web import access, failures, metrics, openapi, routes, streams, token
 from substrat.web.routes import API
-from substrat.web.streams import CLIENT, Wanted
+from substrat.web.streams import CLIENT, OpenStreams, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,6 +36,8 @@ PATIENCE_S = 5.0
 """How long the daemon may take to answer `hello`."""
 _AFTER_A_GUESS_S = 0.5
 """How long a wrong token waits for its refusal."""
+_LAST_WORD_S = 1.0
+"""How long the end of a stream waits for its client."""
 _KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 HEADERS = {
     "content-security-policy": (
@@ -82,13 +84,14 @@ async def _refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
     await send({"type": f"{kind}.response.body", "body": text})
 
 
-def make(socket: str, address: str, who: Access) -> ASGIApp:
+def make(socket: str, address: str, who: Access, open_streams: OpenStreams) -> ASGIApp:
     """Return the application.
 
     Args:
         socket: the operator socket.
         address: the server's own address, such as `http://127.0.0.1:8675`.
         who: who may.
+        open_streams: takes note of the streams.
     """
     described = streams.encode(openapi.document(address))
 
@@ -99,7 +102,7 @@ def make(socket: str, address: str, who: Access) -> ASGIApp:
         *(Served(path, _page(name), methods=["GET"]) for path, name in access.PAGE_FILES.items()),
         Served("/metrics", _metrics(socket), methods=["GET"]),
         Served(f"{API}/openapi.json", describe, methods=["GET"]),
-        Served(f"{API}/events", _events(socket), methods=["GET"]),
+        Served(f"{API}/events", _events(socket, open_streams), methods=["GET"]),
         WebSocketRoute(f"{API}/stream", _stream(socket)),
         *(Served(API + route.path, _row(socket, route), methods=[route.verb]) for route in routes.ROUTES),
     ]
@@ -184,7 +187,7 @@ async def _body(request: Request) -> Object:
 _PAGE_KINDS = {"since": "integer", "limit": "integer", "agent": "string", "filter": "strings"}
 
 
-def _events(socket: str) -> Endpoint:
+def _events(socket: str, open_streams: OpenStreams) -> Endpoint:
     """Serve a page of events, or a stream of them to who accepts one."""
 
     async def serve(request: Request) -> Response:
@@ -192,7 +195,7 @@ def _events(socket: str) -> Endpoint:
         if "text/event-stream" in request.headers.get("accept", ""):
             if last := request.headers.get("last-event-id"):
                 params["since"] = routes.from_query("integer", "Last-Event-ID", [last])
-            return _EventStream(_wanted(socket, params))
+            return _EventStream(_wanted(socket, params), open_streams)
         async with Client.connect(socket, patience=PATIENCE_S, client=CLIENT) as client:
             params.pop("filter", None)
             return Response(streams.encode(await client.call("events.read", **params)), 200, HEADERS, "application/json")
@@ -203,13 +206,17 @@ def _events(socket: str) -> Endpoint:
 class _EventStream(Response):
     """Events as they come, as an answer that doesn't end."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, open_streams: OpenStreams) -> None:
         self._wanted = wanted
+        self._open_streams = open_streams
         self.background = None
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        async with streams.opened(self._wanted) as feed:
-            await streams.send_events(feed, receive, send, _RAW_HEADERS)
+        with self._open_streams.one():
+            async with streams.opened(self._wanted) as feed:
+                await streams.send_events(feed, receive, send, _RAW_HEADERS)
+        with anyio.move_on_after(_LAST_WORD_S):
+            await send({"type": "http.response.body", "body": b""})
 
 
 def _stream(socket: str) -> Callable[[WebSocket], Awaitable[None]]:

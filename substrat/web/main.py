@@ -9,8 +9,9 @@ from typing import NamedTuple
 import uvicorn
 
 from substrat import errors, paths
-from substrat.web import app, token
+from substrat.web import app, running, token
 from substrat.web.access import Access
+from substrat.web.streams import OpenStreams
 
 ADDRESS = "127.0.0.1"
 PORT = 8675
@@ -39,6 +40,25 @@ class Options(NamedTuple):
     new_token: bool
 
 
+def links(port: int | None, *, new_token: bool) -> str:
+    """Return a line with the link and the token for each server that runs.
+
+    Args:
+        port: only for the server on this port.
+        new_token: whether the token is made anew first.
+
+    Raises:
+        NotAvailable: no such server runs.
+        StateUnusable: the token can't be written.
+    """
+    found = [one for one in running.ports() if port in {None, one}]
+    if not found:
+        which = "no server of the page runs" if port is None else f"no server of the page runs on port {port}"
+        raise errors.NotAvailable(f"{which}: start one with 'substratctl web'")
+    secret = token.make(anew=new_token)
+    return "".join(link(one, secret) + "\n" for one in found)
+
+
 def link(port: int, secret: str | None) -> str:
     """Return the page's address, with the token if it is to be told."""
     return f"http://{ADDRESS}:{port}/" + (f"#token={secret}" if secret else "")
@@ -53,11 +73,13 @@ def serve(options: Options) -> None:
     """
     secret = token.make(anew=options.new_token)
     listening = _listen(options.port)
-    with listening:
-        port = listening.getsockname()[1]
+    port = listening.getsockname()[1]
+    with listening, running.noted(port):
         address = f"http://{ADDRESS}:{port}"
+        streams = OpenStreams()
+        served = app.make(paths.operator_socket(), address, _access(address, options), streams)
         config = uvicorn.Config(
-            app.make(paths.operator_socket(), address, _access(address, options)), log_level="warning", access_log=False,
+            served, log_level="warning", access_log=False,
             server_header=False, proxy_headers=False, lifespan="off", loop="asyncio", http="h11", ws="websockets-sansio",
             ws_max_size=_MAX_MESSAGE, ws_per_message_deflate=False, timeout_graceful_shutdown=_STOPPING_S,
         )  # fmt: skip
@@ -65,7 +87,20 @@ def serve(options: Options) -> None:
         # A unit's journal is read by more people than the token is for.
         sys.stdout.write(link(port, secret if sys.stdout.isatty() else None) + "\n")
         sys.stdout.flush()
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, streams).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which doesn't wait for streams that have no end."""
+
+    def __init__(self, config: uvicorn.Config, streams: OpenStreams) -> None:
+        super().__init__(config)
+        self._streams = streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then do what uvicorn does."""
+        self._streams.end()
+        await super().shutdown(sockets)
 
 
 def _access(address: str, options: Options) -> Access:

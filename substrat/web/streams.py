@@ -7,7 +7,7 @@ WebSocket; it comes back at its cursor and misses nothing.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -18,7 +18,7 @@ from substrat.client.events import follow
 from substrat.core.programs.transcript import call_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Iterator
 
     from starlette.types import Receive, Send
     from starlette.websockets import WebSocket
@@ -41,6 +41,28 @@ _LOOK_BACK = (1_000, 50_000)
 """How many events are searched for a call's start that a stream hasn't sent."""
 
 Object = dict[str, object]
+
+
+class OpenStreams:
+    """The streams that are open, which have no end of their own."""
+
+    def __init__(self) -> None:
+        self._scopes: set[anyio.CancelScope] = set()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count a stream while the context lasts; `end` ends it."""
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+
+    def end(self) -> None:
+        """End all streams."""
+        for scope in self._scopes:
+            scope.cancel()
 
 
 class Wanted(NamedTuple):
@@ -131,7 +153,6 @@ async def send_events(feed: Feed, receive: Receive, send: Send, headers: Headers
             event = await feed.next()
             text = b": quiet\n\n" if event is None else _message(event)
             taken = await _in_time(send({"type": "http.response.body", "body": text, "more_body": True}))
-        # The answer ends without its end, so the client knows that more would come.
         tasks.cancel_scope.cancel()
 
 

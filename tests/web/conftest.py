@@ -79,6 +79,39 @@ class Web:
         self.process.wait(PATIENCE)
 
 
+class EventSource:
+    """Server-sent events, read by hand."""
+
+    def __init__(self, web, query="", **headers):
+        self._connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
+        sent = {"Authorization": f"Bearer {web.token}", "Accept": "text/event-stream", **headers}
+        self._connection.request("GET", f"/api/v1/events{query}", headers=sent)
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200
+        assert self._answer.headers["Content-Type"] == "text/event-stream"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._answer.close()
+        self._connection.close()
+
+    def next(self):
+        while not (line := self._answer.readline()).startswith(b"id: "):
+            assert line, "the stream has ended"
+        cursor = int(line[4:])
+        event = json.loads(self._answer.readline().removeprefix(b"data: "))
+        assert event["cursor"] == cursor
+        return event
+
+    def until(self, kind):
+        found = [self.next()]
+        while found[-1]["kind"] != kind:
+            found.append(self.next())
+        return found
+
+
 @pytest.fixture(scope="module")
 def _place(tmp_path_factory):
     with DaemonFixture(tmp_path_factory.mktemp("web")) as daemon:

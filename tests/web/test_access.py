@@ -16,7 +16,7 @@ from substrat.web.routes import ROUTES
 from tests.support.daemon import PROGRAMS
 from tests.support.processes import descriptors
 from tests.support.waiting import wait_until
-from tests.web.conftest import offered
+from tests.web.conftest import EventSource, offered
 
 WHO = Access(frozenset({"127.0.0.1:1"}), frozenset({"http://127.0.0.1:1"}))
 MAY = Asked("POST", "/api/v1/agents", ("127.0.0.1:1",), ("http://127.0.0.1:1",), "application/json", ("secret",))
@@ -131,12 +131,24 @@ def test_the_token_is_its_owners_and_stays_until_another_is_made(web, serve, dae
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(web.token) == 43
     assert serve().token == web.token
-    assert daemon.ctl("web", "--url").out == f"http://127.0.0.1:8675/#token={web.token}\n"
+    assert daemon.ctl("web", "--url", "--port", str(web.port)).out == f"{web.origin}/#token={web.token}\n"
     other = daemon.ctl("web", "--url", "--new-token", "--port", str(web.port)).out.strip().partition("#token=")[2]
     assert other not in {"", web.token}
     assert web.ask("/api/v1/agents").status == 401
     web.token = other
     assert web.ask("/api/v1/agents").status == 200
+
+
+def test_a_link_leads_to_a_server_that_runs(web, serve, daemon):
+    other = serve()
+    linked = {line.partition("/#")[0] for line in daemon.ctl("web", "--url").out.splitlines()}
+    assert linked == {web.origin, other.origin}
+    other.process.kill()
+    other.process.wait()
+    assert daemon.ctl("web", "--url").out == f"{web.origin}/#token={web.token}\n"
+    done = daemon.ctl("web", "--url", "--port", str(other.port))
+    assert (done.code, done.out) == (1, "")
+    assert f"no server of the page runs on port {other.port}: start one with 'substratctl web'" in done.error
 
 
 def test_only_a_terminal_is_told_the_token(web, daemon):
@@ -206,7 +218,8 @@ def test_a_taken_port_is_named(web, daemon):
 
 def test_it_ends_when_it_is_told_to(serve):
     web = serve()
-    with connect(f"ws://127.0.0.1:{web.port}/api/v1/stream?since=0", subprotocols=offered(web.token)):
+    stream = connect(f"ws://127.0.0.1:{web.port}/api/v1/stream?since=0", subprotocols=offered(web.token))
+    with stream, EventSource(web, "?since=0"):
         web.process.terminate()
         wait_until(lambda: web.process.poll() is not None, "its end")
     assert web.process.stderr.read() == b""

@@ -1,6 +1,5 @@
 """Events as they come, over both ways: none lost or doubled, calls paired, and a client that doesn't read."""
 
-import http.client
 import json
 from typing import Any
 
@@ -11,40 +10,7 @@ from websockets.sync.client import connect
 
 from substrat.web import streams
 from tests.support.waiting import PATIENCE
-from tests.web.conftest import offered
-
-
-class EventSource:
-    """Server-sent events, read by hand."""
-
-    def __init__(self, web, query="", **headers):
-        self._connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
-        sent = {"Authorization": f"Bearer {web.token}", "Accept": "text/event-stream", **headers}
-        self._connection.request("GET", f"/api/v1/events{query}", headers=sent)
-        self._answer = self._connection.getresponse()
-        assert self._answer.status == 200
-        assert self._answer.headers["Content-Type"] == "text/event-stream"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._answer.close()
-        self._connection.close()
-
-    def next(self):
-        while not (line := self._answer.readline()).startswith(b"id: "):
-            assert line, "the stream has ended"
-        cursor = int(line[4:])
-        event = json.loads(self._answer.readline().removeprefix(b"data: "))
-        assert event["cursor"] == cursor
-        return event
-
-    def until(self, kind):
-        found = [self.next()]
-        while found[-1]["kind"] != kind:
-            found.append(self.next())
-        return found
+from tests.web.conftest import EventSource, offered
 
 
 def messages(web, query=""):

@@ -17,7 +17,7 @@ COMMAND = Command(
     VERBS["web"],
     options=(
         Option("--port", value="N", about="the port on 127.0.0.1; default: 8675, 0: any that is free"),
-        Option("--url", about="print the link with the token, and serve nothing"),
+        Option("--url", about="print the links of the servers that run, with the token, and serve nothing"),
         Option("--new-token", about="make another token first: links with the old one end"),
         Option("--read-only", about="refuse everything that changes something"),
         Option("--behind-proxy", about="answer to the origin of --origin too"),
@@ -40,15 +40,11 @@ def run(arguments: Arguments) -> int:
         raise COMMAND.wrong(f"there is no port {port}: it takes a number from 0 to 65535")
     origin = _origin(arguments)
     main = server()
-    wanted = main.Options(
-        main.PORT if port is None else port, origin, arguments.flag("read-only"), arguments.flag("new-token")
-    )
     if arguments.flag("url"):
-        from substrat.web import token
-
-        sys.stdout.write(main.link(wanted.port, token.make(anew=wanted.new_token)) + "\n")
+        sys.stdout.write(main.links(port, new_token=arguments.flag("new-token")))
         return errors.DONE
-    main.serve(wanted)
+    wanted = main.PORT if port is None else port
+    main.serve(main.Options(wanted, origin, arguments.flag("read-only"), arguments.flag("new-token")))
     return errors.DONE
 
 
