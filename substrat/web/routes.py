@@ -169,6 +169,9 @@ ROUTES = (
 )  # fmt: skip
 
 
+_DESCRIPTIONS = {"boolean": "true or false", "integer": "an integer"}
+
+
 def from_query(kind: str, name: str, values: list[str]) -> object:
     """Read a parameter from the query.
 
@@ -189,4 +192,4 @@ def from_query(kind: str, name: str, values: list[str]) -> object:
             return values[-1]
         case "strings":
             return values
-    raise errors.InvalidParams(f"the query's {name!r} must be {'true or false' if kind == 'boolean' else f'a {kind}'}")
+    raise errors.InvalidParams(f"the query's {name!r} must be {_DESCRIPTIONS.get(kind, kind)}")

@@ -5,6 +5,7 @@ import json
 ONE = "[turns]\nmax_running = 1\n"
 SPENT = ("--env", "CURSOR_API_KEY=spent")
 GOOD = ("--env", "CURSOR_API_KEY=good")
+HOLD = b"/shell while [ ! -e go ]; do sleep 0.02; done\n/say freed"
 LIMITED = """\
 begin()
 if prompt.startswith("limit") and not os.path.exists("paid"):
@@ -94,6 +95,22 @@ def test_a_spent_account_holds_the_turns_of_its_login_until_one_that_tries_succe
     house.ok("queue", "--try")
     assert house.wait("third", "idle")["turn"]["outcome"] == "success"
     assert house.ctl("queue").err.strip() == "substratctl: no agent waits for a turn"
+
+
+def test_a_trial_that_calls_a_tool_opens_the_gate_long_before_its_end(house, until):
+    house.start()
+    work = house.workspace()
+    house.spawn("greedy", work, "/shell true\n/fail quota", *SPENT)
+    house.ok("spawn", "trial", "-w", work, "--prompt-file", "-", *SPENT, stdin=HOLD)
+    house.ok("spawn", "other", "-w", work, *SPENT, "/say hello")
+    assert house.show("other")["attention"]["kind"] == "held"
+    house.ok("queue", "--try")
+    assert house.wait("other", "idle")["turn"]["result"] == "hello"
+    assert house.show("trial")["state"] == "running"
+    (opened,) = house.events("trial", "gate:opened")
+    assert opened["turn"] == house.show("trial")["turn"]["id"]
+    (work / "go").touch()
+    assert house.wait("trial", "idle")["turn"]["outcome"] == "success"
 
 
 def test_the_time_that_the_program_states_is_waited_for_and_then_one_turn_tries(house, until):

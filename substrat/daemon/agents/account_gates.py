@@ -71,6 +71,18 @@ class AccountGates:
         if gate is not None:
             self._store.save_gate(replace(gate, trial=turn.id))
 
+    def tool_called(self, change: Change, turn: Turn) -> None:
+        """Open the gate of a trial that has called a tool: the model has answered, whenever the turn ends.
+
+        Args:
+            change: the change that the call's line is a part of.
+            turn: the turn.
+        """
+        gate = self.shut().get(turn.login or "")
+        if gate is not None and gate.trial == turn.id:
+            self._open(change, turn, gate, None)
+            change.admits = True
+
     def turn_over(self, change: Change, agent: Agent, turn: Turn, verdict: Verdict, ended: int) -> None:
         """Shut or open the gate of a turn's login after its end.
 
@@ -93,12 +105,15 @@ class AccountGates:
         elif gate is not None:
             opened = account_gate.after_other_end(gate, turn, succeeded=turn.outcome is Outcome.SUCCESS)
             if opened is None:
-                self._store.forget_gate(gate.login)
-                text = f"the account may go on: the turns of {gate.login} begin again"
-                data = {"by": SYSTEM, "login": gate.login}
-                change.record(DaemonEvent(agent.id, turn.id, "gate:opened", text, data, ended))
+                self._open(change, turn, gate, ended)
             elif opened != gate:
                 self._store.save_gate(opened)
+
+    def _open(self, change: Change, turn: Turn, gate: Gate, cause: int | None) -> None:
+        self._store.forget_gate(gate.login)
+        text = f"the account may go on: the turns of {gate.login} begin again"
+        data = {"by": SYSTEM, "login": gate.login}
+        change.record(DaemonEvent(turn.agent, turn.id, "gate:opened", text, data, cause))
 
     def _shut(self, change: Change, agent: Agent, turn: Turn, gate: Gate, ended: int, *, is_stated: bool) -> None:
         self._store.save_gate(gate)

@@ -164,6 +164,8 @@ class Accounting:
                     reported = True
                     agent = self._note_session(change, agent, turn, PROGRAM.session_of(event))
             assert agent.turn is not None
+            if any(event.kind == "tool-call-started" for _, event in lines):
+                self._registry.gates.tool_called(change, agent.turn)
             heard_at = self._registry.steady()
             change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported, heard_at=heard_at))
 
