@@ -57,6 +57,19 @@ def test_the_one_open_question_of_an_agent_is_answered_by_its_name(daemon):
     assert (done.code, f"2 open questions, {first}, {second}: answer one by its number" in done.error) == (1, True)
 
 
+def test_a_question_with_options_says_them_and_who_answers_otherwise_is_told(daemon):
+    question = json.dumps({"question": "Which one?", "options": ["merge", "rename it"]})
+    daemon.spawn("anna", daemon.workspace(), "\n".join([f"/tool ask_operator {question}"] * 2))
+    assert "Which one? (1 merge, 2 rename it): answer anna TEXT" in daemon.ctl("ls").out
+    first, second = [str(item["id"]) for item in daemon.ok("inbox")]
+    done = daemon.ctl("answer", first, "2")
+    assert ("answered: rename it (" in done.out, done.err) == (True, "")
+    done = daemon.ctl("answer", second, "renam it")
+    assert "none of the answers that were proposed" in done.error
+    told = [event["text"] for event in daemon.events("anna", "question:answered")]
+    assert told == [f"question {first}: rename it", f"question {second}: renam it"]
+
+
 def test_a_question_survives_the_daemon(daemon):
     question = ask(daemon, daemon.workspace())
     daemon.kill()

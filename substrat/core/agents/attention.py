@@ -56,6 +56,8 @@ _LEVELS = {
 
 _LONGEST = 200
 """Characters of a text: it is one column of a list."""
+_OPTION = 30
+"""Characters of an option beside its question; `inbox` shows all of it."""
 _READ = 4 * _LONGEST
 """Characters of a question, an error or a finding that its line is made of; they may have as many as a message."""
 
@@ -135,7 +137,7 @@ def attention(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Attention:
 def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator[Attention]:
     """Give all that applies to an agent, in the order of `AttentionKind`."""
     if facts.question is not None and agent.phase != Phase.ENDED:
-        yield Attention(AttentionKind.ANSWER, _line(facts.question.text), facts.question.time)
+        yield Attention(AttentionKind.ANSWER, _asked(facts.question), facts.question.time)
     if agent.findings:
         yield Attention(AttentionKind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))
     turn = agent.turn
@@ -154,6 +156,13 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
     if agent.clone is not None and agent.clone.is_unlanded and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
         yield Attention(AttentionKind.MERGE, _line(_to_land(agent.clone)), agent.clone.kept.time)
     yield _of_phase(agent, facts)
+
+
+def _asked(question: Item) -> str:
+    """Say a question in a line, with the answers that it proposes: `Which one? (1 merge, 2 rename)`."""
+    numbered = [f"{number} {_line(option, _OPTION)}" for number, option in enumerate(question.options or (), 1)]
+    proposed = _line(f" ({', '.join(numbered)})", _LONGEST // 2) if numbered else ""
+    return f"{_line(question.text, _LONGEST - len(proposed) - 1)} {proposed}".rstrip()
 
 
 def _to_land(clone: Clone) -> str:

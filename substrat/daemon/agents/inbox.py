@@ -16,6 +16,7 @@ from substrat.daemon.agents import mail
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, Refused, StorageFailed
+from substrat.protocol import answers
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
@@ -157,13 +158,15 @@ class Inbox:
             raise NotFound(
                 f"the agent {item.sender_name}, who wrote {number}, is gone: `substratctl inbox --dismiss {number}`"
             )
+        chosen = answers.chosen(item.options or (), text)
+        own_words = f"{text}\n\n(in the operator's own words)" if item.options else text
         with self._registry.change("question answered") as change:
             self._store.close_items([item], Closed.SETTLED)
-            data, told = {"by": by, "question": number}, f"question {number}: {text}"
+            data, told = {"by": by, "question": number}, f"question {number}: {chosen or text}"
             (cause,) = change.record(DaemonEvent(agent.id, None, "question:answered", told, data, item.cause))
             # An answer is a decision that the agent shall work, like a prompt.
             woken = replace(agent, attempts=0, retry_at=None)
-            words = prompts.answer(item, _chosen(item, text))
+            words = prompts.answer(item, chosen or own_words)
             sent = change.add_item(
                 woken, ItemKind.MESSAGE, words, (OPERATOR, OPERATOR), Event.PROMPT, cause, reply_to=number
             )
@@ -191,15 +194,3 @@ class Inbox:
         if not self._store.waits(number):
             raise Refused(f"{number} is settled already")
         return item
-
-
-def _chosen(item: Item, text: str) -> str:
-    """Return the answer that a person's words choose: an option by its number or text, else their own words."""
-    options = item.options or ()
-    if not options:
-        return text
-    word = text.strip()
-    if word.isdecimal() and 1 <= int(word) <= len(options):
-        return options[int(word) - 1]
-    own_words = f"{text}\n\n(in the operator's own words)"
-    return next((option for option in options if option.lower() == word.lower()), own_words)
