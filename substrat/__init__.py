@@ -20,3 +20,6 @@ else:
 
             return Client
         raise AttributeError(f"module 'substrat' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
@@ -15,7 +16,6 @@ from substrat.cli.table import COMMAND_NAME, VERBS
 from substrat.daemon import main as daemon
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
 _STATUSES = (
@@ -108,6 +108,8 @@ def _options(given: list[options.Option] | tuple[options.Option, ...]) -> Iterat
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list of them
+        if action.help == argparse.SUPPRESS:
+            continue
         value = f" {action.dest.upper()}" if action.nargs is None else ""
         yield from _terms([(", ".join(action.option_strings) + value, action.help or "")])
 

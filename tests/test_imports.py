@@ -191,7 +191,7 @@ def main_of(module, *arguments):
 
 
 def test_importing_substrat_costs_nothing(at_start):
-    assert loaded("import substrat") - at_start == {"substrat"}
+    assert loaded("import substrat; assert 'Client' in dir(substrat)") - at_start == {"substrat"}
 
 
 STARTS = [

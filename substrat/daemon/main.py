@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--state-dir", help="where agents are kept (default: SUBSTRAT_STATE_DIR, or the user's state)")
     found.add_argument("--runtime-dir", help="where sockets are (default: SUBSTRAT_RUNTIME_DIR, or the user's runtime)")
     found.add_argument("--config", help="the configuration file (default: SUBSTRAT_CONFIG, or the user's config.toml)")
-    found.add_argument("--points", action="store_true", help="list the instants at which a kill is tested, and exit")
+    found.add_argument("--points", action="store_true", help=argparse.SUPPRESS)  # for tests: docs/debugging.md
     found.add_argument(
         "--set-aside-damaged-state",
         action="store_true",

@@ -101,10 +101,6 @@ def test_a_wrong_command_line_is_status_2_without_a_daemon(ctl, words, said):
     assert said in done.error
 
 
-def test_what_this_version_has_not_says_so(ctl):
-    assert ctl("service", "install", "--system").code == 1
-
-
 @pytest.mark.parametrize(
     "words", [("--version",), ("--json", "--version"), ("ls", "--version"), ("spawn", "a", "b", "c", "--version")]
 )

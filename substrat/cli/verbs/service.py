@@ -21,7 +21,6 @@ COMMAND = Command(
         Option("--socket", about="let systemd hold the socket: the first command starts the daemon"),
         Option("--web", about="serve the page too, as a service of its own"),
         Option("--dry-run", about="only print the unit and say what would be done"),
-        Option("--system", about="not available: Substrat runs as a user's service"),
     ),
     notes=(
         "Running turns are not touched by restarting or uninstalling the service. The daemon gets the PATH "
@@ -41,8 +40,6 @@ _SUBGROUPS_SINCE = 254  # systemd's NEWS: DelegateSubgroup=
 def run(arguments: Arguments) -> int:
     """Install or uninstall the service and return the exit status."""
     action = arguments.words[0]
-    if arguments.flag("system"):
-        raise errors.NotAvailable("a system service isn't available: install it as the user whose agents it shall run")
     if action not in {"install", "uninstall"}:
         raise COMMAND.wrong(f"it takes install or uninstall, not {action!r}")
     path = unit_path(os.environ)
