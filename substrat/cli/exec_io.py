@@ -21,6 +21,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from substrat import errors, paths
 from substrat.cli.connection import SILENCE_S
 from substrat.cli.stdio_pipes import CHUNK, StdioPipes
+from substrat.cli.terminal_output import TerminalOutput
 from substrat.protocol.signals import FORWARDED
 
 TYPE_CHECKING = False
@@ -82,6 +83,7 @@ class _Terminal:
         self.master = master
         self.slave = slave
         self.pending = b""
+        self._output = TerminalOutput()
 
     def resize(self) -> None:
         """Make it as large as the person's."""
@@ -111,9 +113,13 @@ class _Terminal:
             if problem.errno != errno.EIO:  # no process has the other end open any more
                 raise
             return False
-        while data:
-            data = data[os.write(1, data) :]
+        _write(self._output.take(data))
         return True
+
+    def restore(self) -> None:
+        """Put back the modes of the person's terminal that the command has changed."""
+        with suppress(OSError):  # it has hung up
+            _write(self._output.restoring())
 
 
 class _ExecIO:
@@ -234,6 +240,11 @@ class _ExecIO:
         self._terminal.show()
 
 
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
 def _serve(watched: Iterable[Watched], patience: float | None = None) -> None:
     """Wait for poll(2)'s events, for so many seconds at most, and call their handlers."""
     poll = select.poll()
@@ -332,6 +343,7 @@ def _terminal() -> Iterator[_Terminal]:
         tty.setraw(0, termios.TCSADRAIN)  # keys that were typed already stay
         yield terminal
     finally:
+        terminal.restore()
         termios.tcsetattr(0, termios.TCSADRAIN, settings)
         os.close(master)
         if terminal.slave >= 0:

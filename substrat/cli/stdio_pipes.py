@@ -21,6 +21,7 @@ import termios
 from contextlib import suppress
 
 from substrat import errors
+from substrat.cli.terminal_output import TerminalOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class _Output:
         os.set_blocking(self._pipe, False)
         self.problem: str | None = None
         self._number = number
+        self._terminal = TerminalOutput() if os.isatty(number) else None
         self._pending = _NOTHING
         self._room = select.poll()
         self._room.register(number, select.POLLOUT)
@@ -178,8 +180,10 @@ class _Output:
         """Copy the bytes that are left now; processes that hold the pipe may go on writing, and aren't waited for."""
         if self._pipe >= 0:
             with suppress(BlockingIOError):
-                self._pending = memoryview(bytes(self._pending) + os.read(self._pipe, _waiting(self._pipe)))
+                self._pending = memoryview(bytes(self._pending) + self._shown(os.read(self._pipe, _waiting(self._pipe))))
             self._pipe = _closed(self._pipe)
+        if self._terminal is not None:
+            self._pending = memoryview(bytes(self._pending) + self._terminal.restoring())
 
     def give(self) -> None:
         """Write as far as there is room."""
@@ -202,8 +206,11 @@ class _Output:
             data = os.read(self._pipe, CHUNK)
             if not data:
                 self._pipe = _closed(self._pipe)
-            self._pending = memoryview(data)
+            self._pending = memoryview(self._shown(data))
             self.give()
+
+    def _shown(self, data: bytes) -> bytes:
+        return data if self._terminal is None else self._terminal.take(data)
 
     def _give_up(self) -> None:
         """Close the pipe when the last reader has gone, so that the command gets SIGPIPE as it would without us."""

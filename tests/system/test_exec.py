@@ -584,6 +584,14 @@ def test_a_terminal_shows_everything_and_is_as_it_was(anna):
     assert lines == [*(f"line {number}" for number in range(20000)), "the end"]
 
 
+@pytest.mark.parametrize("line", ["$EXEC {}", "echo | $EXEC {}"])
+def test_a_command_leaves_neither_modes_nor_a_clipboard(anna, line):
+    printed = r"\033[?1049h\033[?1000h\033[?25l\033]52;c;aGk=\007hi"
+    screen = on_a_terminal(anna, line.format(f"sh -c 'printf \"{printed}\"; kill -9 $$'; echo back"))
+    assert screen.end() == 0
+    assert screen.shown == "\x1b[?1049h\x1b[?1000h\x1b[?25l\x1b\\hi\x1b[?1000l\x1b[?1049l\x1b[?25hback\r\n"
+
+
 def test_a_terminal_that_hangs_up(anna, until):
     screen = Screen(anna, "exec", "anna")
     screen.type("touch up\n")
