@@ -1,4 +1,4 @@
-"""Lays the rows of `ls` out for a terminal: who needs a person first, and what doesn't fit folded. Pure.
+"""Lays the rows of `ls` out for a terminal: who needs a person first, and what doesn't fit folded. Pure but for `here`.
 
 On a terminal of 80 columns:
 
@@ -14,6 +14,10 @@ folded, the least urgent first, into one line a kind. When even those who need a
 """
 
 from __future__ import annotations
+
+import os
+import sys
+import time
 
 from substrat.cli import attention, output
 
@@ -60,6 +64,16 @@ class Place:
         self.colour = colour
         self.here = here
         self.home = home
+
+
+def here(columns: int | None, lines: int | None) -> Place:
+    """Return this process's standard output as the place of a table."""
+    colour = output.has_colour(sys.stdout)
+    try:
+        directory = os.getcwd()
+    except OSError:
+        directory = ""  # it was removed
+    return Place(time.time(), columns, lines, colour=colour, here=directory, home=os.environ.get("HOME", ""))
 
 
 def laid_out(agents: list[Agent], place: Place) -> list[str]:

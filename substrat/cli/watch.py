@@ -93,10 +93,8 @@ class _Screen:
             agents: agent objects.
             trouble: a sentence for the last line; empty: the hour.
         """
-        from substrat.cli.verbs import ls
-
         columns, lines = output.terminal_width(sys.stdout) or 80, output.terminal_height(sys.stdout) or 24
-        rows = agent_rows.laid_out(agents, ls.here(columns, lines - 1))[: lines - 1]
+        rows = agent_rows.laid_out(agents, agent_rows.here(columns, lines - 1))[: lines - 1]
         last = trouble or f"{time.strftime('%H:%M:%S')}  Ctrl-C ends"
         frame = [*rows, *[""] * (lines - 1 - len(rows)), output.shortened(last, columns)]
         self._write(_HOME + f"{_TO_LINE_END}\r\n".join(frame) + _TO_LINE_END + _TO_END)

@@ -226,6 +226,7 @@ def test_tree(ctl, fake, agent):
         agent(id="3", name="grandkid", parent="2", attention=idle),
         agent(id="4", name="last", parent="1", attention=idle, last="Done.\nReally."),
         agent(id="5", name="orphan", parent="gone", attention=asks),
+        agent(id="6", name="rests", attention={"kind": "suspended", "text": "suspended", "level": "info"}),
     ]
     fake({"agent.list": family})
     assert ctl("tree").out == (
@@ -234,9 +235,10 @@ def test_tree(ctl, fake, agent):
         "│  └─ grandkid  idle\n"
         "└─ last  idle  Done.\n"
         "orphan  answer  which?\n"
+        "rests  suspended\n"
     )  # fmt: skip
     nested = ctl("tree", "--json").json
-    assert [root["name"] for root in nested] == ["root", "orphan"]
+    assert [root["name"] for root in nested] == ["root", "orphan", "rests"]
     assert nested[0]["children"][0]["children"][0] == {**family[2], "children": []}
     assert ctl("tree", "kid").out == "kid  working  shell: make\n└─ grandkid  idle\n"
     assert ctl("tree", "nobody").code == 4

@@ -36,7 +36,7 @@ def test_diff_shows_commits_and_with_wip_uncommitted_files_too(house, app):
     ]  # fmt: skip
     assert "+more" in house.ctl("diff", "fix", "--wip").out
     assert house.ctl("diff", "fix", "--name-only").out == "a.txt\n"
-    assert house.ctl("diff", "fix", "--stat").out == "A  a.txt  +1 -0\n1 lines added, 0 deleted\n"
+    assert house.ctl("diff", "fix", "--stat").out == "A  a.txt  +1 -0\n1 line added, 0 deleted\n"
 
 
 def test_diff_of_one_turn(house, app):

@@ -52,7 +52,8 @@ def run(arguments: Arguments) -> int:
             elif stat:
                 print(_stat(file))
         if stat:
-            print(f"{output.text_of(one.get('added'))} lines added, {output.text_of(one.get('deleted'))} deleted")
+            lines = "line" if one.get("added") == 1 else "lines"
+            print(f"{output.text_of(one.get('added'))} {lines} added, {output.text_of(one.get('deleted'))} deleted")
         if wants_text:
             _put_patch(str(one.get("text", "")), colour=colour)
             if one.get("cut"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 from substrat import errors
 from substrat.cli import agent_rows, attention, output, waiting
@@ -76,19 +75,8 @@ def run(arguments: Arguments) -> int:
 def _print_table(agents: list[Agent], *, whole: bool) -> None:
     # A line below the table is the shell's next prompt.
     height = None if whole else output.terminal_height(sys.stdout)
-    place = here(output.terminal_width(sys.stdout), height - 1 if height is not None else None)
+    place = agent_rows.here(output.terminal_width(sys.stdout), height - 1 if height is not None else None)
     sys.stdout.write("".join(f"{line}\n" for line in agent_rows.laid_out(agents, place)))
-
-
-def here(columns: int | None, lines: int | None) -> agent_rows.Place:
-    """Return this process's standard output as the place of a table."""
-    colour = output.has_colour(sys.stdout)
-    try:
-        directory = os.getcwd()
-    except OSError:
-        directory = ""  # it was removed
-    home = os.environ.get("HOME", "")
-    return agent_rows.Place(time.time(), columns, lines, colour=colour, here=directory, home=home)
 
 
 class _Wanted:

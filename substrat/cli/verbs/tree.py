@@ -85,9 +85,9 @@ def _branches(families: Families, agent: Agent, indent: str) -> Iterator[tuple[s
 
 def _line(lead: str, agent: Agent, width: int | None, *, colour: bool) -> str:
     kind, why = attention.kind(agent), attention.doing(agent)
-    more = [part for part in (output.work_of(agent), why) if part != "-"]
+    more = [part for part in (output.work_of(agent), why) if part not in {"-", kind}]
     parts = [lead + output.text_of(agent.get("name")), kind, *more]
-    if width is not None and why != "-":
+    if width is not None and why in more:
         taken = output.width("  ".join(parts[:-1])) + 2
         parts[-1] = output.shortened(why, max(width - taken, _LEAST))
     parts[1] = attention.paint(kind, kind, on=colour)

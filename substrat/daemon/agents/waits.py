@@ -69,9 +69,13 @@ class Waits:
 
     def finished(self, members: Iterable[str]) -> set[str]:
         """Return those of some agents that have finished, by id."""
-        found = list(members)
-        askers = self._store.askers(found)
-        return {member for member in found if self._is_finished(member, asks=member in askers)}
+        done = [member for member in members if self._is_finished(member, asks=False)]
+        return {*done} - self._askers(done)
+
+    def _askers(self, agents: Sequence[str]) -> set[str]:
+        """Return those of some agents that have asked the operator something; often there is no agent to look up."""
+        ids = [one for one in agents if (agent := self._registry.get(one)) is not None and agent.phase != Phase.ENDED]
+        return self._store.askers(ids) if ids else set()
 
     def _is_finished(self, agent_id: str, *, asks: bool) -> bool:
         return waits.is_finished(self._registry.get(agent_id), has_open_wait=bool(self.open_of(agent_id)), asks=asks)

@@ -39,15 +39,15 @@ class Budget:
         self.files = files
 
     def take(self, size: int) -> None:
-        """Count one file; raises `_Incomparable` when there is too much."""
+        """Count one file; raises `TooMuch` when there is too much."""
         self.size -= size
         self.files -= 1
         if self.size < 0 or self.files < 0:
-            raise _Incomparable
+            raise TooMuch
 
 
-class _Incomparable(Exception):
-    """There is too much, or something whose content can't be read."""
+class TooMuch(Exception):
+    """There is more than is read, or something whose content can't be read."""
 
 
 class _Node(NamedTuple):
@@ -88,7 +88,7 @@ def of(paths: Iterable[str], roots: tuple[str, ...], budget: Budget | None = Non
     except OSError as problem:
         descriptors.refuse_shortage(problem)
         return None
-    except _Incomparable:
+    except TooMuch:
         return None
     return f"{content.hexdigest()}:{stamp.hexdigest()}"
 
@@ -126,7 +126,7 @@ class _Look:
 
     def _entry(self, name: str, path: str, beneath: int, depth: int) -> _Node:
         if depth > _DEPTH:
-            raise _Incomparable
+            raise TooMuch
         one = nofollow.open_itself(name, beneath)
         try:
             found = os.fstat(one)
@@ -138,7 +138,7 @@ class _Look:
                 case stat.S_IFLNK:
                     node = self._link(one, path, depth)
                 case _:
-                    raise _Incomparable
+                    raise TooMuch
         finally:
             os.close(one)
         if node is _ABSENT:
@@ -151,7 +151,7 @@ class _Look:
         self._budget.take(found.st_size)
         data = nofollow.read_opened(one, found.st_size)
         if data is None:
-            raise _Incomparable  # it grows meanwhile
+            raise TooMuch  # it grows meanwhile
         return _ABSENT if protect.is_placeholder(path, data) else _Node(_hash(data), b"")
 
     def _directory(self, one: int, path: str, depth: int) -> _Node:
@@ -163,7 +163,7 @@ class _Look:
                 for entry in entries:
                     names.append(entry.name)
                     if len(names) > self._budget.files:
-                        raise _Incomparable
+                        raise TooMuch
             nodes = [(name, self._entry(name, f"{path}/{name}", reading, depth + 1)) for name in sorted(names)]
         finally:
             os.close(reading)
@@ -188,12 +188,12 @@ class _Look:
 
 
 def _target(path: str, text: str) -> str:
-    """Return where a link leads; raises `_Incomparable` where only the kernel can tell, as through `/proc/self/cwd`."""
+    """Return where a link leads; raises `TooMuch` where only the kernel can tell, as through `/proc/self/cwd`."""
     names = [name for name in text.split("/") if name not in {"", "."}]
     upwards = len(names) - len(list(dropwhile(lambda name: name == "..", names)))
     leads = os.path.normpath(os.path.join(os.path.dirname(path), text))
     if ".." in names[upwards:] or leads.startswith(_MAGIC):
-        raise _Incomparable
+        raise TooMuch
     return leads
 
 

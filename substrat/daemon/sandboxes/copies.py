@@ -17,6 +17,7 @@ import msgspec
 
 from substrat.core.workspaces.protection import ABSENT, UNKNOWN, CopiedFile, Copy
 from substrat.daemon.kernel import nofollow
+from substrat.daemon.kernel.fingerprint import Budget, TooMuch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,25 +36,6 @@ _COMPARED_LINES = 1000
 """Lines of each file that are compared: the time grows with their square (difflib), and an agent writes one of the two."""
 _LONGEST_DIFFERENCE = 16 * 1024
 """Characters of a difference that is kept: a person reads it in a terminal."""
-
-
-class NotCopied(Exception):
-    """Something has more than is copied, or can't be copied."""
-
-
-class _CopyBudget:
-    """How much may still be copied."""
-
-    def __init__(self, size: int, files: int) -> None:
-        self.size = size
-        self.files = files
-
-    def take(self, size: int) -> None:
-        """Count a file; raises `NotCopied`."""
-        self.size -= size
-        self.files -= 1
-        if self.size < 0 or self.files < 0:
-            raise NotCopied
 
 
 def take_all(paths: Iterable[str]) -> dict[str, Copy]:
@@ -85,40 +67,40 @@ def take(path: str, most: int = _ONE_BYTES) -> Copy:
         with nofollow.opened(path) as found:
             mode = os.fstat(found).st_mode
             if stat.S_ISREG(mode):
-                return Copy("file", {"": _read(path, None, _CopyBudget(most, 1))})
+                return Copy("file", {"": _read(path, None, Budget(most, 1))})
             if not stat.S_ISDIR(mode):
                 return UNKNOWN
             files: dict[str, CopiedFile] = {}
             directories: list[str] = []
-            _read_directory(found, "", files, directories, _CopyBudget(most, _ONE_FILES), 0)
+            _read_directory(found, "", files, directories, Budget(most, _ONE_FILES), 0)
             return Copy("directory", files, tuple(directories))
     except FileNotFoundError:
         return ABSENT
-    except (OSError, NotCopied):
+    except (OSError, TooMuch):
         return UNKNOWN
 
 
-def _read(path: str, beneath: int | None, budget: _CopyBudget) -> CopiedFile:
+def _read(path: str, beneath: int | None, budget: Budget) -> CopiedFile:
     descriptor = nofollow.open_beneath(path, beneath)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise NotCopied
+            raise TooMuch
         budget.take(found.st_size)
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(found.st_size + 1)
         if len(data) > found.st_size:
-            raise NotCopied
+            raise TooMuch
         return CopiedFile(stat.S_IMODE(found.st_mode), data)
     finally:
         os.close(descriptor)
 
 
 def _read_directory(
-    beneath: int, path: str, files: dict[str, CopiedFile], directories: list[str], budget: _CopyBudget, depth: int
+    beneath: int, path: str, files: dict[str, CopiedFile], directories: list[str], budget: Budget, depth: int
 ) -> None:
     if depth > _DEPTH:
-        raise NotCopied
+        raise TooMuch
     reading = nofollow.open_directory(".", beneath)
     try:
         with os.scandir(reading) as entries:
@@ -130,7 +112,7 @@ def _read_directory(
                     with nofollow.opened(entry.name, reading) as directory:
                         _read_directory(directory, inner + "/", files, directories, budget, depth + 1)
                 elif entry.is_symlink():
-                    raise NotCopied
+                    raise TooMuch
                 else:
                     files[inner] = _read(entry.name, reading, budget)
     finally:
@@ -142,7 +124,7 @@ def _printable(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise NotCopied from None
+        raise TooMuch from None
     return name
 
 

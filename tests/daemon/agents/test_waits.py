@@ -1,5 +1,7 @@
 """Waits: an agent is woken once, with all results, whatever happens to it, to those it waits for, and to the daemon."""
 
+from dataclasses import replace
+
 import pytest
 
 from substrat.core.agents.waits import WaitMode
@@ -214,6 +216,13 @@ def test_each_bad_end_has_an_outcome_of_its_own(lead, ends, told):
     ends(lead)
     assert told in lead.prompt("lead")
     assert "success" not in lead.prompt("lead")
+
+
+def test_a_change_of_members_at_work_asks_for_no_questions(lead, monkeypatch):
+    wait(lead)
+    monkeypatch.setattr(lead.registry.store, "askers", lambda agents: pytest.fail(f"asked about {agents}"))
+    with lead.registry.change("bell recorded") as change:
+        change.put(replace(lead.agent("a"), told="x"))
 
 
 def test_an_agent_that_waits_itself_has_not_finished_and_tells_its_last_result(lead):
