@@ -327,6 +327,7 @@ function coalesced(work) {
 const agents = new Map(); // by id
 const touched = new Set(); // ids of agents that changed since they were fetched
 const settled = new Map(); // inbox items that were answered here a moment ago, by number
+const drafts = new Map(); // prompts that are being written, by the agent's id
 const asked = new Set(); // ids of the agents whose urgent attention was told
 let cursor = null;
 let all_touched = true;
@@ -885,7 +886,11 @@ class AgentView {
     // Steps get their real heights when they are drawn.
     this.sizes = new ResizeObserver(() => this.is_pinned && this.toEnd());
     this.sizes.observe(this.steps);
-    this.field.addEventListener("input", () => this.grow());
+    this.field.value = drafts.get(this.id) ?? "";
+    this.field.addEventListener("input", () => {
+      drafts.set(this.id, this.field.value);
+      this.grow();
+    });
     this.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.composer.requestSubmit();
     });
@@ -894,6 +899,11 @@ class AgentView {
   choose(name, chosen) {
     byId("agent").dataset.part = name;
     for (const tab of this.tabs.children) mark(tab, "aria-pressed", String(tab === chosen));
+  }
+
+  write() {
+    this.choose("transcript", this.tabs.firstElementChild);
+    this.field.focus();
   }
 
   grow() {
@@ -1211,6 +1221,7 @@ class AgentView {
     setBusy(this.composer, false);
     if (!sent) return;
     this.field.value = "";
+    drafts.delete(this.id);
     this.grow();
   }
 
@@ -1809,7 +1820,7 @@ const KEYS = {
   a: answerFirst,
   j: () => step(1),
   k: () => step(-1),
-  s: () => opened?.field.focus(),
+  s: () => opened?.write(),
   t: () => byId("tree").click(),
   n: () => openDialog("spawn"),
   l: () => (location.hash = "#/"),
@@ -1817,8 +1828,11 @@ const KEYS = {
   w: () => (location.hash = "#/waits"),
   e: () => (location.hash = "#/events"),
   "/": () => {
-    if (!byId("filter").offsetParent) location.hash = "#/";
-    requestAnimationFrame(() => requestAnimationFrame(() => byId("filter").focus()));
+    if (!byId("filter").offsetParent) {
+      location.hash = "#/";
+      route.go(); // at once: what is typed next belongs into the filter
+    }
+    byId("filter").focus();
   },
   "?": () => openDialog("help"),
 };
@@ -1838,8 +1852,10 @@ function answerFirst() {
     first.querySelector("[data-option], input").focus();
     first.scrollIntoView({ block: "nearest" });
   } else if (inbox.length && route.view !== "inbox") {
+    if (filter) setFilter("");
     location.hash = inbox.some((item) => item.kind === "question") ? "#/" : "#/inbox";
-    window.addEventListener("hashchange", () => shown().length && answerFirst(), { once: true });
+    route.go(); // at once: what is typed next belongs to the question
+    if (shown().length) answerFirst();
   }
 }
 
