@@ -28,7 +28,7 @@ help:
 	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
 	@echo "make man     write the man pages anew from what the programs' help is made from"
 	@echo "make generate  write the clients' table of methods, and their part of docs/protocol.md, from the daemon's code"
-	@echo "make screenshots  record the pictures in docs/screenshots anew, with stand-in agents (the page's in Chromium)"
+	@echo "make screenshots  record the pictures of docs anew, with stand-in agents; the page's in Chromium"
 	@echo "make clean   remove what was built"
 
 demo:

@@ -18,8 +18,9 @@ from substrat.demo.stage import DemoStage
 sys.path.insert(0, str(Path(__file__).parent))
 import record
 
+IMAGES = Path(__file__).parents[1] / "images"
 WORKSPACE = ("app", "/tmp")  # noqa: S108 - `mkdtemp` makes a new directory of its own there
-SHOTS = (("page-agents", "", "dark", (1280, 720)), ("page-agent", "agent/fix-tests", "light", (1280, 800)))
+SHOTS = (("agents", "", "dark", (1280, 720)), ("agent", "agent/fix-tests", "light", (1280, 800)))
 """Name, place, colours and size of each picture."""
 
 FIX = """\
@@ -46,7 +47,7 @@ OTHERS = {
 
 
 def main() -> int:
-    """Take every picture into the directory of this file."""
+    """Take every picture into docs/images."""
     browser = os.environ.get("CHROMIUM") or next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
@@ -83,7 +84,7 @@ def main() -> int:
                     page.evaluate("place => location.hash = `#/${place}`", place)
                     page.wait_for_selector(".step.tool .verdict, #list .card" if place else "#list .card", state="attached")
                     page.wait_for_load_state("networkidle")
-                    page.screenshot(path=Path(__file__).with_name(f"{name}.png"))
+                    page.screenshot(path=IMAGES / f"{name}.png")
                     context.close()
             finally:
                 web.terminate()
