@@ -42,8 +42,11 @@ SET_ASIDE = frozenset({
     "git stash pop",
 })  # fmt: skip
 """They end the turn, and their file is set aside: docs/workspace.md says why."""
-PACKING = frozenset({"git gc --quiet --prune=now", "git repack -adq"})
-"""They write objects anew, after which nothing shows that files of a branch were there before the agent."""
+WRITING_OBJECTS = frozenset({
+    "git gc --quiet --prune=now", "git repack -adq", "git add -A", "echo more >> README.md; git stash",
+    "echo more > new; git stash -u",
+})  # fmt: skip
+"""They write objects anew or set their times: then nothing shows that files of a branch were there before the agent."""
 COMMANDS = (
     # Linked worktrees
     "git worktree add --detach ../tree-a",
@@ -177,7 +180,7 @@ class Walk:
             prepare(one.work, one.run)
         self.wire = wire
         self.seen = 0
-        self.is_packed = False
+        self.are_anew = False
         self.last = ""
 
     def start(self, *verb):
@@ -254,7 +257,7 @@ class Walk:
         done = self.mine.run(command, number), self.twin.run(command, number)
         is_settled, is_over = self.settle(), self.is_over()
         aside = self.put_back() if is_over else {}
-        self.is_packed = self.is_packed or command in PACKING
+        self.are_anew = self.are_anew or command in WRITING_OBJECTS
         if any(aside.values()):
             self.begin_anew()
         else:
@@ -269,7 +272,7 @@ class Walk:
 
     def may_end(self, commands, aside):
         """Whether commands may end the turn though the agent has reached nothing."""
-        are_known_no_more = self.is_packed and not any(".git" in path.parts for path in aside)
+        are_known_no_more = self.are_anew and not any(".git" in path.parts for path in aside)
         return are_known_no_more or not SET_ASIDE.isdisjoint(commands)
 
 

@@ -196,6 +196,20 @@ def test_a_file_is_not_replaced_while_a_persons_git_works(house):
     agent.finish()
 
 
+def test_files_that_a_person_has_checked_out_stay_theirs_though_git_writes_their_objects_anew(agent):
+    """A `gc` makes packs that are younger than the agent, so that nothing shows the age of what is in them."""
+    agent.start()
+    agent.git("checkout", "-q", "tooled")
+    agent.wait_told("workspace:protected-again")
+    agent.git("gc", "-q", "--prune=now")
+    for number, branch in enumerate(("main", "tooled"), 2):
+        agent.git("checkout", "-q", branch)
+        agent.wait_told("workspace:protected-again", number)
+    assert agent.tries((".envrc", "x"), (".vscode/settings.json", "x")) == [READ_ONLY] * 2
+    agent.finish()
+    assert agent.told("workspace:touched") == []
+
+
 LOCKING = """
 begin()
 kept = open(".git/index.lock", "w")

@@ -251,6 +251,12 @@ def difference(path: str, before: Copy, now: Copy) -> str:
     return text if len(text) <= _LONGEST_DIFFERENCE else text[:_LONGEST_DIFFERENCE] + "\n… [cut]"
 
 
+def digest(copy: Copy) -> bytes:
+    """Return what tells a copy from every other one, whatever the order in which its files were read."""
+    parts = (copy.kind, copy.files, sorted(copy.directories))
+    return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).digest()
+
+
 def encode(copies: dict[str, Copy]) -> bytes:
     """Return copies as bytes, for a daemon that takes the turn over."""
     return msgspec.msgpack.encode({os.fsencode(path): copy for path, copy in copies.items()})

@@ -17,7 +17,7 @@ from substrat.daemon.sandboxes import copies, replacing
 from substrat.daemon.sandboxes.lost_mounts import placeholder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 
@@ -48,7 +48,7 @@ def judge_all(
     paths: list[str],
     sandboxes: list[ProtectedSandbox],
     before: Mapping[str, float],
-    at_start: Mapping[tuple[str, str], Copy],
+    agreed: Mapping[tuple[str, str], Collection[bytes]],
 ) -> list[Judgement]:
     """Judge each path; runs in a thread, because an agent decides how much there is to read.
 
@@ -56,7 +56,7 @@ def judge_all(
         paths: protected paths that aren't mounted, outer ones first.
         sandboxes: those that show them.
         before: since when an agent may have put objects into the repository, by the sandbox's name.
-        at_start: the copies of the turn's start of paths that were protected again, by the sandbox's name and the path.
+        agreed: the digests of what was at paths in the turn before, as a person's work, by the sandbox's name and the path.
     """
     judged = []
     writable = {path for one in sandboxes for path in (*one.protected.pinned, *one.protected.own_git_dirs)}
@@ -71,8 +71,8 @@ def judge_all(
         sandbox = next(one for one in sandboxes if path in one.protected.mounts)
         was = sandbox.copies.get(path, ABSENT if path in sandbox.protected.missing else UNKNOWN)
         now = copies.take(path)
-        # As it was at the turn's start: after `git stash` and `git stash pop`, for example.
-        is_known = now == at_start.get((sandbox.name, path)) and now.kind in {"file", "directory"}
+        # As it was before: after `git stash` and `git stash pop`, for example, or a checkout of another branch and back.
+        is_known = now.kind in {"file", "directory"} and copies.digest(now) in agreed.get((sandbox.name, path), ())
         is_known = is_known or _is_committed(path, now, sandbox, before[sandbox.name])
         is_git_config = os.path.basename(path) in _CONFIGURATIONS
         verdict = decide(was, now, is_known=is_known, is_git_config=is_git_config, placeholder=placeholder(path))

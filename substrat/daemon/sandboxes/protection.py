@@ -32,7 +32,7 @@ from substrat.core.workspaces.protection import ABSENT, Copy, Treatment
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.ratelimit import Share
-from substrat.daemon.sandboxes import replacing
+from substrat.daemon.sandboxes import copies, replacing
 from substrat.daemon.sandboxes.judgement import (
     Judgement,
     event_text,
@@ -84,6 +84,8 @@ _SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
 the seconds, for example because a person has frozen it, is checked with `_LONGEST_PAUSE` between checks."""
 _TOLD = 5
 """Changed files that one event names, each with its change."""
+_MOST_AGREED = 1000
+"""Versions of a file that are known as a person's in one turn: a script may replace a file again and again."""
 _LISTED = 100
 """Paths in an event's data: it is one line."""
 _UNJUDGED = 0
@@ -126,7 +128,8 @@ class Protection:
         self._dirty: set[str] = set()
         self._ended: set[str] = set()
         self._unready: dict[str, float] = {}
-        self._at_start: dict[tuple[str, str], Copy] = {}
+        self._agreed: dict[tuple[str, str], set[bytes]] = {}
+        """The digests of what was at a path at the turn's start, and since then as a person's, by the sandbox's name."""
         self._asked = trio.Event()
         self.putting_back = trio.Lock()
         """Held while changed files are put back; the look at an ended turn comes after."""
@@ -177,7 +180,7 @@ class Protection:
             self._ended.discard(sandbox.name)
             self._dirty.discard(sandbox.name)
             self._unready.pop(sandbox.name, None)
-            self._at_start = {key: copy for key, copy in self._at_start.items() if key[0] != sandbox.name}
+            self._agreed = {key: digests for key, digests in self._agreed.items() if key[0] != sandbox.name}
             self._names.watch(self._sandboxes.values(), strict=False)
 
     async def run(self) -> None:
@@ -349,7 +352,7 @@ class Protection:
         paths = outer_first({path for lost in gone.values() for path in lost})
         sandboxes = list(concerned.values())
         before = {one.name: self._before_agents(one) for one in sandboxes}
-        judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._at_start))
+        judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._agreed))
         reached = [one for one in judged if one.verdict is Treatment.REACHED]
         # A file that git has looked at isn't replaced either before git is done with it: git would take it for changed.
         touched = [one.path for one in reached] or [one.path for one in judged if "/.git/" not in one.path]
@@ -398,15 +401,19 @@ class Protection:
                 for path in absent:
                     self._registry.store.add_mount_points([path])
         for one in judged:
-            fresh = placeholder(one.path) if one.verdict is Treatment.PLACEHOLDER else one.now
+            is_gone = one.verdict is Treatment.PLACEHOLDER
+            fresh, now = (placeholder(one.path), ABSENT) if is_gone else (one.now, one.now)
             if not await trio.to_thread.run_sync(replacing.replace, one.path, one.now, fresh):
                 return False
             inode = os.lstat(one.path).st_ino
             for sandbox in self._sandboxes.values():
                 if one.path in sandbox.protected.mounts:
                     sandbox.replaced[one.path] = inode
-                    self._at_start.setdefault((sandbox.name, one.path), sandbox.copies.get(one.path, ABSENT))
-                    sandbox.copies[one.path] = ABSENT if one.verdict is Treatment.PLACEHOLDER else one.now
+                    was = sandbox.copies.get(one.path, ABSENT)
+                    agreed = self._agreed.setdefault((sandbox.name, one.path), {copies.digest(was)})
+                    if len(agreed) < _MOST_AGREED:
+                        agreed.add(copies.digest(now))
+                    sandbox.copies[one.path] = now
         return True
 
     async def _mount_again(self, check: _Check, sandbox: ProtectedSandbox, lost: list[str]) -> bool:
