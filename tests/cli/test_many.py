@@ -107,7 +107,7 @@ def test_a_dash_is_standard_input(program, fake, agent, tmp_path):
     answer = {"agent": agent(), "message": 1}
     daemon = fake({
         "agent.send": answer, "agent.spawn": agent(), "inbox.answer": answer, "agent.resume": answer,
-        "agent.list": [agent()],
+        "agent.list": [agent()], "inbox.show": {"id": 1},
     })  # fmt: skip
     for words in (("send", "anna", "-"), ("spawn", "anna", "-", "-w", "/"), ("answer", "1", "-"), ("resume", "anna", "-")):
         with (tmp_path / "prompt").open("w+") as file:

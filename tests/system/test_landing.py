@@ -109,13 +109,15 @@ def test_a_conflict_changes_nothing_and_goes_to_the_agent_once(house, app):
         house.spawn(name, app, commit("same.txt", name), "--worktree")
     assert merged(house, "one")[0] == 0
     before = fingerprint(app)
-    code, (outcome,) = merged(house, "two")
-    assert (code, outcome["outcome"], outcome["files"]) == (1, "conflict", ["same.txt"])
+    done = house.ctl("merge", "two")
+    assert (done.code, "nothing was changed; two was told, and is to solve it" in done.out + done.err) == (1, True)
     assert fingerprint(app) == before
     wait_until(lambda: house.show("two")["turn"]["number"] == 2, "the agent's turn about the conflict")
     house.wait("two")
     assert "git rebase workspace/main" in house.ctl("transcript", "two").out
-    assert merged(house, "two")[0] == 1
+    assert "1 commit in conflict with main, which the agent was told" in house.show("two")["attention"]["text"]
+    code, (outcome,) = merged(house, "two")
+    assert (code, outcome["outcome"], outcome["files"]) == (1, "conflict", ["same.txt"])
     assert any("conflicts with main" in item["text"] for item in house.ok("inbox"))
     with house.wire() as wire:
         assert wire.answer(wire.ask("agent.merge", agents=["two"]))["error"]["code"] == -32030

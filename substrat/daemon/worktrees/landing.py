@@ -203,13 +203,19 @@ class Landings:
         with self._registry.change("landing decided") as change:
             item = None
             if agent is not None and outcome.kind not in FINE:
-                item = self._tell(change, agent, landing, outcome, is_heard=is_heard)
+                item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
             self._store.decide_landing(landing.id, outcome.write(), item)
         self._decided.set()
         self._decided = trio.Event()
 
-    def _tell(self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool) -> int | None:
-        """Tell the agent about its first conflict, and the operator about all else that no person at a terminal hears."""
+    def _tell(
+        self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool
+    ) -> tuple[int | None, Outcome]:
+        """Tell the agent about its first conflict, and the operator about all else that no person at a terminal hears.
+
+        Returns:
+            The number of the operator's item, if there is one, and the outcome as people are told it.
+        """
         clone, cause = agent.clone, None
         if outcome.kind == CONFLICT:
             data = {"files": list(outcome.files[:100])}
@@ -218,10 +224,10 @@ class Landings:
                 agent = change.put_clone(agent, replace(clone, bounced=clone.kept.head))
                 prompt = decisions.conflict_prompt(landing.target, outcome.files)
                 change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
-                return None
+                return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to solve it")
         if is_heard and not landing.unattended:
-            return None
-        return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause)
+            return None, outcome
+        return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
 
     async def _look_again(self, git_dir: str, target: str) -> None:
         """Find out anew how all clones stand to a branch that has moved."""
