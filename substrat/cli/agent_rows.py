@@ -38,6 +38,8 @@ _CUTS = (("WORKSPACE", 20), ("DOING", 40), ("NAME", 20), ("DOING", 30), ("MODEL"
 _LEAST = dict(_CUTS)
 _WANTED, _WANTED_WIDE = 32, 60
 """Columns that DOING keeps before the others go, and before those of `_FOR_WIDE` go."""
+_LEAST_REST = 12
+"""Columns of a second line that are worth it that a reason goes on there."""
 
 
 class Place:
@@ -149,18 +151,28 @@ class _Table:
             doing = f"{why}: {command}" if command else why
             return [self._line({**cells, "DOING": doing}, kind)]
         if has_second_lines:
-            return [self._line(cells, kind), self._below(command)]
+            return self._two_lines(cells, why, command, kind, width)
         room = width - output.width(command) - 2
         doing = f"{output.shortened(why, room)}: {command}" if room > 0 else command
         return [self._line({**cells, "DOING": doing}, kind)]
 
-    def _below(self, command: str) -> str:
-        """Return the line of a command under DOING; one for a long name begins further left, and has its first way only."""
+    def _two_lines(self, cells: Mapping[str, str], why: str, command: str, kind: str, width: int) -> list[str]:
+        """Return a row whose reason goes on in a second line, before the command.
+
+        A command with a long name has its first way only.
+        """
         columns = self._place.columns or 0
         before = sum(self._sizes[title] + 2 for title in self._sizes if title not in {"DOING", "WORKSPACE"})
         if before + output.width(command) > columns:
             command = command.partition(", ")[0]
-        return " " * min(before, max(0, columns - output.width(command))) + output.shortened(command, columns)
+        first, rest = _split(why, width)
+        room = columns - before - output.width(command) - 2
+        if rest and room >= _LEAST_REST:
+            below = f"{output.shortened(rest, room)}: {command}"
+        else:
+            first, below = why, command
+        indent = " " * min(before, max(0, columns - output.width(below)))
+        return [self._line({**cells, "DOING": first}, kind), indent + output.shortened(below, columns)]
 
     def _line(self, cells: Mapping[str, str], kind: str = "") -> str:
         parts = []
@@ -200,6 +212,18 @@ class _Table:
                 sizes[title] -= less
                 excess -= less
         return sizes
+
+
+def _split(text: str, columns: int) -> tuple[str, str]:
+    """Split a text where its beginning fills so many columns, between two words if there is a place for that."""
+    if output.width(text) <= columns:
+        return text, ""
+    kept = text[:columns]
+    while output.width(kept) > columns:
+        kept = kept[:-1]
+    space = kept.rfind(" ")
+    end = space if space > len(kept) // 2 else len(kept)
+    return text[:end], text[end:].lstrip()
 
 
 def _widest(cells: Sequence[str]) -> int:

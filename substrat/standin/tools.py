@@ -48,7 +48,7 @@ def write(turn: TurnContext, text: str) -> None:
 
 
 def tool(turn: TurnContext, text: str) -> None:
-    """`/tool NAME JSON`: a call of an MCP tool, after a look at its description the first time."""
+    """`/tool NAME JSON`: a call of an MCP tool: `/tool ask_operator {"question": "Which?", "options": ["a", "b"]}`."""
     _call_tool(turn, text, times=1)
 
 

@@ -94,6 +94,14 @@ def test_at_80_by_24_everybody_who_needs_a_person_is_there_with_the_command(list
     assert ("ls -a" in screen) == (urgent + working + idle > 21)
 
 
+def test_a_reason_goes_on_in_the_line_of_its_command(listed):
+    text = "May the migration drop users.email, which has 14 readers? (1 yes, 2 no)"
+    _, first, second, _ = agent_rows.laid_out([listed("anna", "answer", text)], Place(0.0, 80, 23))
+    start = first.index("May the")
+    assert first[start:] + " " + second.strip().removesuffix(": answer anna TEXT") == text
+    assert second.index(second.strip()) == start
+
+
 def test_what_does_not_fit_is_folded_the_least_urgent_first(listed):
     lines = agent_rows.laid_out(crowd(listed, 1, 12, 30), Place(0.0, 120, 12))
     assert lines[-4].startswith("working-5 ")
