@@ -14,13 +14,14 @@ KILLS ?= 100
 # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check format lint types slow fuzz pins bench proof soak man generate screenshots clean
+.PHONY: help demo test check format lint types slow real fuzz pins bench proof soak man generate screenshots clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves only .venv)"
 	@echo "make test    lint, types and tests; PYTHON=python3.13 chooses the Python (3.11 to 3.14)"
 	@echo "make format  sort imports, fix and format the code as \`make lint\` wants it"
 	@echo "make slow    the tests that take longer"
+	@echo "make real    the tests with real programs: apt install chromium prometheus; skipped where there are none"
 	@echo "make bench   measure speed and size"
 	@echo "make proof   kill the daemon amid turns, count what is lost, doubled or shown wrong: KILLS=100 SEED=1"
 	@echo "make fuzz    try the property tests with one seed after the other: SECONDS=600 SEED=1"
@@ -54,6 +55,10 @@ test: check
 slow:
 	@sh .ci/setup dev
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m slow
+
+real:
+	@sh .ci/setup dev
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m real -rs
 
 check: lint types
 

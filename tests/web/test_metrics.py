@@ -84,6 +84,7 @@ def test_nobody_reads_them_without_the_token(web, serve, daemon):
     daemon.start()
 
 
+@pytest.mark.real
 @needs("promtool")
 def test_promtool_finds_nothing_to_mend(web, worked):
     text = web.ask("/metrics").body
@@ -91,6 +92,7 @@ def test_promtool_finds_nothing_to_mend(web, worked):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.mark.real
 @needs("prometheus", "promtool")
 def test_a_real_prometheus_reads_them(web, worked, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -148,6 +150,7 @@ def test_the_document_lists_every_metric(web, worked):
     assert dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", DOCUMENT, re.MULTILINE)) == served
 
 
+@pytest.mark.real
 @needs("promtool")
 def test_the_documents_configuration_and_alerts_are_good(tmp_path):
     scraping, alerts = re.findall(r"^```yaml\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)

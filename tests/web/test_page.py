@@ -9,6 +9,8 @@ import pytest
 from substrat.visible import visible
 from tests.support.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.real
+
 PHONE = {"width": 360, "height": 640}
 DESK = {"width": 1440, "height": 900}
 # Escapes, an override of the direction, an invisible letter, and two ways to run something.
