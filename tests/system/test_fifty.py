@@ -19,6 +19,8 @@ from tests.support.waiting import wait_until
 
 MARK = b"[alias]\n\tagent = !false\n"
 """What the agent writes wherever it gets to; git runs it for nobody."""
+END = b" = !false\n"
+"""What is left of it at least where git writes to the same file at the same time."""
 
 TRIED = (
     ".git/config .git/config.worktree .git/hooks/post-checkout .git/info/attributes .git/commondir .git/worktrees/x"
@@ -182,6 +184,7 @@ class Walk:
         self.seen = 0
         self.are_anew = False
         self.last = ""
+        self.notes = []
 
     def start(self, *verb):
         (self.mine.work / "agent-ready").unlink(missing_ok=True)
@@ -220,12 +223,14 @@ class Walk:
             wait_until(partial(self.is_moved, path, aside), "the file that is set aside")
             was_there[path] = not aside.exists() or any(map(is_agents, files(aside)))
             if aside.exists():
+                self.notes += [(file.name, file.stat().st_mode, file.read_bytes()) for file in files(aside)]
                 self.find_all_settings(path, aside)
                 subprocess.run(["cp", "-aT", aside, path], check=True)
             for file in filter(is_agents, files(path)):
-                file.write_bytes(file.read_bytes().replace(MARK, b""))
-                if not file.stat().st_size:
+                file.write_bytes(data := file.read_bytes().replace(MARK, b""))
+                if not data or END in data:
                     file.unlink()
+                    self.mine.run(f"git checkout -- {file}")
         return was_there
 
     def is_moved(self, path, aside):
@@ -243,7 +248,7 @@ class Walk:
     def compare(self, command):
         mine, twin = self.mine.state(), self.twin.state()
         for part, expected in twin.items():
-            assert mine[part] == expected, f"{part} after: {command}"
+            assert mine[part] == expected, f"{part} after: {command}; {self.notes[-3:]}"
 
     def begin_anew(self):
         """Let the twin be what the agent has left: it was faster than the daemon, and a command has met its file."""
@@ -283,7 +288,7 @@ def files(path):
 def is_agents(file):
     """Whether the agent has written to a file, or has made it: nobody else's is closed to others."""
     with contextlib.suppress(FileNotFoundError):  # a placeholder goes with its turn
-        return MARK in file.read_bytes() or not file.stat().st_mode & 0o077
+        return END in file.read_bytes() or not file.stat().st_mode & 0o077
     return False
 
 

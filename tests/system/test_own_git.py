@@ -210,6 +210,17 @@ def test_files_that_a_person_has_checked_out_stay_theirs_though_git_writes_their
     assert agent.told("workspace:touched") == []
 
 
+def test_branches_that_are_checked_out_one_after_the_other_end_no_turn(agent):
+    """The files go and come while they are judged, replaced and mounted."""
+    agent.start()
+    script = "for i in $(seq 60); do git checkout -q main && git checkout -q tooled || exit 1; done"
+    subprocess.run(["sh", "-c", script], cwd=agent.work, env=agent.house.environment(), check=True)
+    wait_until(lambda: agent.tries((".envrc", "x")) == [READ_ONLY], "the protection of the file")
+    assert agent.git("status", "--porcelain", "--untracked-files=no") == ""
+    agent.finish()
+    assert agent.told("workspace:touched") == []
+
+
 LOCKING = """
 begin()
 kept = open(".git/index.lock", "w")

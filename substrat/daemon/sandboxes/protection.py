@@ -367,6 +367,8 @@ class Protection:
         try:
             if not await self._replace(judged):
                 return {name for name, lost in gone.items() if lost}
+        except FileNotFoundError:  # gone again on the host, or its directory is
+            return {name for name, lost in gone.items() if lost}
         except OSError as problem:
             where = problem.filename or "the workspace"
             await self._stop(list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", [])
