@@ -41,9 +41,10 @@ LFS = (
 SET_ASIDE = frozenset({
     "git config core.hooksPath .husky/_",
     "rm -rf .idea; mkdir .idea; echo new > .idea/workspace.xml",
+    "rm -rf .idea",
     "git stash pop",
 })  # fmt: skip
-"""They end the turn, and their file is set aside: docs/workspace.md says why."""
+"""They, or a command just after them, may end the turn and have a file set aside: docs/workspace.md says why."""
 WRITING_OBJECTS = frozenset({
     "git gc --quiet --prune=now", "git repack -adq", "git add -A", "echo more >> README.md; git stash",
     "echo more > new; git stash -u",
@@ -228,6 +229,7 @@ class Walk:
                 subprocess.run(["cp", "-aT", aside, path], check=True)
             for file in filter(is_agents, files(path)):
                 file.write_bytes(data := file.read_bytes().replace(MARK, b""))
+                file.chmod(0o644)
                 if not data or END in data:
                     file.unlink()
                     self.mine.run(f"git checkout -- {file}")
