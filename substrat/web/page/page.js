@@ -407,6 +407,8 @@ const refreshAgents = coalesced(async () => {
 
 function takeList(list) {
   const there = new Set(list.map((agent) => agent.id));
+  // Another daemon's state: its cursors aren't ours.
+  if (agents.size && list.length && !list.some((agent) => agents.has(agent.id))) location.reload();
   for (const id of agents.keys()) if (!there.has(id)) agents.delete(id);
   for (const agent of list) agents.set(agent.id, { ...agents.get(agent.id), ...agent });
 }
@@ -435,6 +437,8 @@ function refreshAll() {
   refreshAgents();
   refreshInbox();
   if (route.view === "waits") refreshWaits();
+  if (opened?.waiting) opened.load(); // what failed while the connection was lost
+  if (route.view === "agent" && !opened) route.go();
 }
 
 // The stream
@@ -444,8 +448,7 @@ async function live() {
   while (token) {
     try {
       const newest = await call("/events?since=-1&limit=1");
-      if (cursor === null) cursor = newest.cursor;
-      else if (newest.cursor < cursor) return location.reload(); // another daemon's state
+      cursor ??= newest.cursor;
       refreshAll();
       route.start();
       await follow(() => {
@@ -471,8 +474,7 @@ let retryNow = () => {};
 async function heartbeat() {
   if (document.hidden || !is_open) return;
   try {
-    const newest = await call("/events?since=-1&limit=1");
-    if (newest.cursor < cursor) location.reload(); // another daemon's state
+    await call("/events?since=-1&limit=1");
     if (document.body.dataset.connected === "no") refreshAll();
     connected("");
   } catch (problem) {
@@ -914,18 +916,19 @@ class AgentView {
   // Its transcript: the history up to a cursor, then what the stream brings after it.
 
   async load() {
+    if (this.is_loading) return;
+    this.is_loading = true;
     await this.attempt(async () => {
       const history = await readNewest(this.id, PAGE);
       this.first = history.length ? history[0].cursor : Infinity;
-      this.transcript.append(history);
-      show(this.earlier, this.hasEarlier(history));
-      const last = history.at(-1)?.cursor ?? 0,
-        meanwhile = this.waiting;
+      this.last = history.at(-1)?.cursor ?? 0; // the stream may lag behind it
+      this.transcript.append([...history, ...this.waiting.filter((event) => event.cursor > this.last)]);
       this.waiting = null;
-      this.transcript.append(meanwhile.filter((event) => event.cursor > last));
+      show(this.earlier, this.hasEarlier(history));
       if (this.scroller() === this.box) this.toEnd();
       else this.scrolled();
     });
+    this.is_loading = false;
     this.loadTurns();
     this.loadDiff();
     this.loadNetwork();
@@ -955,6 +958,7 @@ class AgentView {
 
   take(event) {
     if (this.waiting) return this.waiting.push(event);
+    if (event.cursor <= this.last) return null;
     if (event.kind === "turn:ended") this.loadTurns();
     if (event.kind.startsWith("worktree:")) this.loadDiff();
     if (event.kind.startsWith("network:")) this.loadNetwork();
@@ -1309,11 +1313,14 @@ class AgentView {
   }
 }
 
-/** Read events from `since` to the newest, or up to a cursor; of one agent or of all. */
-async function readEvents(agent, since, until = Infinity) {
+const readPage = (agent, since) =>
+  call(`/events?since=${since}&limit=${PAGE}${agent ? `&agent=${encodeURIComponent(agent)}` : ""}`);
+
+/** Read events, of one agent or of all, from `since` up to a cursor; an agent may write faster than they are read. */
+async function readEvents(agent, since, until) {
   const events = [];
   for (;;) {
-    const page = await call(`/events?since=${since}&limit=${PAGE}${agent ? `&agent=${encodeURIComponent(agent)}` : ""}`);
+    const page = await readPage(agent, since);
     events.push(...page.events);
     if (!page.events.length || page.cursor >= until) return events;
     since = page.cursor;
@@ -1322,11 +1329,13 @@ async function readEvents(agent, since, until = Infinity) {
 
 /** Read the newest events: as many as wanted, but fewer where they are huge, since an agent can write 8 MiB in one. */
 async function readNewest(agent, most) {
-  const page = await call(`/events?since=${-most}&limit=${PAGE}${agent ? `&agent=${encodeURIComponent(agent)}` : ""}`);
+  const until = cursor; // the stream brings what comes after it
+  const page = await readPage(agent, -most);
+  const next = page.cursor < until ? await readPage(agent, page.cursor) : page;
+  if (next === page || !next.events.length) return page.events;
   const few = Math.max(20, 8 * page.events.length); // a page ends after 1 MiB
-  return few < most && (await readEvents(agent, page.cursor, page.cursor + 1)).length
-    ? readEvents(agent, -few)
-    : [...page.events, ...(await readEvents(agent, page.cursor))];
+  if (few < most) return readEvents(agent, -few, until);
+  return [...page.events, ...next.events, ...(await readEvents(agent, next.cursor, until))];
 }
 
 // A transcript
@@ -1701,25 +1710,28 @@ function renderWaits(waits, queue) {
 }
 
 const journal = {
-  waiting: null,
+  waiting: null, // events that came while the newest were read
+  last: 0,
 
   async open() {
-    this.waiting = [];
-    byId("journal").replaceChildren();
+    const waiting = (this.waiting = []);
     let events = [];
     try {
       events = await readNewest("", 300);
     } catch (problem) {
       if (!(problem instanceof Failure)) throw problem;
     }
-    const last = events.at(-1)?.cursor ?? 0,
-      meanwhile = this.waiting;
+    if (this.waiting !== waiting) return; // it was opened once more
     this.waiting = null;
-    for (const event of [...events, ...meanwhile.filter((event) => event.cursor > last)]) this.take(event);
+    this.last = 0;
+    byId("journal").replaceChildren();
+    for (const event of [...events, ...waiting]) this.take(event);
   },
 
   take(event) {
     if (this.waiting) return this.waiting.push(event);
+    if (event.cursor <= this.last) return null;
+    this.last = event.cursor;
     if (/:delta$|^thinking:|^system:init$/.test(event.kind)) return null;
     const agent = agents.get(event.agent),
       list = byId("journal");
