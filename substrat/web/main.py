@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 from typing import NamedTuple
@@ -79,11 +80,12 @@ def serve(options: Options) -> None:
         streams = OpenStreams()
         served = app.make(paths.operator_socket(), address, _access(address, options), streams)
         config = uvicorn.Config(
-            served, log_level="warning", access_log=False,
+            served, log_level="error", access_log=False,
             server_header=False, proxy_headers=False, lifespan="off", loop="asyncio", http="h11", ws="websockets-sansio",
             ws_max_size=_MAX_MESSAGE, ws_per_message_deflate=False, timeout_graceful_shutdown=_STOPPING_S,
         )  # fmt: skip
         config.load()
+        logging.getLogger("uvicorn.error").addFilter(_is_ours)
         # A unit's journal is read by more people than the token is for.
         sys.stdout.write(link(port, secret if sys.stdout.isatty() else None) + "\n")
         sys.stdout.flush()
@@ -101,6 +103,14 @@ class _Server(uvicorn.Server):
         """End the streams, then do what uvicorn does."""
         self._streams.end()
         await super().shutdown(sockets)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Say whether a log line tells a fault of the server's: uvicorn 0.54 tells each refused WebSocket as one of its own.
+
+    Any page and any agent on this loopback could fill the journal with those.
+    """
+    return "without completing handshake" not in str(record.msg)
 
 
 def _access(address: str, options: Options) -> Access:

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import socket
 import stat
 import subprocess
 from pathlib import Path
@@ -10,12 +11,13 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from substrat.web.access import Access, Asked, judge
 from substrat.web.routes import ROUTES
 from tests.support.daemon import PROGRAMS
 from tests.support.processes import descriptors
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.web.conftest import EventSource, offered
 
 WHO = Access(frozenset({"127.0.0.1:1"}), frozenset({"http://127.0.0.1:1"}))
@@ -214,6 +216,18 @@ def test_a_taken_port_is_named(web, daemon):
     done = daemon.ctl("web", "--port", str(web.port))
     assert done.code == 1
     assert f"127.0.0.1:{web.port}: Address already in use; name another port with --port" in done.error
+
+
+def test_who_has_no_token_writes_nothing_into_the_journal(serve):
+    web = serve()
+    for _ in range(3):
+        with pytest.raises(InvalidStatus):
+            connect(f"ws://127.0.0.1:{web.port}/api/v1/stream", origin=Origin("http://evil.example"))
+        with socket.create_connection(("127.0.0.1", web.port), PATIENCE) as broken:
+            broken.sendall(b"no HTTP at all\r\n\r\n")
+            assert b" 400 " in broken.recv(100)
+    web.stop()
+    assert web.process.stderr.read() == b""
 
 
 def test_it_ends_when_it_is_told_to(serve):
