@@ -7,6 +7,7 @@ WebSocket; it comes back at its cursor and misses nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,6 +40,9 @@ _QUIET_S = 15.0
 _MAX_OPEN = 1000
 _LOOK_BACK = (1_000, 50_000)
 """How many events are searched for a call's start that a stream hasn't sent."""
+_MOST_SEARCHES = 20
+"""How often that is done for one agent: it may end calls that it never began, and each search takes a second. A stream that
+begins amid a turn misses the starts of the calls that are open then, which are few."""
 
 Object = dict[str, object]
 
@@ -88,6 +92,7 @@ class Feed:
         self._wanted = wanted
         self._events = events
         self._open: dict[tuple[str, str], Object] = {}
+        self._searches: Counter[str] = Counter()
 
     async def next(self) -> Object | None:
         """Wait for the next event object; None after a while without any.
@@ -116,8 +121,9 @@ class Feed:
 
     async def _look_back(self, event: EventObject, sought: str) -> Object | None:
         """Find the start of a call before the events of this stream, in its agent's newest ones."""
-        if not sought:
+        if not sought or self._searches[event["agent"]] >= _MOST_SEARCHES:
             return None
+        self._searches[event["agent"]] += 1
         async with Client.connect(self._wanted.socket, client=CLIENT) as client:
             for distance in _LOOK_BACK:
                 cursor, page = max(0, event["cursor"] - distance), [event]

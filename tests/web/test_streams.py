@@ -8,6 +8,7 @@ import pytest
 import trio.testing
 from websockets.sync.client import connect
 
+from substrat.client import Client
 from substrat.web import streams
 from tests.support.waiting import PATIENCE
 from tests.web.conftest import EventSource, offered
@@ -56,6 +57,31 @@ def test_a_completed_call_has_its_start_also_from_before_the_stream(web, daemon,
             found = until(socket, "tool-call-completed")[-1]
         assert unpaired(found) == completed
         assert found["call"] == {"cursor": started["cursor"], "raw": started["raw"]}
+
+
+def test_calls_that_never_began_are_not_sought_for_ever(web, daemon, monkeypatch):
+    ended = {"type": "tool_call", "subtype": "completed", "tool_call": {"shellToolCall": {"args": {}, "result": {}}}}
+    lines = [f"/line {json.dumps({**ended, 'call_id': str(number)})}" for number in range(100)]
+    daemon.spawn("eve", daemon.workspace(), "\n".join(lines))
+    asked = []
+    read = Client.read_events
+
+    async def counted(self, *arguments, **options):
+        asked.append(arguments)
+        return await read(self, *arguments, **options)
+
+    monkeypatch.setattr(Client, "read_events", counted)
+
+    async def follow():
+        async with streams.opened(streams.Wanted(str(daemon.socket), "eve", 0, without_thinking=False)) as feed:
+            while (event := await feed.next()) and event["kind"] != "turn:ended":
+                if event["kind"] == "tool-call-completed":
+                    calls.append(event["call"])
+
+    calls: list[object] = []
+    anyio.run(follow)
+    assert calls == [None] * 100
+    assert 0 < len(asked) < 100
 
 
 def test_thinking_is_left_out_where_it_is_asked_for(web, daemon):
