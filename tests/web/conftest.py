@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shutil
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,6 +10,8 @@ from websockets.typing import Subprotocol
 
 from tests.support.daemon import DaemonFixture
 from tests.support.waiting import PATIENCE
+
+DESK = {"width": 1440, "height": 900}
 
 
 class Answer(NamedTuple):
@@ -154,3 +157,37 @@ def serve(daemon):
     yield start
     for one in started:
         one.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser; the test is skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright isn't installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("there is no chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox", "--headless=new"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium, web):
+    """Open the page, with the link's token; none of its code may fail."""
+    contexts, problems = [], []
+
+    def open_page(size=DESK, fragment=None):
+        context = chromium.new_context(viewport=size)
+        context.set_default_timeout(PATIENCE * 1000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda problem: problems.append(str(problem)))
+        page.on("dialog", lambda dialog: problems.append(f"a dialog: {dialog.message}"))
+        page.goto(f"{web.origin}/#{f'token={web.token}' if fragment is None else fragment}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert problems == []

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 
 import pytest
 
@@ -12,7 +11,6 @@ from tests.support.waiting import PATIENCE, wait_until
 pytestmark = pytest.mark.real
 
 PHONE = {"width": 360, "height": 640}
-DESK = {"width": 1440, "height": 900}
 # Escapes, an override of the direction, an invisible letter, and two ways to run something.
 HOSTILE = (
     "<script>window.ran=1</script><img src=x onerror='window.ran=1'> \x1b[31mred \x07 \u202egnp.exe \u2066 a\u200bb "
@@ -24,40 +22,6 @@ WIDER = """
 """
 """The parts of the page that can be scrolled sideways."""
 ASK = '/tool ask_operator {"question": "Which table may I drop?", "options": ["users_old", "accounts"]}'
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A browser; the test is skipped where there is none."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright isn't installed")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("there is no chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox", "--headless=new"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(chromium, web):
-    """Open the page, with the link's token; none of its code may fail."""
-    contexts, problems = [], []
-
-    def open_page(size=DESK, fragment=None):
-        context = chromium.new_context(viewport=size)
-        context.set_default_timeout(PATIENCE * 1000)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda problem: problems.append(str(problem)))
-        page.on("dialog", lambda dialog: problems.append(f"a dialog: {dialog.message}"))
-        page.goto(f"{web.origin}/#{f'token={web.token}' if fragment is None else fragment}")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert problems == []
 
 
 @pytest.fixture
@@ -105,7 +69,7 @@ def test_who_asks_stands_first_on_a_phone_and_is_answered_with_a_click(visit, da
 
 def test_the_keyboard_alone_answers_opens_writes_and_ends(visit, daemon, asking):
     page = visit()
-    page.locator("#list .card").wait_for()
+    page.locator("#list .card .replies:not([aria-disabled])").wait_for()
     for key in "a2":
         page.keyboard.press(key)
     page.locator("#list .done", has_text="answered: accounts").wait_for()
@@ -124,15 +88,16 @@ def test_the_keyboard_alone_answers_opens_writes_and_ends(visit, daemon, asking)
     page.keyboard.type("Written by hand.")
     page.keyboard.press("Control+Enter")
     page.locator(".steps .text", has_text="Written by hand.").wait_for()
-    page.get_by_role("button", name="End", exact=True).focus()
+    page.locator("[title='substratctl end calm']:not([aria-disabled])").focus()
     page.keyboard.press("Enter")
     page.get_by_text("End calm for good?").wait_for()
     page.keyboard.press("Escape")
     page.get_by_text("End calm for good?").wait_for(state="detached")
     assert daemon.show("calm")["state"] == "idle"
-    page.get_by_role("button", name="End", exact=True).focus()
-    for key in ("Enter", "Enter"):
-        page.keyboard.press(key)
+    page.locator("[title='substratctl end calm']:not([aria-disabled])").focus()
+    page.keyboard.press("Enter")
+    page.locator(".sure + button:not([aria-disabled])").wait_for()
+    page.keyboard.press("Enter")
     wait_until(lambda: daemon.show("calm")["state"] == "ended", "the end of calm")
     page.keyboard.press("Escape")
     page.wait_for_url("**/#/")

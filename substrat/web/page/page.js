@@ -48,6 +48,7 @@ const REFRESH_MS = 250; // the shortest time between two looks at the daemon
 const BEAT_MS = 5_000; // between two questions whether the daemon is there
 const POLL_MS = 20_000; // an agent gets stuck without an event
 const RETRY_MS = [500, 10_000]; // the first wait after a loss, and the longest
+const STEADY_MS = 500; // as long must a button have stood where it is before it takes a press
 const SETTLED_MS = 1_800; // an answered question stays that long, so that nothing slides under the pointer
 const FEW = 4; // as many changed agents are fetched one by one
 const PAGE = 1000; // events in a page of history
@@ -185,6 +186,38 @@ function keyed(container, items, keyOf, make, update = () => {}) {
   // Moved first, changed then: Chromium 156 doesn't style anew what `moveBefore` moves after a change.
   for (const item of items) update(known.get(keyOf(item)), item);
   if (focused !== document.activeElement && container.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+// Agents decide when questions and refusals come and go, and so what stands below a pointer that is about to be pressed.
+
+const PRESSED = ".replies, .buttons button:not([data-no]), .findings button, .decisions button";
+
+/** Hold what stands elsewhere than when it was last looked at; scrolling is the person's own doing. */
+function settle() {
+  for (const part of document.querySelectorAll(PRESSED)) {
+    if (!part.offsetParent) continue;
+    let { x, y } = part.getBoundingClientRect();
+    for (let up = part.parentElement; up; up = up.parentElement) y += up.scrollTop;
+    const place = `${Math.round(x)} ${Math.round(y)}`;
+    if (part.place !== place) hold(part);
+    part.place = place;
+  }
+}
+
+/** Let a part take no press for a moment. */
+function hold(part) {
+  mark(part, "aria-disabled", "true");
+  clearTimeout(part.held);
+  part.held = setTimeout(() => mark(part, "aria-disabled", null), STEADY_MS);
+}
+
+function onPress(event) {
+  settle();
+  const button = event.target.closest("button"),
+    is_typed = event.detail === 0 && document.activeElement.matches("input"); // Enter in a field presses its form's button
+  if (!button?.closest("[aria-disabled]") || is_typed) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
 }
 
 function move(container, node, before) {
@@ -552,7 +585,8 @@ function render() {
   const open = inbox.filter((item) => item.kind !== "message").length;
   put(byId("unanswered"), String(open));
   show(byId("unanswered"), open > 0);
-  opened?.render();
+  if (opened) opened.render();
+  else settle();
   tellUrgent();
 }
 
@@ -697,11 +731,10 @@ function makeCard(item, tag) {
   );
   const options = el("div", { class: "options", role: "group", "aria-label": `Options for ${oneLine(item.from)}` });
   item.options.forEach((option, at) => {
-    // Two clicks in one place are one answer: the second must not reach the next question.
     options.append(
       el(
         "button",
-        { type: "button", "data-option": at + 1, onclick: (event) => event.detail < 2 && send(option) },
+        { type: "button", "data-option": at + 1, onclick: () => send(option) },
         el("kbd", {}, String(at + 1)),
         bdi(oneLine(option, 300)),
       ),
@@ -729,7 +762,7 @@ function makeCard(item, tag) {
     head,
     text.node,
     otherwise,
-    el("div", { class: "replies" }, options, form),
+    el("div", { class: "replies", role: "group" }, options, form),
     wrong,
     done,
   );
@@ -750,6 +783,7 @@ function makeCard(item, tag) {
       const next = [...document.querySelectorAll("[data-item]")].find(
         (other) => other !== card && other.offsetParent && !other.dataset.done,
       );
+      if (next) hold(next.querySelector(".replies")); // a second press was meant for this question too
       if (card.contains(document.activeElement) || document.activeElement === document.body)
         (next?.querySelector("[data-option], input") ?? byId("main")).focus({ preventScroll: true });
     } catch (problem) {
@@ -784,6 +818,7 @@ class AgentView {
     this.waiting = []; // events that came while the history was read
     this.turns = [];
     this.merge_files = [];
+    this.refused = new Set(); // what its network refused and the allow-list may let through
     this.sure = null; // the action that waits for a second word
     this.build();
     this.transcript = new Transcript(this.steps);
@@ -1003,6 +1038,8 @@ class AgentView {
     const found = await call(agentPath(this.id, "network"));
     const once = new Map(found.decisions.map((decision) => [`${decision.allowed} ${decision.text}`, decision]));
     const newest = [...once].reverse().slice(0, 100);
+    const denied = found.decisions.filter((decision) => !decision.allowed);
+    this.refused = new Set(denied.map((decision) => REMEDY.exec(decision.text)?.[1]));
     put(
       this.allowed,
       found.network === "filtered"
@@ -1015,6 +1052,7 @@ class AgentView {
       ([key]) => key,
       ([, decision]) => this.decision(decision),
     );
+    this.render();
   }
 
   decision({ allowed, text, time }) {
@@ -1101,6 +1139,7 @@ class AgentView {
     if (had_focus && !this.buttons.contains(document.activeElement)) this.title.focus({ preventScroll: true });
     show(this.composer, agent.state !== "ended");
     this.renderFacts(agent);
+    settle();
   }
 
   /** Keep the address right after a rename. */
@@ -1125,7 +1164,7 @@ class AgentView {
   actions(agent) {
     const kind = kindOf(agent),
       state = agent.state,
-      host = REFUSED.exec(agent.attention?.text ?? "")?.[1],
+      host = REFUSED.exec(agent.attention?.text ?? "")?.[1], // may be the agent's words
       work = agent.worktree;
     const all = [
       (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
@@ -1136,8 +1175,14 @@ class AgentView {
         verb: "merge",
         body: { outcomes: true, accept: this.merge_files },
       },
-      ["failed", "unsafe", "merge"].includes(kind) && { label: "Accept", verb: "accept", is_strong: kind === "unsafe" },
-      host && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
+      kind === "unsafe" && {
+        label: "Accept",
+        verb: "accept",
+        is_strong: true,
+        body: { what: agent.findings?.map((finding) => finding.number) }, // those shown, none that came since
+      },
+      ["failed", "merge"].includes(kind) && { label: "Accept", verb: "accept" },
+      this.refused.has(host) && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
       state === "running" && {
         label: "Interrupt",
         verb: "interrupt",
@@ -1516,12 +1561,11 @@ function outputOf(raw) {
   const found = Object.values(call?.result ?? {})[0] ?? raw?.result;
   if (typeof found === "string") return found;
   if (!found || typeof found !== "object") return "";
-  const texts = found.interleavedOutput ? [found.interleavedOutput] : [found.stdout, found.stderr].filter(Boolean);
+  const isText = (value) => typeof value === "string" && value; // an agent can write any JSON here
+  const texts = (isText(found.interleavedOutput) ? [found.interleavedOutput] : [found.stdout, found.stderr]).filter(isText);
   const plain = texts.length
     ? texts.join("\n")
-    : [found.diffString, found.content, found.contents, found.output, found.text, found.markdown].find(
-        (text) => typeof text === "string" && text,
-      );
+    : [found.diffString, found.content, found.contents, found.output, found.text, found.markdown].find(isText);
   if (plain !== undefined) return plain.replace(/\n+$/, "");
   if ("stdout" in found || !Object.values(found).some((value) => value && typeof value === "object")) return "";
   return JSON.stringify(found, null, 1);
@@ -1600,7 +1644,7 @@ function plotted(turns) {
 function changes(found) {
   if (!found.files.length) return [el("p", { class: "empty" }, "No changes as of the end of its last turn.")];
   const most = Math.max(1, ...found.files.map((file) => file.added + file.deleted));
-  const patches = (found.text ?? "").split(/^(?=diff --git )/m).filter(Boolean);
+  const patches = (found.text ?? "").split(/\n(?=diff --git )/); // `^` would match after a carriage return in a file too
   const rows = found.files.map((file, at) => {
     const bar = el(
       "span",
@@ -1814,15 +1858,24 @@ const route = {
 
 // Keys
 
+let typed = { into: null, at: -Infinity }; // the field that a key last went into
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const target = event.target,
     is_typing = target.matches("input:not([type=checkbox]), textarea, select");
   if (document.querySelector("dialog[open]")) return;
   if (event.key === "Escape") return escape(target, is_typing);
+  if (is_typing) typed = { into: target, at: event.timeStamp };
   if (is_typing) return;
+  // Where an agent's doing took the field away, the rest of the sentence isn't meant for the keys below.
+  const is_recent = event.timeStamp - typed.at < 2 * STEADY_MS,
+    is_lost = is_recent && target === document.body && !typed.into.offsetParent;
+  if (is_lost) typed.at = event.timeStamp;
   const option = target.closest("[data-item]")?.querySelector(`[data-option="${CSS.escape(event.key)}"]`);
   const act = option ? () => option.click() : KEYS[event.key];
+  // A key that is held down presses once.
+  if (is_lost || (event.repeat && (option || target.matches("button")))) return event.preventDefault();
   if (!act) return;
   event.preventDefault();
   act();
@@ -1921,6 +1974,7 @@ function begin() {
     if (was_locked && token) live();
   });
   document.addEventListener("keydown", onKey);
+  document.addEventListener("click", onPress, true);
   document.addEventListener("visibilitychange", () => document.hidden || !token || refreshAll());
   byId("filter").addEventListener("input", (event) => setFilter(event.target.value.trim()));
   byId("filter").addEventListener("keydown", (event) => event.key === "Enter" && step(1));
