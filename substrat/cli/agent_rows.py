@@ -90,11 +90,11 @@ def laid_out(agents: list[Agent], place: Place) -> list[str]:
     table = _Table(agents, place)
     rows = table.rows(has_second_lines=True)
     shown = _fitting(rows, agents, room)
-    if any(map(attention.command, agents[shown:])):
+    if any(table.commands[shown:]):
         rows = table.rows(has_second_lines=False)
         shown = _fitting(rows, agents, room)
-    folded = _folded([attention.kind(agent) for agent in agents], shown)
-    return [table.heads(), *(line for row in rows[:shown] for line in row), *folded, attention.counts(agents)]
+    folded = _folded(table.kinds, shown)
+    return [table.heads(), *(line for row in rows[:shown] for line in row), *folded, attention.counts(table.kinds)]
 
 
 def _fitting(rows: Sequence[Sequence[str]], agents: Sequence[Agent], room: int | None) -> int:
@@ -125,10 +125,15 @@ class _Table:
 
     def __init__(self, agents: Sequence[Agent], place: Place) -> None:
         self._place = place
-        self._kinds = [attention.kind(agent) for agent in agents]
-        self._cells = [_cells(agent, kind, place) for agent, kind in zip(agents, self._kinds, strict=True)]
-        self._commands = [attention.command(agent) for agent in agents]
+        self.kinds = [attention.kind(agent) for agent in agents]
+        """Of the agents' attention."""
+        self._cells = [_cells(agent, kind, place) for agent, kind in zip(agents, self.kinds, strict=True)]
+        self.commands = [attention.command(agent) for agent in agents]
+        """What a person types next for each."""
         self._sizes = self._fitted()
+        is_plain = place.columns is None and not place.colour  # nothing is cut, and no cell is wider than its column
+        widths = [f"%{size if title in _RIGHT else -size}s" for title, size in self._sizes.items()]
+        self._template = "  ".join(widths) if is_plain else None
 
     def heads(self) -> str:
         """Return the line above the rows."""
@@ -141,7 +146,7 @@ class _Table:
         Args:
             has_second_lines: whether a command that doesn't fit into DOING gets a line of its own.
         """
-        made = zip(self._cells, self._commands, self._kinds, strict=True)
+        made = zip(self._cells, self.commands, self.kinds, strict=True)
         return [self._row(*one, has_second_lines=has_second_lines) for one in made]
 
     def _row(self, cells: Mapping[str, str], command: str, kind: str, *, has_second_lines: bool) -> list[str]:
@@ -175,6 +180,10 @@ class _Table:
         return [self._line({**cells, "DOING": first}, kind), indent + output.shortened(below, columns)]
 
     def _line(self, cells: Mapping[str, str], kind: str = "") -> str:
+        if self._template is not None:
+            line = self._template % tuple([cells[title] for title in self._sizes])
+            if line.isascii():
+                return line.rstrip()
         parts = []
         for title, size in self._sizes.items():
             cell = cells[title]
@@ -195,7 +204,7 @@ class _Table:
             if title in {"WORK", "UNREAD"} and all(cell in {"-", "0"} for cell in column):
                 continue
             if title == "DOING":
-                column = [f"{why}: {todo}" if todo else why for why, todo in zip(column, self._commands, strict=True)]
+                column = [f"{why}: {todo}" if todo else why for why, todo in zip(column, self.commands, strict=True)]
             sizes[title] = _widest([title, *column])
         columns = self._place.columns
         if columns is None:

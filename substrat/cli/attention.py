@@ -8,6 +8,8 @@ from substrat.protocol.attention import KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from substrat.cli.output import Agent
 
 _KNOWN = frozenset(KINDS)
@@ -75,11 +77,14 @@ def paint(text: str, of: str, *, on: bool) -> str:
     return output.paint(text, _COLOURS.get(of, ""), on=on and of in _COLOURS)
 
 
-def counts(agents: list[Agent]) -> str:
-    """Say how many agents there are, and how many for each kind of attention, the weightiest first."""
-    kinds = [kind(agent) for agent in agents]
+def counts(kinds: Sequence[str]) -> str:
+    """Say how many agents there are, and how many for each kind of attention, the weightiest first.
+
+    Args:
+        kinds: the kind of each agent.
+    """
     parts = [f"{kinds.count(one)} {one}" for one in (*KINDS, "-") if one in kinds]
-    total = f"{len(agents)} agent{'' if len(agents) == 1 else 's'}"
+    total = f"{len(kinds)} agent{'' if len(kinds) == 1 else 's'}"
     return f"{total}: {', '.join(parts)}" if parts else total
 
 

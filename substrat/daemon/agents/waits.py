@@ -91,7 +91,9 @@ class Waits:
     def about(self, agent_id: str) -> list[Wait]:
         """Return the waits in which an agent waits or is waited for, as the change under way has left them."""
         changed = self._registry.changed_waits
-        numbers = self._concerning.get(agent_id, set())
+        numbers = self._concerning.get(agent_id, ())
+        if not numbers and not changed:
+            return []  # as for most agents of a long list
         found = {number: self._waits[number] for number in numbers if number not in changed}
         found |= {
             number: wait
