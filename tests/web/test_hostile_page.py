@@ -4,7 +4,11 @@ import json
 import shlex
 from typing import Any
 
+import pytest
+
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.real
 
 CALL = {"type": "tool_call", "subtype": "completed", "call_id": "one"}
 NO_TEXT = {"toString": 1, "valueOf": 1, "toLocaleString": 1, "length": 1}
@@ -128,8 +132,7 @@ def test_the_rest_of_a_sentence_answers_nobody_when_its_field_goes_away(visit, d
     card = steady(page, first)
     card.locator("input").click()
     daemon.ctl("answer", str(first), "keep")
-    while card.count():
-        page.keyboard.press("x")
+    card.wait_for(state="detached")
     page.keyboard.type("drop a table, 1 i")
     seen = page.evaluate(
         "[document.body.dataset.view, document.activeElement.tagName, document.querySelectorAll('[data-done]').length]"

@@ -127,6 +127,12 @@ function age(stamp) {
 
 const moment = (stamp) => (stamp ? new Date(stamp).toLocaleString("sv-SE") : ""); // 2026-01-31 13:07:00, local
 const clock = (stamp) => moment(stamp).slice(11);
+// The daemon's sentences name times as 2026-01-31T12:07:00.000Z; people read 13:07, on another day with the date.
+const withLocalTimes = (text) =>
+  text.replace(/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g, (stamp) => {
+    const [day, time] = moment(stamp).slice(0, 16).split(" ");
+    return day === moment(Date.now()).slice(0, 10) ? time : `${day} ${time}`;
+  });
 const plural = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
 
 // The DOM
@@ -405,7 +411,7 @@ function byAttention(one, other) {
 /** Say why an agent needs a person or waits, what it does, or the first line of its last words: the same as `ls`. */
 function doing(agent) {
   const kind = kindOf(agent),
-    text = agent.attention?.text ?? "";
+    text = withLocalTimes(agent.attention?.text ?? "");
   const refused = /; refused (.*)/s.exec(text)?.[1];
   let words = text;
   if (kind === "working" && agent.activity) words = agent.activity.text;
@@ -1115,7 +1121,7 @@ class AgentView {
           ? agent.activity.text
           : agent.turn?.error && kind === "failed"
             ? agent.turn.error
-            : agent.attention?.text,
+            : withLocalTimes(agent.attention?.text ?? ""),
         1000,
       ),
     );
@@ -1297,7 +1303,7 @@ class AgentView {
       use = agent.use;
     const family = [...agents.values()].filter((other) => other.parent === agent.id);
     const rows = [
-      ["state", agent.state === "queued" && agent.reason ? `queued: ${agent.reason}` : agent.state],
+      ["state", agent.state === "queued" && agent.reason ? `queued: ${withLocalTimes(agent.reason)}` : agent.state],
       ["status", agent.status],
       ["turn", turn && `${turn.number} ${turn.outcome ?? "running"}, since ${moment(turn.started_at)}`],
       [
@@ -1746,7 +1752,7 @@ function renderWaits(waits, queue) {
         {},
         agentLink(one.agent),
         ` ${one.priority === "normal" ? "" : `${one.priority} priority, `}for ${age(one.since)}`,
-        el("p", { class: "quiet", dir: "auto" }, visible(one.reason)),
+        el("p", { class: "quiet", dir: "auto" }, visible(withLocalTimes(one.reason))),
       ),
     ),
   );
@@ -1858,20 +1864,33 @@ const route = {
 
 // Keys
 
-let typed = { into: null, at: -Infinity }; // the field that a key last went into
+// The field with the focus, and if an agent's doing took it away, when a key last came that was meant for it.
+let field = { part: null, at: null };
+
+const FIELDS = "input:not([type=checkbox]), textarea, select";
+
+/** Note the field that gets the focus, until the person leaves it by Tab, Escape or a press elsewhere. */
+function watchField({ type, target, key }) {
+  if (type === "focusin" && target.matches(FIELDS)) field = { part: target, at: null };
+  else if (type === "pointerdown" ? !target.closest(FIELDS) : key === "Tab" || key === "Escape") field.part = null;
+}
+
+/** Say whether a key belongs to a sentence whose field went away: the first one does, and those that follow without a pause. */
+function isLost(event) {
+  if (event.target !== document.body || !field.part || field.part.offsetParent) return false;
+  const is_lost = field.at === null || event.timeStamp - field.at < 2 * STEADY_MS;
+  field = { part: is_lost ? field.part : null, at: event.timeStamp };
+  return is_lost;
+}
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const target = event.target,
-    is_typing = target.matches("input:not([type=checkbox]), textarea, select");
+    is_typing = target.matches(FIELDS);
   if (document.querySelector("dialog[open]")) return;
   if (event.key === "Escape") return escape(target, is_typing);
-  if (is_typing) typed = { into: target, at: event.timeStamp };
   if (is_typing) return;
-  // Where an agent's doing took the field away, the rest of the sentence isn't meant for the keys below.
-  const is_recent = event.timeStamp - typed.at < 2 * STEADY_MS,
-    is_lost = is_recent && target === document.body && !typed.into.offsetParent;
-  if (is_lost) typed.at = event.timeStamp;
+  const is_lost = isLost(event);
   const option = target.closest("[data-item]")?.querySelector(`[data-option="${CSS.escape(event.key)}"]`);
   const act = option ? () => option.click() : KEYS[event.key];
   // A key that is held down presses once.
@@ -1974,6 +1993,7 @@ function begin() {
     if (was_locked && token) live();
   });
   document.addEventListener("keydown", onKey);
+  for (const type of ["focusin", "keydown", "pointerdown"]) document.addEventListener(type, watchField);
   document.addEventListener("click", onPress, true);
   document.addEventListener("visibilitychange", () => document.hidden || !token || refreshAll());
   byId("filter").addEventListener("input", (event) => setFilter(event.target.value.trim()));
