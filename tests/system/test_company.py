@@ -77,9 +77,12 @@ def test_a_body_goes_through_the_proxy_and_another_protocol_is_asked_for_by_conn
     sent = "seq 100000 | curl -sS --max-time 10 --data-binary @- http://outside.test/"
     twice = CURL + "http://outside.test/ http://outside.test/"
     other = "printf '\\001' | curl -sS --max-time 10 telnet://outside.test:80"
-    said = run(house, "anna", sent, twice, other, options=("--allow", "outside.test"))
+    pipelined = (
+        "printf 'GET / HTTP/1.1\\r\\nHost: outside.test\\r\\n\\r\\n%.0s' 1 2 | curl -sS -m 10 telnet://outside.test:80"
+    )
+    said = run(house, "anna", sent, twice, other, pipelined, options=("--allow", "outside.test"))
     assert "got 588895" in said
-    assert said.count("hello from 9.9.9.9") == 2
+    assert said.count("hello from 9.9.9.9") == (3 if form == "transparent" else 2)
     if form == "transparent":  # telnet knows no proxy
         (denied,) = told(house, "anna", "denied")
         assert denied.endswith("doesn't lead there: it refuses the host or the port (403 Access violation)")

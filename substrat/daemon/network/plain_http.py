@@ -74,7 +74,9 @@ async def _exchange(
                 return
             await server.send_all(data[:count])
             if count < len(data):  # a second request, which may name another host
-                scope.cancel()
+                # A client that takes this for its server may pipeline, as apt does: it gets its answer and asks again.
+                if made.proxy is None:
+                    scope.cancel()
                 return
             if not (data := await inside.recv(_CHUNK)):
                 outside.shutdown(socket.SHUT_WR)
