@@ -139,3 +139,22 @@ def test_the_rest_of_a_sentence_answers_nobody_when_its_field_goes_away(visit, d
     )
     assert seen == ["agents", "BODY", 0]
     assert [item["id"] for item in daemon.ok("inbox")] == [second]
+
+
+def test_a_flood_of_steps_is_followed_and_bounded(visit, daemon):
+    flood = "/line {}\n" * 4000
+    daemon.spawn("eve", daemon.workspace(), "All is well.")
+    page = visit()
+    opened(page, "eve")
+    for turn in (2, 3):
+        page.locator(".steps .note", has_text=f"turn {turn - 1} success").wait_for(state="attached")
+        assert daemon.ctl("send", "eve", "--wait", flood).code == 0
+    page.locator(".steps .note", has_text="turn 3 success").wait_for(state="attached")
+    assert page.locator(".steps li").count() <= 3000
+    assert not page.locator(".jump").is_visible()
+    page.locator(".steps-box").evaluate("box => box.scrollTop = 0")
+    page.locator(".jump").wait_for()
+    for _ in range(4):
+        assert daemon.ctl("send", "eve", "--wait", flood).code == 0
+    page.locator(".steps .note", has_text="turn 7 success").wait_for(state="attached")
+    assert page.locator(".steps li").count() <= 12000

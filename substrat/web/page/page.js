@@ -1009,13 +1009,16 @@ class AgentView {
   }
 
   flush() {
+    const follows = this.is_pinned;
     this.transcript.append(this.queue);
     this.queue = [];
-    if (this.is_pinned && this.transcript.trim(MOST_STEPS)) {
+    // A reader who has scrolled up keeps more, and not without end.
+    if (this.transcript.trim(follows ? MOST_STEPS : 4 * MOST_STEPS)) {
       this.first = this.steps.firstElementChild.cursor;
       show(this.earlier, true);
     }
-    this.scrolled();
+    if (follows) this.toEnd();
+    else this.scrolled();
   }
 
   /** The element that scrolls the transcript: itself, or all of the agent on a narrow screen. */
