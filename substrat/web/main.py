@@ -106,11 +106,12 @@ class _Server(uvicorn.Server):
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Say whether a log line tells a fault of the server's: uvicorn 0.54 tells each refused WebSocket as one of its own.
+    """Say whether a log line tells a fault of the server's.
 
-    Any page and any agent on this loopback could fill the journal with those.
+    uvicorn 0.54 logs an error for each refused WebSocket and for each stream that ends because its client is too slow: any
+    page and any agent on this loopback could fill the journal with those.
     """
-    return "without completing handshake" not in str(record.msg)
+    return "returned without completing" not in str(record.msg)
 
 
 def _access(address: str, options: Options) -> Access:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import msgspec
+from starlette.websockets import WebSocketDisconnect
 
 from substrat.client import Client
 from substrat.client.events import follow
@@ -43,6 +44,9 @@ _LOOK_BACK = (1_000, 50_000)
 _MOST_SEARCHES = 20
 """How often that is done for one agent: it may end calls that it never began, and each search takes a second. A stream that
 begins amid a turn misses the starts of the calls that are open then, which are few."""
+
+_GONE = (OSError, WebSocketDisconnect)
+"""What sending raises once the client is gone."""
 
 Object = dict[str, object]
 
@@ -170,7 +174,7 @@ async def send_messages(feed: Feed, socket: WebSocket) -> None:
         while taken:
             event = await feed.next()
             taken = event is None or await _in_time(socket.send_text(encode(event).decode()))
-        with anyio.move_on_after(_KEPT_S):
+        with anyio.move_on_after(_KEPT_S), suppress(*_GONE):
             await socket.close(SLOW, "nothing was read for 10 s: come back at your cursor")
         tasks.cancel_scope.cancel()
 
@@ -181,7 +185,7 @@ def _message(event: Object) -> bytes:
 
 async def _in_time(sending: Awaitable[None]) -> bool:
     """Send something; False when the client is gone, or takes nothing for too long."""
-    with anyio.move_on_after(SLOW_S), suppress(OSError):
+    with anyio.move_on_after(SLOW_S), suppress(*_GONE):
         await sending
         return True
     return False

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
+from starlette.websockets import WebSocketDisconnect
 from websockets.sync.client import connect
 
 from substrat.client import Client
@@ -173,3 +174,16 @@ async def test_the_close_code_waits_for_a_client_that_reads_again(autojump_clock
         nursery.start_soon(read_again)
         await streams.send_messages(client, client)
     assert client.sent[3:] == [4008]
+
+
+async def test_a_client_that_is_gone_is_no_fault_of_the_servers(autojump_clock):
+    class Gone(Stuck):
+        async def send_text(self, text):
+            raise WebSocketDisconnect(1006)
+
+        async def close(self, code, reason):
+            raise WebSocketDisconnect(1006)
+
+    client: Any = Gone()
+    await streams.send_messages(client, client)
+    assert client.sent == []
