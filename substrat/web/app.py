@@ -177,7 +177,7 @@ async def _body(request: Request) -> Object:
             raise errors.MessageTooLarge(f"the body has more than {framing.MAX_LINE} bytes, which the daemon takes")
     try:
         found = msgspec.json.decode(bytes(data) or b"{}")
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, RecursionError) as problem:
         raise errors.InvalidParams(f"the body isn't JSON: {problem}") from None
     if not isinstance(found, dict):
         raise errors.InvalidParams("the body must be a JSON object")

@@ -186,7 +186,7 @@ def from_query(kind: str, name: str, values: list[str]) -> object:
     match kind:
         case "boolean" if values[-1] in {"true", "false"}:
             return values[-1] == "true"
-        case "integer" if values[-1].removeprefix("-").isdecimal():
+        case "integer" if len(values[-1]) <= 20 and values[-1].removeprefix("-").isdecimal():  # 64 bits have as many
             return int(values[-1])
         case "string":
             return values[-1]

@@ -112,3 +112,9 @@ def test_without_the_extra_it_says_how_to_get_it(daemon, tmp_path):
     done = daemon.ctl("web", environment=environment)
     assert done.code == 1
     assert "the extra 'web' isn't installed (starlette is missing): pip install 'substrat[web]'" in done.error
+
+
+def test_a_number_too_long_and_a_body_too_deep_are_the_clients_faults(web):
+    assert web.ask(f"/api/v1/events?since={'9' * 6000}").status == 400
+    assert web.ask(f"/api/v1/inbox/{'9' * 6000}/answer", {"text": "yes"}).status == 400
+    assert web.ask("/api/v1/agents", b"[" * 200_000, Content_Type="application/json").status == 400
