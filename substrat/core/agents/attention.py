@@ -160,9 +160,11 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
 
 def _asked(question: Item) -> str:
     """Say a question in a line, with the answers that it proposes: `Which one? (1 merge, 2 rename)`."""
-    numbered = [f"{number} {_line(option, _OPTION)}" for number, option in enumerate(question.options or (), 1)]
-    proposed = _line(f" ({', '.join(numbered)})", _LONGEST // 2) if numbered else ""
-    return f"{_line(question.text, _LONGEST - len(proposed) - 1)} {proposed}".rstrip()
+    if not question.options:
+        return _line(question.text)
+    numbered = [f"{number} {_line(option, _OPTION)}" for number, option in enumerate(question.options, 1)]
+    proposed = _line(f" ({', '.join(numbered)})", _LONGEST // 2)
+    return f"{_line(question.text, _LONGEST - len(proposed) - 1)} {proposed}"
 
 
 def _to_land(clone: Clone) -> str:
