@@ -128,7 +128,9 @@ def is_frozen(agent: Agent) -> bool:
     return agent.get("state") == "suspended" and turn is not None and turn.get("outcome") is None
 
 
-def table(titles: Sequence[str], rows: Rows, *, colour: bool, painted: int | None = None) -> str:
+def table(
+    titles: Sequence[str], rows: Rows, *, colour: bool, painted: int | None = None, numbers: Sequence[str] = ()
+) -> str:
     """Lay out a table with aligned columns.
 
     Args:
@@ -136,8 +138,12 @@ def table(titles: Sequence[str], rows: Rows, *, colour: bool, painted: int | Non
         rows: the cells, harmless already.
         colour: whether to use colours.
         painted: the column that holds a state.
+        numbers: the heads of columns of numbers, which stand at their right edge.
     """
     columns = [_filled(column) for column in zip(titles, *rows, strict=True)]
+    for index, title in enumerate(titles):
+        if title in numbers:
+            columns[index] = [cell.rstrip().rjust(len(cell)) for cell in columns[index]]
     if painted is not None and colour:
         padding = [cell[len(row[painted]) :] for cell, row in zip(columns[painted][1:], rows, strict=True)]
         states = [paint_state(row[painted], on=True) + spaces for row, spaces in zip(rows, padding, strict=True)]

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 from starlette.websockets import WebSocketDisconnect
 
+from substrat import errors
 from substrat.client import Client
 from substrat.client.events import follow
 from substrat.core.programs.transcript import call_id
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 CLIENT = "web"
 SLOW_S = 10.0
 """How long a client may take nothing while something waits for it."""
-SLOW = 4008
+SLOW, _OVER = 4008, 1000
 _KEPT_S = 30.0
 """How long the close code waits for a slow client."""
 _QUIET_S = 15.0
@@ -102,6 +103,9 @@ class Feed:
         """Wait for the next event object; None after a while without any.
 
         A completed tool call has the member `call`: the cursor and the raw object of the event that started it, or null.
+
+        Raises:
+            NotFound: the agent was removed while the daemon was away.
         """
         while True:
             event = None
@@ -128,15 +132,22 @@ class Feed:
         if not sought or self._searches[event["agent"]] >= _MOST_SEARCHES:
             return None
         self._searches[event["agent"]] += 1
-        async with Client.connect(self._wanted.socket, client=CLIENT) as client:
-            for distance in _LOOK_BACK:
-                cursor, page = max(0, event["cursor"] - distance), [event]
-                while page and cursor < event["cursor"]:
-                    page, cursor = await client.read_events(event["agent"], cursor)
-                    for one in page:
-                        if one["kind"] == "tool-call-started" and call_id({**one}) == sought:
-                            return {"cursor": one["cursor"], "raw": one["raw"]}
+        with suppress(errors.SubstratError):  # the daemon is being restarted, or the agent was removed
+            async with Client.connect(self._wanted.socket, client=CLIENT) as client:
+                return await _start_of(client, event, sought)
         return None
+
+
+async def _start_of(client: Client, event: EventObject, sought: str) -> Object | None:
+    """Find the start of a call in the events before its end."""
+    for distance in _LOOK_BACK:
+        cursor, page = max(0, event["cursor"] - distance), [event]
+        while page and cursor < event["cursor"]:
+            page, cursor = await client.read_events(event["agent"], cursor)
+            for one in page:
+                if one["kind"] == "tool-call-started" and call_id({**one}) == sought:
+                    return {"cursor": one["cursor"], "raw": one["raw"]}
+    return None
 
 
 @asynccontextmanager
@@ -159,10 +170,11 @@ async def send_events(feed: Feed, receive: Receive, send: Send, headers: Headers
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
         taken = True
-        while taken:
-            event = await feed.next()
-            text = b": quiet\n\n" if event is None else _message(event)
-            taken = await _in_time(send({"type": "http.response.body", "body": text, "more_body": True}))
+        with suppress(errors.NotFound):
+            while taken:
+                event = await feed.next()
+                text = b": quiet\n\n" if event is None else _message(event)
+                taken = await _in_time(send({"type": "http.response.body", "body": text, "more_body": True}))
         tasks.cancel_scope.cancel()
 
 
@@ -170,12 +182,14 @@ async def send_messages(feed: Feed, socket: WebSocket) -> None:
     """Send one event object a message until the client goes or is too slow."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_closed, socket, tasks.cancel_scope)
-        taken = True
-        while taken:
-            event = await feed.next()
-            taken = event is None or await _in_time(socket.send_text(encode(event).decode()))
+        taken, why = True, "its agent is gone"
+        with suppress(errors.NotFound):
+            while taken:
+                event = await feed.next()
+                taken = event is None or await _in_time(socket.send_text(encode(event).decode()))
+            why = "nothing was read for 10 s: come back at your cursor"
         with anyio.move_on_after(_KEPT_S), suppress(*_GONE):
-            await socket.close(SLOW, "nothing was read for 10 s: come back at your cursor")
+            await socket.close(_OVER if taken else SLOW, why)
         tasks.cancel_scope.cancel()
 
 

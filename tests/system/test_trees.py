@@ -156,7 +156,7 @@ def test_no_turn_begins_while_an_agent_is_being_removed(house, app):
     held = "while [ -e hold ]; do sleep 0.02; done; cat"  # git runs it at the top of the tree
     deeds = f"printf '* filter=held\\n' > .gitattributes; echo x > y; git config filter.held.clean '{held}'"
     house.spawn("fix", app, f"/shell {deeds}", "--worktree")
-    house.ctl("exec", "fix", "--", "sh", "-c", "echo z > y; touch hold")
+    house.ctl("exec", "fix", "--", "sh", "-c", "echo longer > y; touch hold")
     (tree,) = house.ok("trees")
     removal = house.follow("rm", "fix")
     wait_until(lambda: "being removed" in house.ctl("exec", "fix", "--", "true").err, "the removal")

@@ -27,10 +27,10 @@ def busy(shared):
     shared.wait("busy")
 
 
-def on_terminal(house, columns, *words):
-    """Run a command whose standard output is a terminal of so many columns; returns its lines."""
+def on_terminal(house, columns, *words, lines=50):
+    """Run a command whose standard output is a terminal of so many columns and lines; returns its lines."""
     master, slave = pty.openpty()
-    ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TERM="xterm")
     process = subprocess.Popen([PROGRAMS / "substratctl", *words], env=environment, stdout=slave, stderr=slave)
     os.close(slave)
@@ -76,6 +76,15 @@ def test_show_says_what_runs_since_when_it_is_silent_and_that_it_is_frozen(busy)
     assert re.search(r"state +suspended \(frozen: ", shown)
     assert re.search(r"doing +shell: touch ready-busy", shown)
     house.ok("resume", "busy")
+
+
+def test_show_ends_with_what_is_to_be_done_where_its_head_scrolls_away(busy):
+    house, _ = busy
+    name = "broken-agent-with-a-long-name-that-would-wrap-a-row-of-eighty"
+    last = on_terminal(house, 400, "show", name, lines=16)[-1]
+    assert last.startswith(f"{name} needs you: ")
+    assert f"substratctl transcript {name}" in last
+    assert "needs you" not in on_terminal(house, 400, "show", name)[-1]
 
 
 def test_activity_outlives_the_daemon(daemon):

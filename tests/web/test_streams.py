@@ -9,6 +9,7 @@ import trio.testing
 from starlette.websockets import WebSocketDisconnect
 from websockets.sync.client import connect
 
+from substrat import errors
 from substrat.client import Client
 from substrat.web import streams
 from tests.support.waiting import PATIENCE
@@ -161,6 +162,19 @@ async def test_a_client_that_takes_nothing_is_dropped(autojump_clock):
     assert trio.current_time() == pytest.approx(streams.SLOW_S + 30)
     await streams.send_events(client, client.receive, client.send, [])
     assert len(client.sent) == 3
+
+
+async def test_a_stream_ends_when_its_agent_was_removed_while_the_daemon_was_away(autojump_clock):
+    client: Any = Stuck()
+    client.reading.set()
+    client.next = gone
+    await streams.send_messages(client, client)
+    await streams.send_events(client, client.receive, client.send, [])
+    assert client.sent == [1000]
+
+
+async def gone():
+    raise errors.NotFound("there is no anna")
 
 
 async def test_the_close_code_waits_for_a_client_that_reads_again(autojump_clock):

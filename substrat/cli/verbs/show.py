@@ -55,12 +55,17 @@ def run(arguments: Arguments) -> int:
 
 def _print(agent: Agent, parent: str | None, network: dict[str, object]) -> None:
     colour = output.has_colour(sys.stdout)
-    columns = output.terminal_width(sys.stdout)
+    columns, height = output.terminal_width(sys.stdout), output.terminal_height(sys.stdout)
+    taken = 0
     for title, text in describe(agent, parent, network, time.time()):
         # The lines of a difference have no title, and stay as they are.
         value = output.wrapped(text, 12, columns) if title else text
         state, space, rest = value.partition(" ") if title == "state" else ("", "", value)
         print(output.paint(f"{title:<12}", output.BOLD, on=colour) + output.paint_state(state, on=colour) + space + rest)
+        taken += 1 + value.count("\n")
+    if height is not None and taken >= height and attention.command(agent):
+        # The head, which says it too, has scrolled off the top.
+        print("\n" + output.wrapped(attention.need(agent), 0, columns))
 
 
 def describe(

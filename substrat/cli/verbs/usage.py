@@ -10,6 +10,10 @@ from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 COMMAND = Command(
     "usage",
     VERBS["usage"],
@@ -45,11 +49,20 @@ def run(arguments: Arguments) -> int:
         name, family = output.text_of(agent["name"]), usage.get("family", {})
         rows.append(_row(name, usage))
         if family.get("agents", 1) > 1:
-            rows.append(_row(f"{name} and its {family['agents'] - 1}", family))
+            rows.append(_row(f"{name} with its {family['agents'] - 1} below", family))
+    if len(known) > 1:
+        rows.append(_row(f"all {len(known)}", _sum([usage for _, usage in known])))
     titles = ("NAME", "TURNS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")
     shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"NAME": 20})
-    sys.stdout.write(output.table(titles, shown, colour=output.has_colour(sys.stdout)))
+    sys.stdout.write(output.table(titles, shown, colour=output.has_colour(sys.stdout), numbers=titles[1:]))
     return status
+
+
+def _sum(used: list[dict[str, Any]]) -> dict[str, object]:
+    """Return the numbers of several agents together, without their families."""
+    counts = [usage.get("usage") or {} for usage in used]
+    turns = sum(usage.get("turns") or 0 for usage in used)
+    return {"turns": turns, "usage": {count: sum(one.get(count) or 0 for one in counts) for count in _COUNTS}}
 
 
 def _row(name: str, numbers: dict[str, object]) -> tuple[str, ...]:

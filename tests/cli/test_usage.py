@@ -1,0 +1,20 @@
+"""`usage`: tokens of each agent, of its family, and of all."""
+
+
+def test_numbers_stand_below_each_other_and_are_added_up(ctl, fake, agent):
+    used = {
+        "a": {"turns": 12, "usage": {"inputTokens": 15043, "outputTokens": 7}, "family": {"agents": 1}},
+        "b": {
+            "turns": 1, "usage": {"inputTokens": 5, "outputTokens": 1000},
+            "family": {"agents": 3, "turns": 4, "usage": {"inputTokens": 80, "outputTokens": 2000}},
+        },
+    }  # fmt: skip
+    agents = [agent(id="a", name="anna"), agent(id="b", name="boss")]
+    fake({"agent.list": agents, "agent.usage": lambda params: used[params["agent"]]})
+    assert ctl("usage").out.splitlines() == [
+        "NAME                   TURNS  INPUT  OUTPUT  CACHE READ  CACHE WRITE",
+        "anna                      12  15043       7           -            -",
+        "boss                       1      5    1000           -            -",
+        "boss with its 2 below      4     80    2000           -            -",
+        "all 2                     13  15048    1007           0            0",
+    ]
