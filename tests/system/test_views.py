@@ -83,7 +83,7 @@ def test_show_ends_with_what_is_to_be_done_where_its_head_scrolls_away(busy):
     name = "broken-agent-with-a-long-name-that-would-wrap-a-row-of-eighty"
     last = on_terminal(house, 400, "show", name, lines=16)[-1]
     assert last.startswith(f"{name} needs you: ")
-    assert f"substratctl transcript {name}" in last
+    assert last.endswith(f"or accept {name}")
     assert "needs you" not in on_terminal(house, 400, "show", name)[-1]
 
 
