@@ -12,9 +12,9 @@ def test_numbers_stand_below_each_other_and_are_added_up(ctl, fake, agent):
     agents = [agent(id="a", name="anna"), agent(id="b", name="boss")]
     fake({"agent.list": agents, "agent.usage": lambda params: used[params["agent"]]})
     assert ctl("usage").out.splitlines() == [
-        "NAME                   TURNS  INPUT  OUTPUT  CACHE READ  CACHE WRITE",
-        "anna                      12  15043       7           -            -",
-        "boss                       1      5    1000           -            -",
-        "boss with its 2 below      4     80    2000           -            -",
-        "all 2                     13  15048    1007           0            0",
+        "NAME            TURNS  INPUT  OUTPUT  CACHE READ  CACHE WRITE",
+        "anna               12  15043       7           -            -",
+        "boss                1      5    1000           -            -",
+        "boss and its 2      4     80    2000           -            -",
+        "all 2              13  15048    1007           0            0",
     ]

@@ -1,10 +1,12 @@
 """Trees of agents that are over: kept a last time, listed, and removed only when nothing is lost by that."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from substrat.daemon.failpoints import KILL_AT
+from tests.support.processes import processes
 from tests.support.waiting import wait_until
 from tests.system.test_clones import app, commit, fingerprint, git
 
@@ -150,16 +152,26 @@ def test_a_prune_that_a_kill_cut_short_is_finished(house, app, point):
     assert (on_disk(house), len(house.events("fix", "worktree:pruned"))) == (set(), 1)
 
 
+def command(pid):
+    """Return the command line of a process, empty once it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
 def test_no_turn_begins_while_an_agent_is_being_removed(house, app):
     """What is sent meanwhile goes with the agent; nothing runs in a tree that is about to go."""
     house.start()
-    held = "while [ -e hold ]; do sleep 0.02; done; cat"  # git runs it at the top of the tree
+    # git runs it at the top of the tree.
+    held = f"while [ -e hold ]; do sleep 0.02; done; cat # {app.parent.name}"
     deeds = f"printf '* filter=held\\n' > .gitattributes; echo x > y; git config filter.held.clean '{held}'"
     house.spawn("fix", app, f"/shell {deeds}", "--worktree")
     house.ctl("exec", "fix", "--", "sh", "-c", "echo longer > y; touch hold")
     (tree,) = house.ok("trees")
     removal = house.follow("rm", "fix")
-    wait_until(lambda: "being removed" in house.ctl("exec", "fix", "--", "true").err, "the removal")
+    # Not asked by a command, which would make the removal wait for itself, or be refused, if it came first.
+    wait_until(lambda: any(held in command(pid) for pid in processes()), "the removal, which keeps the work once more")
+    assert "being removed" in house.ctl("exec", "fix", "--", "true").err
     house.ctl("send", "fix", "/shell echo never > never.txt")
     (Path(tree["path"]) / "hold").unlink()
     removal.wait(30)

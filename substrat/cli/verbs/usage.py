@@ -49,7 +49,7 @@ def run(arguments: Arguments) -> int:
         name, family = output.text_of(agent["name"]), usage.get("family", {})
         rows.append(_row(name, usage))
         if family.get("agents", 1) > 1:
-            rows.append(_row(f"{name} with its {family['agents'] - 1} below", family))
+            rows.append(_row(f"{name} and its {family['agents'] - 1}", family))
     if len(known) > 1:
         rows.append(_row(f"all {len(known)}", _sum([usage for _, usage in known])))
     titles = ("NAME", "TURNS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")
