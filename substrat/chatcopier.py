@@ -2,7 +2,7 @@
 
 An agent has written the chat, so nothing in it is believed: only plain files and directories are copied, within bounds, and
 no link is followed. A chat that holds anything else is refused as a whole. It runs with any Python that the system has, so
-it imports next to nothing; `substrat.daemon.sandboxes.sessions` runs it.
+it imports next to nothing; `substrat.daemon.chats.sessions` runs it.
 
 Usage: `FROM TO`. Exit status 0: copied; 3: refused; 4: it can't be read or written. Then stderr says why, in one line.
 """

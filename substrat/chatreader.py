@@ -2,7 +2,7 @@
 
 A chat may be written by cursor-agent meanwhile, and may have been made by an agent that means harm. It runs with any
 Python the system has, so it imports next to nothing, and it never writes:
-`substrat.core.programs.cursor.chat_store` decodes the rows, `substrat.daemon.sandboxes.chats` runs this program.
+`substrat.core.programs.cursor.chat_store` decodes the rows, `substrat.daemon.chats.reader` runs this program.
 
 Usage: `list FOLDER…` prints a line for each chat, `read FOLDER SESSION AFTER` a head and then the messages after a number.
 """

@@ -23,14 +23,14 @@ SHARED = {"substrat.errors", "substrat.names", "substrat.paths", "substrat.visib
 
 DAEMON = {"substrat.config", "substrat.core", "substrat.daemon.failpoints", "substrat", "sandbox", "mcp_server", *SHARED}
 """These may be imported by each layer of the daemon."""
-FLOORS = ("kernel", "state", "network", "agents", "sandboxes", "worktrees", "turns", "servers")
+FLOORS = ("kernel", "state", "network", "agents", "workspaces", "sandboxes", "chats", "worktrees", "turns", "servers")
 """The daemon's layers from the bottom: a layer may import itself and those before it."""
 LAYERS = {
     f"substrat.daemon.{floor}": {*DAEMON, *(f"substrat.daemon.{other}" for other in FLOORS[: number + 1])}
     for number, floor in enumerate(FLOORS)
 } | {"substrat.daemon": {"substrat.daemon", *DAEMON}, "substrat.daemon.failpoints": {"mcp_server.tools", *SHARED}}
 for program in ("chatreader", "chatcopier"):
-    LAYERS["substrat.daemon.sandboxes"].add(f"substrat.{program}")
+    LAYERS["substrat.daemon.chats"].add(f"substrat.{program}")
 for program in ("treemaker", "treekeeper", "treesetter", "treerestorer"):
     LAYERS["substrat.daemon.worktrees"].add(f"substrat.{program}")
 

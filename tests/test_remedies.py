@@ -10,8 +10,9 @@ import pytest
 from substrat.core.diagnosis import machine
 from substrat.core.workspaces import landing
 from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy, Treatment
-from substrat.daemon.sandboxes import judgement, workspace
 from substrat.daemon.state import database
+from substrat.daemon.workspaces import checking, judgement
+from substrat.daemon.workspaces.user import User
 from substrat.daemon.worktrees import checkouts
 from substrat.errors import WorkspaceUnusable
 from tests.support.cases import each
@@ -65,7 +66,7 @@ def remedies(name):
     held = (landing.Suspect(name, "its reason"),)
     mine = os.stat_result((0o040500, 1, 1, 1, 1000, 1000, 0, 0, 0, 0))
     with pytest.raises(WorkspaceUnusable) as refused:
-        workspace._check_owner(place, mine, workspace.User("me", 1000, 1000, "/home/me"))
+        checking._check_owner(place, mine, User("me", 1000, 1000, "/home/me"))
     yield refused.value.message.partition("enter it: `")[2].removesuffix("`"), place
     yield machine.chats(place, place, "somebody", writable=False).remedy, place
     yield landing.conflict_prompt(name, []).partition("(`")[2].partition("`), resolve")[0], f"workspace/{name}"

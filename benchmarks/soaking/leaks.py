@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from substrat.daemon import main as daemon
 from substrat.daemon.kernel import inotify, nofollow, process
 from substrat.daemon.kernel.cgroups import Cgroups
-from substrat.daemon.sandboxes import placeholders as standins
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.store import Store
+from substrat.daemon.workspaces import placeholders as standins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -30,6 +30,8 @@ from substrat.daemon.agents.requests import AgentRequests
 from substrat.daemon.agents.settings import Settings
 from substrat.daemon.agents.timer import Timer
 from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.chats.reader import Chats
+from substrat.daemon.chats.sessions import Sessions
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import limits, sandbox_process, sockets
 from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
@@ -37,11 +39,7 @@ from substrat.daemon.kernel.clocks import WallAlarm, steady
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
-from substrat.daemon.sandboxes.chats import Chats
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
-from substrat.daemon.sandboxes.protection import Protection
-from substrat.daemon.sandboxes.sessions import Sessions
-from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
@@ -60,6 +58,8 @@ from substrat.daemon.turns.retention import Retention
 from substrat.daemon.turns.runner import TurnRunner
 from substrat.daemon.turns.running_turns import RunningTurns
 from substrat.daemon.turns.sandboxes import RunningSandboxes
+from substrat.daemon.workspaces.protection import Protection
+from substrat.daemon.workspaces.user import User
 from substrat.daemon.worktrees.checkouts import Checkouts
 from substrat.daemon.worktrees.children import ChildPlaces
 from substrat.daemon.worktrees.clones import Clones

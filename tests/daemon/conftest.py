@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 import sqlite3
 
 import pytest
@@ -26,6 +27,30 @@ from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.store import Store
+from substrat.daemon.workspaces.user import User
+from tests.daemon.workspaces.repositories import git
+
+
+@pytest.fixture
+def user(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    return User("me", os.geteuid(), os.getegid(), str(home))
+
+
+@pytest.fixture
+def work(tmp_path):
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def repository(work):
+    git(work, "init", "-q", "-b", "main")
+    git(work, "commit", "-q", "--allow-empty", "-m", "first")
+    (work / ".git" / "hooks").mkdir(exist_ok=True)
+    return work
 
 
 class Clock:

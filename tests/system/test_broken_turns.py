@@ -11,7 +11,7 @@ import sys
 
 from substrat.daemon import main
 from substrat.daemon.agents.accounting import Accounting
-from substrat.daemon.sandboxes import protected_paths
+from substrat.daemon.workspaces import protected_paths
 from substrat.daemon.turns import runner
 
 fault, times = sys.argv[1], int(sys.argv[2])

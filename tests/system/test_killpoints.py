@@ -166,10 +166,10 @@ def test_processes_signals_and_renames_are_touched_in_few_places():
     # A new file takes the place of an old one in one step, and each of the two is whole.
     whole_files = {
         ("sandboxes/authorities.py", "replace"),
-        ("sandboxes/copies.py", "rename"),
-        ("sandboxes/copies.py", "replace"),
-        ("sandboxes/sessions.py", "replace"),
-        ("sandboxes/workspace.py", "rename"),
+        ("workspaces/copies.py", "rename"),
+        ("workspaces/copies.py", "replace"),
+        ("chats/sessions.py", "replace"),
+        ("workspaces/workspace.py", "rename"),
         ("state/layout.py", "replace"),
         ("worktrees/lfs_objects.py", "rename"),
     }

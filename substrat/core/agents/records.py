@@ -390,7 +390,7 @@ class Agent:
         tokens: those of all its turns.
         told: why a person was told last that it needs one (`bell.cause`).
         together: whether it was suspended with all others, not by its name: `resume --all` lets those go on.
-        directory: which directory its workspace was in its last turn (`sandboxes.workspace.lasting_id`); None before the
+        directory: which directory its workspace was in its last turn (`workspaces.checking.lasting_id`); None before the
             first, for a directory of its own, and once a person has accepted another.
         time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
         silence_limit: the seconds that a turn of it may print nothing while no tool call is open; likewise.

@@ -62,7 +62,7 @@ _NOT_CONTACTED = (
 
 
 class StoredSessions(Protocol):
-    """Finds agents' chats on disk; `sandboxes.sessions` does."""
+    """Finds agents' chats on disk; `chats.sessions` does."""
 
     def is_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is on disk for good."""

@@ -14,7 +14,7 @@ from substrat.paths import is_within
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from substrat.daemon.sandboxes.workspace import User
+    from substrat.daemon.workspaces.user import User
 
 _SYSTEM = (
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr",

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.records import Agent
     from substrat.daemon.sandboxes.program import Program
-    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
-    from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import AgentDir
+    from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+    from substrat.daemon.workspaces.user import User
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _PASSED_ON = (*PROGRAM.login.variables, "LANG", "LC_ALL", "TZ")

@@ -10,7 +10,7 @@ from sandbox.spec import Bind
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clones import OBJECTS_IN_SANDBOX
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.sandboxes import git_places
+from substrat.daemon.workspaces import git_places
 from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import person_git
 from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.sandboxes.workspace import copy_cursor_directory
+from substrat.daemon.sandboxes.overlay import copy_cursor_directory
 from substrat.daemon.state.layout import COMPANION_IN_SANDBOX, MOST_RECORD, OWN_MCP_IN_SANDBOX, SOCKET_IN_SANDBOX
 from substrat.errors import WorkspaceUnusable
 from substrat.visible import visible
@@ -25,8 +25,9 @@ from substrat.visible import visible
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.sandboxes.person_git import PersonGit
-    from substrat.daemon.sandboxes.workspace import DirectoryId, User
     from substrat.daemon.state.layout import AgentDir
+    from substrat.daemon.workspaces.checking import DirectoryId
+    from substrat.daemon.workspaces.user import User
 
 
 def generate(

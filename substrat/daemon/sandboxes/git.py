@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sandbox.host import Bubblewrap
-    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
+    from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 
 log = structlog.get_logger("substrat.git")
 

@@ -17,7 +17,7 @@ from substrat.core.workspaces import git_config, person_git
 from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES, Layer, Rules
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import build_spec
-from substrat.daemon.sandboxes.git_programs import LONGEST_CONFIG, MOST_FILES
+from substrat.daemon.workspaces.git_programs import LONGEST_CONFIG, MOST_FILES
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from substrat.core.workspaces.git_config import Setting
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.sandboxes.workspace import User
+    from substrat.daemon.workspaces.user import User
 
 _LONGEST_RULES = 1 << 20
 """Bytes of a file of rules: some ten thousand lines."""

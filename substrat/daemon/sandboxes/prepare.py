@@ -24,20 +24,21 @@ from substrat.daemon.sandboxes import (
     authorities,
     binds,
     build_spec,
+    chat_places,
     clone_mounts,
     git,
     program,
     sources,
     unfiltered,
-    workspace,
 )
+from substrat.daemon.sandboxes.chat_places import shared_chat
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.sandboxes.machine import Machine
 from substrat.daemon.sandboxes.person_git import PersonGitReader
-from substrat.daemon.sandboxes.protector import WorkspaceProtector
-from substrat.daemon.sandboxes.sessions import shared_chat
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
+from substrat.daemon.workspaces import checking
+from substrat.daemon.workspaces.protector import WorkspaceProtector
 from substrat.errors import SandboxFailed, StateUnusable, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.network.filtered import TurnNetwork
-    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
-    from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import AgentDir, Layout
+    from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+    from substrat.daemon.workspaces.user import User
 
 log = structlog.get_logger("substrat.prepare")
 
@@ -97,7 +98,7 @@ class PreparedSandbox(NamedTuple):
     network_mode: NetworkMode | None = None
     chat: str | None = None
     unreadable: tuple[str, ...] = ()
-    workspace: workspace.DirectoryId | None = None
+    workspace: checking.DirectoryId | None = None
     objects: tuple[str, ...] = ()
     further: tuple[Mount, ...] = ()
 
@@ -200,7 +201,7 @@ class SandboxPreparer:
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
-        return workspace.check_workspace(path, self._user, self.protector.own_places)
+        return checking.check_workspace(path, self._user, self.protector.own_places)
 
     def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
         """Check a new agent's binds; raises the errors of `binds.check`."""
@@ -371,10 +372,10 @@ class SandboxPreparer:
         without = frozenset(PROGRAM.dispensable).difference(spec.command)
         return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held, without)
 
-    def _identify_and_make_chats_folder(self, directory: str) -> workspace.DirectoryId | None:
+    def _identify_and_make_chats_folder(self, directory: str) -> checking.DirectoryId | None:
         """Return which directory a workspace is, and make its folder of chats; one hop to a thread does both."""
-        found = workspace.identify(directory)
-        workspace.make_chats_folder(self._user, directory)
+        found = checking.identify(directory)
+        chat_places.make_chats_folder(self._user, directory)
         return found
 
     def _spec(self, prepared: PreparedSandbox, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
@@ -424,7 +425,7 @@ class SandboxPreparer:
         try:
             for mount, descriptor in zip(mounts, held, strict=True):
                 if mount.target == prepared.agent.workspace:
-                    workspace.check_same(descriptor, prepared.workspace, mount.source)
+                    checking.check_same(descriptor, prepared.workspace, mount.source)
         except WorkspaceUnusable:
             sources.close_all(held)
             raise

@@ -6,15 +6,13 @@ An example: without git-lfs a pointer that was only touched is committed as what
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 from sandbox.spec import Bind
 from substrat.daemon.agents.findings import UNFILTERED, Found
-from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import clone_mounts, oneshot
 from substrat.daemon.sandboxes.git import SAFE_GIT
-from substrat.daemon.sandboxes.protected_paths import listed
+from substrat.daemon.workspaces.protected_paths import listed
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
@@ -30,9 +28,6 @@ _MOST = 50
 """Files whose beginning is looked at: each costs some 5 ms."""
 _FILTERED = (b"version https://git-lfs.github.com/spec/", b"\0GITCRYPT\0")
 """How files begin that a filter has made."""
-_HEAD_BYTES = 256
-_PACKED_BYTES = 64 << 20
-_COMMIT = re.compile(r"[0-9a-f]{40,64}")
 # Prints the files that differ from a commit, each with the filter that its attributes name. $1 is the commit, or empty.
 _CHANGED = f"""{SAFE_GIT}
 since=${{1:-$(git hash-object -t tree /dev/null)}}
@@ -43,28 +38,6 @@ git diff-index --cached --no-renames --diff-filter=d --name-only -z "$since" -- 
 _BEGINNINGS = f"""{SAFE_GIT}
 for path; do git cat-file blob ":0:$path" | head -c 64 | od -An -v -tx1 | tr -d ' \\n'; echo; done
 """
-
-
-def head(git: str, common: str) -> str | None:
-    """Return the commit that HEAD is at, None where there is none or it can't be told.
-
-    Args:
-        git: the git directory that HEAD is in.
-        common: the one with the branches; another where `git` is a linked worktree's.
-    """
-    said = _text(f"{git}/HEAD", _HEAD_BYTES)
-    ref = said.removeprefix("ref: ")
-    if ref != said:
-        said = _text(f"{common}/{ref}", _HEAD_BYTES) if ".." not in ref.split("/") else ""
-        if not said:
-            packed = nofollow.read_small(f"{common}/packed-refs", _PACKED_BYTES) or b""
-            line = re.search(rb"^([0-9a-f]{40,64}) " + re.escape(os.fsencode(ref)) + rb"$", packed, re.MULTILINE)
-            said = line.group(1).decode() if line is not None else ""
-    return said if _COMMIT.fullmatch(said) else None
-
-
-def _text(path: str, most: int) -> str:
-    return os.fsdecode((nofollow.read_small(path, most) or b"").strip())
 
 
 async def find(

@@ -387,7 +387,7 @@ class AgentDir(NamedTuple):
 
     @property
     def session(self) -> str:
-        """A record of the user's chat that is the agent's: `sessions.Record`."""
+        """A record of the user's chat that is the agent's: `chat_places.Record`."""
         return os.path.join(self.root, "session")
 
     @property

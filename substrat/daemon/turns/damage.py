@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.daemon.kernel import nofollow, process, sandbox_process
 from substrat.daemon.network import transparent
-from substrat.daemon.sandboxes import copies, protected_paths
 from substrat.daemon.state.archive import SUFFIX
 from substrat.daemon.state.damaged_files import set_aside
 from substrat.daemon.state.own_files import is_kind
 from substrat.daemon.turns.without_records import kill_left
+from substrat.daemon.workspaces import copies, protected_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

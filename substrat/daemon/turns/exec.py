@@ -21,8 +21,7 @@ import trio
 
 from sandbox.bwrap import LOCK_FD, SETSID
 from substrat.daemon.kernel import process, sandbox_process
-from substrat.daemon.sandboxes import launch_plan, protected_paths
-from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
+from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.sandboxes.sources import SourceGone
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.layout import TurnDir
@@ -31,6 +30,8 @@ from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.exec_caller import check, close, closing, reach
 from substrat.daemon.turns.exec_sandbox import ExecSandbox, HeldExec
 from substrat.daemon.turns.sandboxes import COMMAND
+from substrat.daemon.workspaces import protected_paths
+from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.errors import Refused, SandboxFailed, StateUnusable
 from substrat.protocol.signals import FORWARDED
 
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
     from substrat.daemon.network.filtered import Networks, TurnNetwork
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.sandboxes.prepare import PreparedSandbox, SandboxPreparer
-    from substrat.daemon.sandboxes.protection import Protection
     from substrat.daemon.state.layout import AgentDir, Layout
     from substrat.daemon.state.trash import Trash
     from substrat.daemon.turns.exec_caller import ExecRequest
     from substrat.daemon.turns.sandboxes import RunningSandboxes
+    from substrat.daemon.workspaces.protection import Protection
     from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.exec")

@@ -11,9 +11,9 @@ import structlog
 import trio
 
 from substrat.core.workspaces import git_leftovers, overlap
-from substrat.daemon.sandboxes import copies, protected_paths, workspace
-from substrat.daemon.sandboxes.lost_mounts import ProtectedSandbox
 from substrat.daemon.turns.shortage import patiently
+from substrat.daemon.workspaces import checking, copies, protected_paths
+from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.errors import PolicyDenied, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.network.filtered import TurnNetwork
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
-    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
-    from substrat.daemon.sandboxes.protection import Protection
-    from substrat.daemon.sandboxes.sessions import Sessions
     from substrat.daemon.state.layout import Layout, TurnDir
     from substrat.daemon.turns.running import RunningTurn
+    from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+    from substrat.daemon.workspaces.protection import Protection
 
 
 log = structlog.get_logger("substrat.preparation")
@@ -123,7 +123,7 @@ class TurnPreparation:
         """
         if agent.clone is not None or agent.workspace == self._layout.agent(agent.id).scratch:
             return None
-        found = workspace.lasting_id(agent.workspace)
+        found = checking.lasting_id(agent.workspace)
         if None not in {found, agent.directory} and found != agent.directory:
             raise WorkspaceUnusable(
                 f"{agent.workspace} is another directory than in its last turn, as if its disk weren't mounted: mount it, "

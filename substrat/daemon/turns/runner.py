@@ -23,8 +23,6 @@ from substrat.core.workspaces import git_hiding
 from substrat.daemon.agents.findings import HIDDEN, UNPROTECTED, Found
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
-from substrat.daemon.sandboxes import protected_paths
-from substrat.daemon.sandboxes.protector import writable
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import agent_socket, damage, launch_failure, shortage, without_records
 from substrat.daemon.turns.agent_network import network_of
@@ -32,6 +30,8 @@ from substrat.daemon.turns.preparation import TurnPreparation
 from substrat.daemon.turns.running import RunningTurn
 from substrat.daemon.turns.sandboxes import TURN
 from substrat.daemon.turns.shortage import patiently
+from substrat.daemon.workspaces import protected_paths
+from substrat.daemon.workspaces.protector import writable
 from substrat.errors import (
     DescriptorsUsedUp,
     SandboxFailed,
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.network.filtered import Networks, TurnNetwork
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
-    from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
-    from substrat.daemon.sandboxes.protection import Protection
-    from substrat.daemon.sandboxes.sessions import Sessions
     from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
     from substrat.daemon.turns.running_turns import RunningTurns
     from substrat.daemon.turns.sandboxes import RunningSandboxes
+    from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+    from substrat.daemon.workspaces.protection import Protection
 
 log = structlog.get_logger("substrat.runner")
 

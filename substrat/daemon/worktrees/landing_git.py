@@ -20,7 +20,7 @@ from substrat.core.workspaces import diffs
 from substrat.core.workspaces.diffs import LINK
 from substrat.core.workspaces.landing import LandingMode
 from substrat.daemon.kernel import descriptors, helper
-from substrat.daemon.sandboxes import git_programs
+from substrat.daemon.workspaces import git_programs
 from substrat.daemon.worktrees import git_sandbox
 from substrat.daemon.worktrees.git_sandbox import said
 from substrat.daemon.worktrees.repository import NOTHING, RefMoved

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
-    from substrat.daemon.sandboxes.git_places import GitPlaces
     from substrat.daemon.state.trash import Trash
+    from substrat.daemon.workspaces.git_places import GitPlaces
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.keeping import Keeping
     from substrat.daemon.worktrees.repository import Repositories

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces.clones import PREFIX
-from substrat.daemon.sandboxes import git_places
+from substrat.daemon.workspaces import git_places
 from substrat.daemon.worktrees.git_sandbox import GitFailed, said
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sandbox.spec import Mount
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.sandboxes.git_places import GitPlaces
+    from substrat.daemon.workspaces.git_places import GitPlaces
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
 
 NOTHING = "nothing"

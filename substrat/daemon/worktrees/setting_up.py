@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.sandboxes.workspace import User
     from substrat.daemon.state.layout import Layout
+    from substrat.daemon.workspaces.user import User
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.repository import Repositories
 

@@ -8,7 +8,8 @@ import pytest
 from sandbox.spec import Network
 from substrat.core.agents.records import Policy, SharedPath
 from substrat.daemon.sandboxes import binds
-from substrat.daemon.sandboxes.workspace import User, check_workspace
+from substrat.daemon.workspaces.checking import check_workspace
+from substrat.daemon.workspaces.user import User
 from substrat.errors import InvalidParams, PolicyDenied, WorkspaceUnusable
 
 

@@ -12,9 +12,9 @@ from substrat.core.programs.cursor import command_line
 from substrat.daemon.sandboxes import build_spec
 from substrat.daemon.sandboxes.build_spec import HostFacts
 from substrat.daemon.sandboxes.program import Program
-from substrat.daemon.sandboxes.protected_paths import ProtectedPaths
-from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.state.layout import AgentDir, Layout
+from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+from substrat.daemon.workspaces.user import User
 
 HOME, STATE, RUNTIME = "/home/me", "/home/me/.local/state/substrat", "/run/user/1000/substrat"
 SECRETS = {"CURSOR_API_KEY": "key_123456", "CURSOR_AUTH_TOKEN": "token_123456", "AWS_SECRET": "aws", "LANG": "de_DE.UTF-8",

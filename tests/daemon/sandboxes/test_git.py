@@ -7,10 +7,11 @@ import subprocess
 import pytest
 
 from sandbox import host
-from substrat.daemon.sandboxes import oneshot, placeholders
+from substrat.daemon.sandboxes import oneshot
 from substrat.daemon.sandboxes.git import forget_size
-from substrat.daemon.sandboxes.workspace_scan import scan
-from tests.daemon.sandboxes.repositories import git
+from substrat.daemon.workspaces import placeholders
+from substrat.daemon.workspaces.workspace_scan import scan
+from tests.daemon.workspaces.repositories import git
 
 
 async def test_git_on_an_errand_executes_nothing_that_a_repository_names(repository):

@@ -4,15 +4,15 @@ import os
 
 import pytest
 
-from substrat.daemon.sandboxes import workspace
-from substrat.daemon.sandboxes.workspace import User
+from substrat.daemon.workspaces import checking
+from substrat.daemon.workspaces.user import User
 from substrat.errors import WorkspaceUnusable
 
 
 def test_it_is_refused_with_its_reason(tmp_path, monkeypatch):
     user = User.current({"HOME": str(tmp_path / "home")})
     (tmp_path / "work").mkdir()
-    assert workspace.check_workspace(str(tmp_path / "work"), user, ()) == str(tmp_path / "work")
+    assert checking.check_workspace(str(tmp_path / "work"), user, ()) == str(tmp_path / "work")
     real = os.fstatvfs
 
     class Mounted:
@@ -21,4 +21,4 @@ def test_it_is_refused_with_its_reason(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fstatvfs", lambda descriptor: Mounted(real(descriptor)))
     with pytest.raises(WorkspaceUnusable, match="mounted read-only: mount it read-write"):
-        workspace.check_workspace(str(tmp_path / "work"), user, ())
+        checking.check_workspace(str(tmp_path / "work"), user, ())

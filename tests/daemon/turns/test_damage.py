@@ -10,11 +10,11 @@ from substrat.core.agents.records import Process, Turn
 from substrat.daemon.kernel import procfs, sandbox_process
 from substrat.daemon.sandboxes import generated
 from substrat.daemon.sandboxes.person_git import PersonGit
-from substrat.daemon.sandboxes.workspace import User
 from substrat.daemon.state import archive, damaged_files
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns import damage
 from substrat.daemon.turns.without_records import FoundAgent, agents_without_records, turns_without_records
+from substrat.daemon.workspaces.user import User
 from tests.support.optional import present
 
 GONE = Process(4_194_304, 1, "another boot")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.workspaces import git_leftovers
 from substrat.daemon.agents.overview import finding_object
-from substrat.daemon.sandboxes import protected_paths
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
+from substrat.daemon.workspaces import protected_paths
 from substrat.errors import InvalidParams
 from substrat.protocol import vocabulary
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.agents.settings import Settings
+    from substrat.daemon.chats.reader import Chats
+    from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.kernel.cgroups import Cgroups
-    from substrat.daemon.sandboxes.chats import Chats
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
-    from substrat.daemon.sandboxes.sessions import Sessions
     from substrat.daemon.servers.objects import AgentObjects
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.exec import ExecSessions

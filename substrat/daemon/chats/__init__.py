@@ -1,0 +1,1 @@
+"""Chats: read in a sandbox, and moved among the user's own."""

@@ -1,0 +1,308 @@
+"""Where agents' chats are, and the one move that each makes.
+
+A chat begins in the agent's own directory, `<state>/agents/<uuid>/chats/<md5>/<session>`. At the end of the first turn it
+is moved to the user's `~/.cursor/chats/<md5>/<session>`, where the user's own cursor-agent finds it, and from then on only
+that one directory of the user's is shown to the agent. So no agent sees or changes another's chat.
+
+The chat is an agent's work, so `substrat.chatcopier` copies it in a sandbox that sees the two directories. The daemon only
+gives the finished copy its name. Each step can be cut short by a kill and is done again at the turn's next end:
+
+1. the chat is copied into `.substrat-<agent>-…` in the user's folder (the copy of an earlier attempt is removed);
+2. the agent's `session` file notes which directory that is (`chat_places.Record`);
+3. it is renamed to the session's id, never over something that is there;
+4. the agent's own copy goes to the trash.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+import substrat.chatcopier
+from sandbox.spec import Bind, Mount, Tmpfs
+from substrat.chatcopier import REFUSED
+from substrat.core.programs.table import PROGRAM
+from substrat.daemon.sandboxes import chat_places, oneshot, program
+from substrat.daemon.state import damaged_files
+from substrat.daemon.workspaces import checking
+from substrat.errors import Refused, SandboxFailed, SessionMissing, SubstratError, WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sandbox.host import Bubblewrap
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.state.layout import AgentDir, Layout
+    from substrat.daemon.state.trash import Trash
+    from substrat.daemon.workspaces.user import User
+
+log = structlog.get_logger("substrat.sessions")
+
+_FROM, _TO, _PROGRAM = "/run/from", "/run/to", "/run/chatcopier.py"
+_CLEANING_SECONDS = 20
+"""How long the end of a move waits until its copy is removed."""
+
+
+class NotMoved(Exception):
+    """A chat stays in its agent's own directory; the message says why, in one line."""
+
+
+def make_copy_directory(folder: str, owner: str) -> str:
+    """Make an empty directory in a folder of chats that a chat is copied into; returns its path.
+
+    Copies that an earlier attempt of the same owner has left are removed first.
+
+    Args:
+        folder: the user's folder of chats; no agent can write to it.
+        owner: the agent's id.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    remove_copies(folder, owner)
+    path = os.path.join(folder, f".substrat-{owner}-{secrets.token_hex(4)}")
+    os.mkdir(path, 0o755)
+    return path
+
+
+def remove_copies(folder: str, owner: str) -> None:
+    """Remove the copies of an agent's chats that didn't come to their names; one that is still written stays."""
+    for name in os.listdir(folder):
+        if name.startswith(f".substrat-{owner}-"):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def publish_chat(copied: str, session: str) -> None:
+    """Give a copied chat its name in the user's folder, in one step.
+
+    Args:
+        copied: a directory from `make_copy_directory`.
+        session: the name.
+
+    Raises:
+        FileExistsError: a session of that name is there already.
+        OSError: it can't be renamed.
+    """
+    target = os.path.join(os.path.dirname(copied), session)
+    # rename(2) takes the place of nothing but an empty directory, which no session is; the look before keeps even that.
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+    os.rename(copied, target)
+    directory = os.open(os.path.dirname(copied), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+class Sessions:
+    """Moves the chats of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        layout: the daemon's directories.
+        user: whose chats they become.
+        trash: deletes directories.
+        find_bubblewrap: returns bubblewrap.
+        unreadable: returns the paths of the operating system that no sandbox sees.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        layout: Layout,
+        user: User,
+        trash: Trash,
+        find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
+        unreadable: Callable[[], Awaitable[tuple[str, ...]]],
+    ) -> None:
+        self._registry = registry
+        self._layout = layout
+        self._user = user
+        self._trash = trash
+        self._find_bubblewrap = find_bubblewrap
+        self._unreadable = unreadable
+
+    def own_chats(self, directory: str) -> dict[str, str]:
+        """Return the chats of a workspace that are in their agents' own directories, by session.
+
+        Args:
+            directory: the workspace's physical path.
+        """
+        found = {}
+        for agent in self._registry.agents:
+            if agent.workspace == directory and agent.session is not None and not agent.session.stored:
+                own = self._layout.agent(agent.id).chat(directory, agent.session.id)
+                if chat_places.is_chat(own):
+                    found[agent.session.id] = own
+        return found
+
+    def is_stored(self, agent: Agent) -> bool:
+        """Say whether an agent's session is among the user's chats, and the agent's."""
+        chat = chat_places.shared_chat(self._user, self._layout.agent(agent.id), agent)
+        return chat is not None and chat_places.is_chat(chat)
+
+    def check_resumable(self, agent: Agent) -> None:
+        """Find out whether an agent's session can be continued: cursor-agent would silently start an empty one.
+
+        Raises:
+            SessionMissing: a chat that was there is gone.
+            Refused: the chat is one of the user's and not the agent's.
+        """
+        if agent.session is None:
+            return
+        place, session = self._layout.agent(agent.id), agent.session.id
+        if chat_places.is_anothers(self._user, place, agent):
+            raise Refused(
+                f"the session {session} is among your chats and isn't {agent.name}'s: remove the agent, and let "
+                f"another one adopt it"
+            )
+        if not chat_places.check_there(self._user, place, agent):
+            folder = os.path.join("~", PROGRAM.places.chats, PROGRAM.chats_folder(agent.workspace), session)
+            raise SessionMissing(
+                f"the session {session} of {agent.name} is gone: {folder}/{PROGRAM.places.chat_file} doesn't exist; "
+                f"put it back, or spawn another agent"
+            )
+
+    async def settle(self, agent: Agent) -> str | None:
+        """Move an agent's chat to the user's chats, if it is there to be moved; no turn of the agent may be running.
+
+        Returns:
+            Why it stays in the agent's own directory, None when there is nothing to tell.
+        """
+        if agent.session is None:
+            return None
+        agent_dir, session = self._layout.agent(agent.id), agent.session.id
+        try:
+            await self._settle(agent, agent_dir, session)
+        except NotMoved as problem:
+            reason = str(problem)
+        except SubstratError as problem:
+            reason = problem.message
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+        else:
+            return None
+        with suppress(OSError):  # on a full disk: then the chat is looked for where it is, without this note
+            await trio.to_thread.run_sync(chat_places.write_record, agent_dir, chat_places.Record(session))
+        return f"the session {session} stays in the agent's own directory and isn't among your chats: {reason}"
+
+    async def _settle(self, agent: Agent, agent_dir: AgentDir, session: str) -> None:
+        own = agent_dir.chat(agent.workspace, session)
+        has_own, is_shared = await trio.to_thread.run_sync(self._find_chats, agent_dir, agent, own)
+        if has_own and is_shared:
+            self._trash.discard(own)  # the move was cut short before its last step
+        elif has_own:
+            await self._move(agent.id, agent_dir, own, agent.workspace, session)
+
+    def _find_chats(self, agent_dir: AgentDir, agent: Agent, own: str) -> tuple[bool, bool]:
+        """Say whether there is a chat in the agent's own directory, and whether its chat is among the user's.
+
+        A chat that an older version's turn has made among the user's is noted, and one that cursor-agent has emptied is
+        removed: it deletes a chat without a whole turn, and can't delete the directory because that is a mount.
+        """
+        shared = chat_places.shared_chat(self._user, agent_dir, agent)
+        if shared is not None and agent.session is not None and not agent.session.stored:
+            with suppress(OSError):
+                os.rmdir(shared)  # an empty one only
+            found = checking.identify(shared)
+            record = chat_places.Record(agent.session.id, *found) if found is not None else None
+            if record is not None and chat_places.read_record(agent_dir) != record:
+                chat_places.write_record(agent_dir, record)
+        return chat_places.is_chat(own), shared is not None
+
+    async def _move(self, owner: str, agent_dir: AgentDir, own: str, directory: str, session: str) -> None:
+        """Move a chat.
+
+        Raises:
+            NotMoved: it can't be, or mustn't.
+            OSError, SubstratError: it can't be.
+        """
+        points = self._registry.points
+        await trio.to_thread.run_sync(chat_places.make_chats_folder, self._user, directory)
+        folder = chat_places.chats_of(self._user, directory)
+        if os.path.lexists(os.path.join(folder, session)):
+            raise NotMoved(f"there is one of that name in {folder} already, which isn't this agent's")
+        points.before("chat copied")
+        copied = await trio.to_thread.run_sync(make_copy_directory, folder, owner)
+        try:
+            await self._copy(own, copied)
+            points.after("chat copied")
+            found = await trio.to_thread.run_sync(checking.identify, copied)
+            if found is None:
+                raise NotMoved(f"its copy in {folder} was taken away")
+            await trio.to_thread.run_sync(chat_places.write_record, agent_dir, chat_places.Record(session, *found))
+            points.before("chat moved")
+            await trio.to_thread.run_sync(publish_chat, copied, session)
+            points.after("chat moved")
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLEANING_SECONDS):
+                await trio.to_thread.run_sync(remove_copies, folder, owner, abandon_on_cancel=True)
+        self._trash.discard(own)
+
+    async def _copy(self, source: str, target: str) -> None:
+        python, needs = program.find_python()
+        mounts: tuple[Mount, ...] = (
+            Tmpfs("/run", 1 << 20),
+            *(Bind(path, path) for path in needs),
+            Bind(os.path.realpath(substrat.chatcopier.__file__), _PROGRAM),
+            Bind(source, _FROM, held=True),
+            Bind(target, _TO, writable=True, held=True),
+        )
+        start = f"import sys; sys.path.insert(0, '/run'); import chatcopier; sys.exit(chatcopier.main({[_FROM, _TO]!r}))"
+        try:
+            bubblewrap, unreadable = await self._find_bubblewrap(), await self._unreadable()
+            done = await oneshot.run(bubblewrap, (python, "-I", "-S", "-c", start), mounts, "/", unreadable)
+        except WorkspaceUnusable as problem:
+            raise NotMoved(problem.message) from None
+        if done.status:
+            said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            why = said or f"copying it ended with exit status {done.status}"
+            raise NotMoved(why if done.status == REFUSED else f"it can't be copied: {why}")
+
+    async def rescue(self, directory: str, session: str) -> None:
+        """Move a chat to the user's chats whose agent's records are gone, so that another agent can adopt it.
+
+        Args:
+            directory: the workspace's physical path.
+            session: the session's id.
+
+        Raises:
+            SandboxFailed: it is there and can't be moved.
+        """
+        if chat_places.session_is_stored(self._user, directory, session):
+            return
+        known = {agent.id for agent in self._registry.agents}
+        found = await trio.to_thread.run_sync(self._find_without_records, known, directory, session)
+        if found is None:
+            return
+        agent_dir = self._layout.agent(found)
+        try:
+            await self._move(found, agent_dir, agent_dir.chat(directory, session), directory, session)
+        except (NotMoved, OSError) as problem:
+            raise SandboxFailed(f"the session {session} can't be moved to your chats: {problem}") from None
+
+    def _find_without_records(self, known: set[str], directory: str, session: str) -> str | None:
+        """Return which directory of an agent without records has a chat; it runs in a thread of its own."""
+        names = os.listdir(self._layout.agents) if os.path.isdir(self._layout.agents) else []
+        for name in names:
+            if name not in known and chat_places.is_chat(self._layout.agent(name).chat(directory, session)):
+                return name
+        return None
+
+    async def keep(self, agent: Agent) -> None:
+        """Move an agent's chat before its files are deleted, or set it aside where that can't be done."""
+        reason = await self.settle(agent)
+        own = self._layout.agent(agent.id).chat(agent.workspace, agent.session.id) if agent.session is not None else None
+        if reason is None or own is None or not chat_places.is_chat(own):
+            return
+        kept = damaged_files.set_aside(own, self._layout, self._registry.now())
+        log.warning("a removed agent's chat is set aside", agent=agent.name, reason=reason, kept=kept)

@@ -1,0 +1,149 @@
+"""Finds where the repository of a workspace has its parts, without running git.
+
+Nothing of it is believed that an agent could have planted to make another directory visible.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.daemon.kernel import nofollow
+from substrat.daemon.workspaces import gitlink
+from substrat.errors import WorkspaceUnusable
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ALTERNATES = 64 * 1024
+"""Bytes of a list of alternates: some hundred paths, of which git itself follows five levels (object-file.c)."""
+_MOST_OBJECTS = 32
+"""Object directories of one repository: each is a mount, which costs some 0.1 ms."""
+
+_HEAD_BYTES = 256
+_PACKED_BYTES = 64 << 20
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+
+
+class GitPlaces(NamedTuple):
+    """Where a repository has its parts; all paths are physical.
+
+    Args:
+        top: the top level of the checkout.
+        own: the git directory of this checkout; of a linked worktree `<common>/worktrees/<id>`.
+        common: the git directory that all its worktrees share.
+        objects: its own directory of objects, and those that its alternates name.
+    """
+
+    top: str
+    own: str
+    common: str
+    objects: tuple[str, ...]
+
+
+def find(workspace: str, closed: tuple[str, ...]) -> GitPlaces:
+    """Return where the repository is whose checkout a workspace is, or lies in.
+
+    Args:
+        workspace: its physical path.
+        closed: directories that no agent may see.
+
+    Raises:
+        WorkspaceUnusable: there is no repository, or one that can't be cloned; the sentence says why.
+    """
+    top = _top(workspace)
+    git = f"{top}/.git"
+    mode = os.lstat(git).st_mode
+    if stat.S_ISLNK(mode):
+        raise WorkspaceUnusable(f"{git} is a link, so a clone would believe it blindly: put the directory in its place")
+    link = gitlink.link_of(top, closed) if not stat.S_ISDIR(mode) else None
+    own, common = (link.own, link.common) if link is not None else (git, git)
+    if link is None and (not stat.S_ISDIR(mode) or gitlink.joined_by(git) is not None):
+        raise WorkspaceUnusable(f"{git} is no git directory of its own: `git status` in {top} says more")
+    if not gitlink.is_repository(own, common):
+        raise WorkspaceUnusable(f"{git} is no git directory: `git status` in {top} says more")
+    return GitPlaces(top, own, common, tuple(_objects(f"{common}/objects", closed)))
+
+
+def objects(common: str, closed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories of objects of a git directory, its alternates' too; raises `WorkspaceUnusable`."""
+    return tuple(_objects(f"{common}/objects", closed))
+
+
+def _top(workspace: str) -> str:
+    path = workspace
+    while True:
+        if os.path.lexists(f"{path}/.git"):
+            return path
+        if gitlink.is_repository(path, path):
+            raise WorkspaceUnusable(f"{path} is a bare repository, which has no files to work on: name a checkout of it")
+        if path == "/":
+            raise WorkspaceUnusable(
+                f"{workspace} is in no git repository, so nothing can be cloned: `git init` there, or leave out --worktree"
+            )
+        path = os.path.dirname(path)
+
+
+def _objects(first: str, closed: tuple[str, ...]) -> Iterator[str]:
+    """Follow alternates from directory to directory (gitrepository-layout(5), "objects/info/alternates")."""
+    seen: list[str] = []
+    waiting = [first]
+    while waiting:
+        path = waiting.pop(0)
+        if path in seen:
+            continue
+        if len(seen) >= _MOST_OBJECTS:
+            raise WorkspaceUnusable(
+                f"{first} borrows objects of more than {_MOST_OBJECTS} repositories: `git repack -a -d`"
+            )
+        if not _is_objects(path):
+            if path == first:
+                raise WorkspaceUnusable(f"{path} is no directory of git objects: `git fsck` says more")
+            continue  # as git does, with a warning
+        for other in closed:
+            if is_within(path, other) or is_within(other, path):
+                raise WorkspaceUnusable(f"{first} borrows objects of {path}, which would open {other} to the agent")
+        seen.append(path)
+        yield path
+        said = nofollow.read_small(f"{path}/info/alternates", _ALTERNATES) or b""
+        lines = (line for line in os.fsdecode(said).splitlines() if line and not line.startswith("#"))
+        waiting.extend(_real(os.path.join(path, line.strip('"'))) for line in lines)
+
+
+def _is_objects(path: str) -> bool:
+    """Say whether a directory is one that git keeps objects in: it has `pack` or `info` (gitrepository-layout(5))."""
+    try:
+        with nofollow.opened(path) as directory:
+            is_directory = stat.S_ISDIR(os.fstat(directory).st_mode)
+    except OSError:
+        return False
+    return is_directory and any(os.path.isdir(f"{path}/{name}") for name in ("pack", "info"))
+
+
+def _real(path: str) -> str:
+    return gitlink.real(path) or path
+
+
+def head(git: str, common: str) -> str | None:
+    """Return the commit that HEAD is at, None where there is none or it can't be told.
+
+    Args:
+        git: the git directory that HEAD is in.
+        common: the one with the branches; another where `git` is a linked worktree's.
+    """
+    said = _text(f"{git}/HEAD", _HEAD_BYTES)
+    ref = said.removeprefix("ref: ")
+    if ref != said:
+        said = _text(f"{common}/{ref}", _HEAD_BYTES) if ".." not in ref.split("/") else ""
+        if not said:
+            packed = nofollow.read_small(f"{common}/packed-refs", _PACKED_BYTES) or b""
+            line = re.search(rb"^([0-9a-f]{40,64}) " + re.escape(os.fsencode(ref)) + rb"$", packed, re.MULTILINE)
+            said = line.group(1).decode() if line is not None else ""
+    return said if _COMMIT.fullmatch(said) else None
+
+
+def _text(path: str, most: int) -> str:
+    return os.fsdecode((nofollow.read_small(path, most) or b"").strip())

@@ -1,0 +1,216 @@
+"""Protects agents' workspaces: scans them, creates placeholders, and finds unprotected paths after a turn."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces import git_hiding, git_leftovers, git_sequencer, overlap
+from substrat.daemon.agents.findings import HIDDEN, WORDS, Found, found_in, roots_of
+from substrat.daemon.kernel.fingerprint import Budget
+from substrat.daemon.workspaces import checking, copies, git_programs, leftovers, protected_paths, workspace_scan
+from substrat.daemon.workspaces.lost_mounts import keeping
+from substrat.daemon.workspaces.placeholders import Placeholders
+from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+from substrat.errors import SubstratError, WorkspaceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.protection import Copy
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.workspaces.user import User
+
+_GIT_SECONDS = 5.0
+"""How long a daemon's start or a spawn waits for the scan of a workspace's `.git`; each turn's start looks again."""
+
+
+class WorkspaceProtector:
+    """Finds and prepares the protected paths of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        layout: the daemon's directories.
+        user: who agents are.
+        environ: the daemon's own environment.
+    """
+
+    def __init__(self, registry: Registry, layout: Layout, user: User, environ: dict[str, str]) -> None:
+        self._registry = registry
+        self._layout = layout
+        self._user = user
+        self._environ = environ
+        self.placeholders = Placeholders(registry)
+
+    @property
+    def own_places(self) -> tuple[str, ...]:
+        """The daemon's own directories, which no agent may work in or see: they hold every agent's files."""
+        trees = self._registry.config.worktree.dir
+        return (self._layout.state, self._layout.runtime, *((os.path.realpath(trees),) if trees else ()))
+
+    @property
+    def closed(self) -> tuple[str, ...]:
+        """The directories that no agent may see, the logins and other agents' chats among them."""
+        return checking.closed_places(self._user, self.own_places)
+
+    async def find_git(self, directory: str) -> None:
+        """Note which git directory elsewhere a workspace's repository is in, without waiting long for a slow disk."""
+        with trio.move_on_after(_GIT_SECONDS):
+            found = await trio.to_thread.run_sync(
+                protected_paths.shared_with, directory, self.closed, abandon_on_cancel=True
+            )
+            self._registry.note_git(directory, found[0])
+
+    async def find_all_git(self) -> None:
+        """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""
+        agents = self._registry.agents
+        directories = {agent.workspace for agent in agents if agent.clone is None and agent.phase != Phase.ENDED}
+        found: dict[str, tuple[str, ...]] = {}
+
+        def find() -> None:
+            for directory in directories:
+                with suppress(SubstratError):
+                    found[directory] = protected_paths.shared_with(directory, self.closed)[0]
+
+        with trio.move_on_after(_GIT_SECONDS):
+            await trio.to_thread.run_sync(find, abandon_on_cancel=True)
+        for directory, shared in found.copy().items():
+            self._registry.note_git(directory, shared)
+
+    async def protect(self, agent: Agent, holder: str) -> tuple[ProtectedPaths, tuple[Found, ...], dict[str, Copy]]:
+        """Scan a workspace, copy its read-only paths, and create placeholders for the missing ones.
+
+        Returns:
+            The protected paths, the findings about unprotected ones, and the copies.
+        """
+        shared, own, refused = await self.shared_with(agent)
+        if agent.clone is None:
+            self._registry.note_git(agent.workspace, shared, agent.id)
+        self.placeholders.keep(holder, (agent.host_directory, *shared, *writable(agent)))
+        found, noted, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
+        made = self.placeholders.make((*found.missing, *found.keepers))
+        missing = tuple(path for path in made if path not in found.keepers)
+        kept |= {path: keeping(kept[path]) for one in found.keepers if (path := os.path.dirname(one)) in kept}
+        untold = [Found(agent.workspace, refused)] if refused is not None else []
+        settings = (Found(name, text, digest=WORDS) for name, text in found.unprotectable)
+        return msgspec.structs.replace(found, missing=missing, noted={}), (*noted, *untold, *settings), kept
+
+    async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
+        """Return the protected paths of an agent's workspace; raises `WorkspaceUnusable`."""
+        return await trio.to_thread.run_sync(self._scan, agent, shared, own, self._further(agent))
+
+    def _scan_and_copy(
+        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
+    ) -> tuple[ProtectedPaths, list[Found], dict[str, Copy]]:
+        found = self._scan(agent, shared, own, further)
+        whole = set(found.whole)
+        noted = [_noted(agent, found, text, Budget()) for text in found.notes]
+        return found, noted, copies.take_all(path for path in found.read_only if path not in whole)
+
+    def _scan(
+        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
+    ) -> ProtectedPaths:
+        home = self._user.home
+        configs = git_programs.user_configs(home, self._environ.get("XDG_CONFIG_HOME"))
+        # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
+        private = (os.path.realpath(self._layout.state), os.path.realpath(os.path.join(home, PROGRAM.places.chats)))
+        # In a clone nothing is protected: nothing of the host's runs there, and what lands is looked at before.
+        roots = (agent.workspace, *further) if agent.clone is None else further
+        if not roots:
+            return ProtectedPaths()
+        return workspace_scan.scan(roots[0], shared, own, roots[1:], user_configs=configs, private=private)
+
+    def _further(self, agent: Agent) -> tuple[str, ...]:
+        """Return further directories to scan: the agent's writable binds, and other agents' workspaces in its reach.
+
+        Those agents take the files at the top of their workspaces for their own rules.
+        """
+        others = overlap.roots(self._registry.claim(agent), self._registry.claims(agent.id))
+        return tuple(dict.fromkeys((*writable(agent), *others)))
+
+    async def shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+        """Return the git directories elsewhere of an agent's workspace (`protected_paths.shared_with`)."""
+        if agent.clone is not None:
+            return (), (), None
+        return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self.closed)
+
+    async def unfinished(self, agent: Agent) -> dict[str, int]:
+        """Return the inodes of what tells of git's unfinished work in a workspace, by path; a slow disk has none."""
+        with trio.move_on_after(_GIT_SECONDS):
+            return await trio.to_thread.run_sync(self._unfinished, agent, abandon_on_cancel=True)
+        return {}
+
+    def _unfinished(self, agent: Agent) -> dict[str, int]:
+        found = protected_paths.shared_with(agent.workspace, self.closed) if agent.clone is None else ((), (), None)
+        shared, own, _ = found
+        return leftovers.read(own or shared or (f"{agent.host_directory}/.git",))
+
+    async def remove_locks(self, agent: Agent, before: Mapping[str, int] | None) -> list[str]:
+        """Remove the locks of git's that were made since a turn's start, once its processes are gone, and return them.
+
+        Args:
+            agent: the agent.
+            before: what `unfinished` returned at the turn's start; None: nobody knows, so nothing is removed.
+        """
+        after = await self.unfinished(agent) if before is not None else {}
+        removed: list[str] = []
+        for lock in git_leftovers.new_locks(before or {}, after):
+            remove = partial(leftovers.remove, lock, after[lock], agent.host_directory, self._registry.points)
+            with suppress(OSError):  # it is told as unfinished work
+                if await trio.to_thread.run_sync(remove):
+                    removed.append(lock)
+        return removed
+
+    async def find_changes(self, agent: Agent, before: ProtectedPaths) -> tuple[list[Found], list[Found]]:
+        """Look through a workspace at a sandbox's end.
+
+        Returns:
+            Findings about paths that appeared and would have been protected, and about paths that can't be protected.
+        """
+        return await trio.to_thread.run_sync(self._find_changes, agent, before, self._further(agent))
+
+    def _find_changes(
+        self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]
+    ) -> tuple[list[Found], list[Found]]:
+        try:
+            after = self._scan(agent, before.git_dirs, before.own_git_dirs, further)
+        except WorkspaceUnusable as problem:
+            return [Found(agent.workspace, problem.message)], []
+        paths, budget = protected_paths.changes(before, after), Budget()
+        describe, files_in, roots = protected_paths.describe_changes, protected_paths.files_in, roots_of(agent)
+        now = {protected_paths.printable(path): lines for path, lines in (after.hiding or {}).items()}
+        hidden = git_hiding.changes(before.hiding, now) if before.hiding is not None else ()
+        changed = [found_in(path, describe([path]), files_in(after, path), roots, budget) for path in paths]
+        changed += [Found(path, text, difference=lines, kind=HIDDEN) for path, text, lines in hidden]
+        changed += [
+            Found(path, text, digest=WORDS) for path, text in git_sequencer.changes(before.sequencer, after.sequencer)
+        ]
+        told = set(paths)
+        # The agent may have written to what can't be protected, whatever a person has accepted before.
+        noted = [
+            _noted(agent, after, text, Budget())
+            for text, files in after.noted.items()
+            if not all(one in told or protected_paths.is_below(one, told) for one in files)
+        ]
+        return changed, noted
+
+
+def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -> Found:
+    """Return the finding of a note; one about files is accepted with their content, another one never for good."""
+    if text not in protected.noted:
+        return Found(agent.workspace, text)
+    return found_in(agent.workspace, text, protected.noted[text], roots_of(agent), budget)
+
+
+def writable(agent: Agent) -> tuple[str, ...]:
+    """Return where an agent may write besides its workspace."""
+    return tuple(bind.path for bind in agent.policy.binds if bind.writable)

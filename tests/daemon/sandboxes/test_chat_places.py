@@ -1,0 +1,57 @@
+"""Where chats are among the user's."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from substrat.core.programs.cursor.command_line import chats_folder
+from substrat.daemon.sandboxes import chat_places
+from substrat.errors import WorkspaceUnusable
+
+SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
+
+
+def test_a_session_is_stored_when_its_database_is_there(user):
+    folder = Path(user.home, ".cursor", "chats", chats_folder("/w"))
+    assert not chat_places.session_is_stored(user, "/w", SESSION)
+    (folder / SESSION).mkdir(parents=True)
+    assert not chat_places.session_is_stored(user, "/w", SESSION)
+    (folder / SESSION / "store.db").touch()
+    assert chat_places.session_is_stored(user, "/w", SESSION)
+    assert not chat_places.session_is_stored(user, "/v", SESSION)
+
+
+@pytest.mark.parametrize("what", ["chat", "store", "directory"])
+def test_a_session_made_of_links_is_none(user, tmp_path, what):
+    folder = Path(user.home, ".cursor", "chats", chats_folder("/w"))
+    folder.mkdir(parents=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "store.db").touch()
+    if what == "chat":
+        (folder / SESSION).symlink_to(elsewhere)
+    else:
+        (folder / SESSION).mkdir()
+        if what == "store":
+            (folder / SESSION / "store.db").symlink_to(elsewhere / "store.db")
+        else:
+            (folder / SESSION / "store.db").mkdir()
+    assert not chat_places.session_is_stored(user, "/w", SESSION)
+
+
+def test_the_chats_folder_is_made_once(user):
+    path = chat_places.make_chats_folder(user, "/w")
+    assert path == os.path.join(user.home, ".cursor", "chats", chats_folder("/w"))
+    assert os.path.isdir(path)
+    assert chat_places.make_chats_folder(user, "/w") == path
+
+
+@pytest.mark.parametrize("what", ["file", "dangling"])
+def test_a_chats_folder_that_cannot_be_made(user, tmp_path, what):
+    if what == "file":
+        Path(user.home, ".cursor").touch()
+    else:
+        Path(user.home, ".cursor").symlink_to(tmp_path / "gone")
+    with pytest.raises(WorkspaceUnusable, match=r"\.cursor"):
+        chat_places.make_chats_folder(user, "/w")

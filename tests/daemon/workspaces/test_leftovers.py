@@ -1,0 +1,71 @@
+"""A lock of git's is removed only where nothing that runs can hold it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from substrat.daemon.failpoints import Failpoints
+from substrat.daemon.workspaces import leftovers
+from tests.support.waiting import wait_until
+
+WAITING = ("cat-file", "--batch")
+
+
+@pytest.fixture
+def repository(tmp_path):
+    top = tmp_path / "work"
+    for place in (top, tmp_path / "other"):
+        subprocess.run(["git", "init", "-q", place], check=True)
+    (top / ".git/index.lock").touch()
+    return top
+
+
+def remove(top):
+    found = leftovers.read([f"{top}/.git"])
+    lock = f"{top}/.git/index.lock"
+    return leftovers.remove(lock, found[lock], str(top), Failpoints({}))
+
+
+@pytest.mark.parametrize(
+    ("where", "command", "is_removed"),
+    [
+        ("other", ("git", *WAITING), True),
+        ("work", ("git", *WAITING), False),
+        (".", ("git", "-C", "work", *WAITING), False),
+        (".", ("git", "--git-dir=work/.git", *WAITING), False),
+        ("other", ("env", "GIT_DIR=../work/.git", "git", *WAITING), False),
+        ("work", ("sh", "-c", "exec 9<.git/index.lock; read line"), False),
+        ("work", ("sh", "-c", "read line"), True),
+    ],
+)
+def test_a_git_that_may_be_in_the_repository_keeps_it(repository, where, command, is_removed):
+    held = subprocess.Popen(command, cwd=repository.parent / where, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        name = "git" if "git" in command else "sh"
+        wait_until(lambda: Path(f"/proc/{held.pid}/comm").read_text() == f"{name}\n", "its start")
+        if "exec 9" in command[-1]:
+            wait_until(lambda: os.path.exists(f"/proc/{held.pid}/fd/9"), "its descriptor")
+        assert remove(repository) is is_removed
+        assert (repository / ".git/index.lock").exists() is not is_removed
+    finally:
+        held.communicate()
+    assert is_removed or remove(repository)
+
+
+def test_odd_locks_stay(repository, tmp_path):
+    lock = repository / ".git/index.lock"
+    lock.unlink()
+    lock.mkdir()
+    assert not remove(repository)
+    lock.rmdir()
+    lock.symlink_to(tmp_path / "other")
+    assert not remove(repository)
+    (tmp_path / "link").symlink_to(repository / ".git")
+    assert leftovers.read([str(tmp_path / "link"), str(tmp_path / "missing"), str(lock)]) == {}
+    found = leftovers.read([f"{repository}/.git"])
+    lock.rename(tmp_path / "kept")
+    lock.touch()
+    assert not leftovers.remove(str(lock), found[str(lock)], str(repository), Failpoints({})), "it is another one"
+    assert lock.exists()

@@ -1,0 +1,89 @@
+"""The look at a workspace at a turn's start and end, where there is more than can be protected."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from substrat.daemon.agents.findings import INCOMPARABLE, Findings
+from substrat.daemon.state.layout import Layout
+from substrat.daemon.workspaces import workspace_scan
+from substrat.daemon.workspaces.protector import WorkspaceProtector
+from substrat.daemon.workspaces.scan_record import Bounds
+from substrat.daemon.workspaces.user import User
+from tests.daemon.workspaces.repositories import git
+
+
+class Turns:
+    """The looks of an agent's turns, and what a person is asked."""
+
+    def __init__(self, house, directory):
+        self.house, self.findings = house, Findings(house.registry)
+        house.spawn("anna", "go", workspace=str(directory / "work"))
+        layout = Layout(str(directory / "state"), str(directory / "run"))
+        user = User("me", os.geteuid(), os.getegid(), str(directory / "home"))
+        self.protector = WorkspaceProtector(house.registry, layout, user, {})
+
+    @property
+    def agent(self):
+        return self.house.agent("anna")
+
+    async def turn(self, work):
+        """Do some work between the looks; returns the texts of the findings that wait then."""
+        before, found, _ = await self.protector.protect(self.agent, "a turn")
+        self.findings.record(self.agent.id, None, found)
+        work()
+        changed, noted = await self.protector.find_changes(self.agent, before)
+        self.findings.record(self.agent.id, None, (*changed, *noted))
+        self.protector.placeholders.release("a turn")
+        self.protector.placeholders.remove_unneeded()
+        return [finding.text for finding in self.agent.findings]
+
+    async def accept(self):
+        await self.findings.accept("anna", (), "ctl")
+
+
+@pytest.fixture
+def turns(house, work, tmp_path, monkeypatch):
+    """In a workspace with six repositories more than are protected."""
+    git(work, "init", "-q")
+    for number in range(9):
+        git(work, "init", "-q", work / f"r{number}")
+    monkeypatch.setattr(workspace_scan, "Bounds", lambda: Bounds(writable=1, git_mounts=4, seconds=60.0))
+    return Turns(house, tmp_path)
+
+
+def write_hooks(work):
+    for number in range(9):
+        (work / f"r{number}/.git/hooks/post-merge").write_text("touch stolen\n")
+
+
+def nothing():
+    pass
+
+
+async def test_what_a_turn_writes_where_nothing_is_protected_is_told_whatever_was_accepted(turns, work):
+    (told,) = await turns.turn(nothing)
+    assert "nothing is protected in" in told
+    await turns.accept()
+    assert await turns.turn(nothing) == [], "accepted, and as it was"
+    (again,) = await turns.turn(lambda: (work / "r8/.git/hooks/post-merge").write_text("x") and write_hooks(work))
+    assert again == told
+    await turns.accept()
+    assert await turns.turn(nothing) == []
+
+
+async def test_what_cannot_be_compared_asks_at_each_turn(turns, work):
+    for number in range(9):
+        os.mkfifo(work / f"r{number}/.git/hooks/pipe")
+    for _ in range(2):
+        (told,) = await turns.turn(nothing)
+        assert told.endswith(INCOMPARABLE)
+        await turns.accept()
+
+
+async def test_a_commit_changes_nothing_that_was_accepted(turns, work):
+    await turns.turn(nothing)
+    await turns.accept()
+    committed = [Path(work / f"r{number}") for number in range(9)]
+    assert await turns.turn(lambda: [git(one, "commit", "-q", "--allow-empty", "-m", "x") for one in committed]) == []
