@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import anyio
+
 from substrat import errors
 from substrat.core.programs.transcript import Transcript, TranscriptDocument
 from substrat.protocol import objects
@@ -92,14 +94,25 @@ async def _inbox(client: Client, _: str, __: Object) -> object:
 
 
 async def _usage(client: Client, method: str, _: Object) -> object:
-    found = []
-    for agent in await client.agents():
+    agents = await client.agents()
+    found: dict[int, Object] = {}
+    problems: list[errors.SubstratError] = []
+
+    async def ask(place: int, agent: objects.AgentObject) -> None:
         try:
             used = cast("Object", await client.call(method, agent=agent["id"]))
+            found[place] = {"agent": agent["id"], "name": agent["name"], **used}
         except errors.NotFound:
-            continue  # it was removed meanwhile
-        found.append({"agent": agent["id"], "name": agent["name"], **used})
-    return found
+            pass  # it was removed meanwhile
+        except errors.SubstratError as problem:
+            problems.append(problem)
+
+    async with anyio.create_task_group() as group:
+        for place, agent in enumerate(agents):
+            group.start_soon(ask, place, agent)
+    if problems:
+        raise problems[0]
+    return [found[place] for place in sorted(found)]
 
 
 async def _transcript(client: Client, _: str, params: Object) -> object:

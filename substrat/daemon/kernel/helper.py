@@ -63,8 +63,9 @@ def _start(
     try:
         return child, os.pidfd_open(child.pid)
     except OSError:
-        child.kill()
-        child.communicate()
+        child.kill()  # not waited for: the kernel may hold it, and `subprocess` reaps it at a later start
+        for stream in filter(None, (child.stdout, child.stderr)):
+            stream.close()
         raise
 
 
