@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from substrat.core.agents.records import Agent
-
-
 _LARGEST = 2**63 - 1
 """The largest number that JSON answers carry: agent programs may report up to as much for each turn."""
 
@@ -57,19 +54,3 @@ def together(totals: Iterable[Total]) -> Total:
     """Add up totals."""
     found = list(totals)
     return Total(sum(one.turns for one in found), total(one.usage for one in found).usage)
-
-
-def family(agent: Agent, agents: Iterable[Agent]) -> list[Agent]:
-    """Return an agent and all its descendants, each after its parent.
-
-    Args:
-        agent: the head of the family.
-        agents: all agents there are.
-    """
-    children: dict[str | None, list[Agent]] = {}
-    for other in agents:
-        children.setdefault(other.parent, []).append(other)
-    found = [agent]
-    for member in found:  # it grows while it is walked
-        found += children.get(member.id, [])
-    return found

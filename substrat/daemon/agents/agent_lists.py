@@ -8,7 +8,6 @@ from substrat.core.agents import results
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import OPERATOR
-from substrat.core.agents.usage import family
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
@@ -46,17 +45,17 @@ class AgentLists:
         except NotFound:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
         facts = self._row(agent)
-        if agent in family(caller, self._registry.agents)[1:]:
+        if agent in self._registry.family(caller)[1:]:
             facts["last_outcome"] = results.outcome_of(self._registry.store.turn(agent.turn.id) if agent.turn else None)
             facts["failure"] = agent.clone.error if agent.clone is not None else None
             facts["work"] = _work(agent)
         return facts
 
     def _scope(self, caller: Agent, scope: str) -> list[Agent]:
-        agents = list(self._registry.agents)
+        registry = self._registry
         if scope == "children":
-            return [one for one in agents if one.parent == caller.id]
-        return family(root_of(self._registry, caller), agents) if scope == "family" else agents
+            return registry.children(caller.id)
+        return registry.family(registry.root_of(caller)) if scope == "family" else list(registry.agents)
 
     def _row(self, agent: Agent) -> dict[str, object]:
         registry = self._registry
@@ -79,10 +78,3 @@ def _work(agent: Agent) -> dict[str, object] | None:
         return None
     kept = agent.clone.kept
     return {"commit": kept.head, "branch": agent.clone.branch, "ahead": kept.ahead, "uncommitted_files": kept.files}
-
-
-def root_of(registry: Registry, agent: Agent) -> Agent:
-    """Return the agent at the top of an agent's family; one that a person spawned is its own."""
-    while (above := registry.get(agent.parent)) is not None:
-        agent = above
-    return agent

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.usage import family
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.workspaces import overlap
 from substrat.daemon.state.events import DaemonEvent
@@ -90,7 +89,7 @@ class AllowLists:
         """
         claim, is_more = self._registry.claim(replace(agent, policy=policy)), not agent.policy.allows(policy)
         # Descendants lose the same, so they differ from it no more than before.
-        without = [agent.id] if is_more else [member.id for member in family(agent, self._registry.agents)]
+        without = [agent.id] if is_more else [member.id for member in self._registry.family(agent)]
         others = self._registry.claims(*without)
         before = {found.other.name for found in overlap.overlaps(self._registry.claim(agent), others) if found.is_mixed}
         shared = overlap.overlaps(claim, others)
@@ -112,6 +111,6 @@ class AllowLists:
         less = [f"-{text}" for text in before.texts if text not in wanted.texts]
         change.record(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
         change.after(partial(self._networks.allow, agent.id, wanted.texts))
-        for child in [other for other in self._registry.agents if other.parent == agent.id]:
+        for child in self._registry.children(agent.id):
             if child.policy.network is Network.FILTERED:
                 self._set(change, child, AllowList.of(child.policy.allow).within(wanted))

@@ -103,7 +103,7 @@ class Change:
         self._registry.waits.before_removal(self, agent)
         agent = self.drop_waiting(agent, "was removed")
         self._store.forget_agent(agent.id)
-        for child in [other for other in self._registry.agents if other.parent == agent.id]:
+        for child in self._registry.children(agent.id):
             self.put(replace(child, parent=None))
         self.removed.add(agent.id)
         self.agents.pop(agent.id, None)

@@ -167,7 +167,7 @@ class ToolCalls:
                 return f"reminder {reminder} is cancelled"
 
     def _whoami(self, caller: Agent) -> str:
-        children = [agent.name for agent in self._requests.registry.agents if agent.parent == caller.id]
+        children = [agent.name for agent in self._requests.registry.children(caller.id)]
         return _json(
             name=caller.name,
             id=caller.id,

@@ -19,8 +19,6 @@ from substrat.core.agents.records import (
     open_turn_id,
 )
 from substrat.core.agents.results import shortened
-from substrat.core.agents.usage import family
-from substrat.daemon.agents.agent_lists import root_of
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, PolicyDenied, Refused
 
@@ -121,13 +119,13 @@ class Messages:
         return number
 
     def _group(self, sender: Agent, group: str) -> list[Agent]:
-        agents = [agent for agent in self._registry.agents if agent.phase != Phase.ENDED]
+        registry = self._registry
         if group == "children":
-            return [agent for agent in agents if agent.parent == sender.id]
-        if group == "siblings":
-            beside = [one for one in agents if one.parent == sender.parent and one.id != sender.id]
-            return beside if sender.parent is not None else []
-        found = family(root_of(self._registry, sender), self._registry.agents)
+            found = registry.children(sender.id)
+        elif group == "siblings":
+            found = registry.children(sender.parent) if sender.parent is not None else []
+        else:
+            found = registry.family(registry.root_of(sender))
         return [one for one in found if one.id != sender.id and one.phase != Phase.ENDED]
 
     def _receipt(self, sender: Agent, member: Agent, text: str, intent: Intent) -> Receipt:

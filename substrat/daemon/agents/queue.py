@@ -8,7 +8,6 @@ from substrat.core.agents import scheduling
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.scheduling import Facts, Waiting
 from substrat.daemon.agents import mail
-from substrat.daemon.agents.agent_lists import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +36,7 @@ class Queue:
 
     def family_of(self, agent: Agent) -> str:
         """Return the id of the root of an agent's family."""
-        return root_of(self._registry, agent).id
+        return self._registry.root_of(agent).id
 
     def waiting(self) -> list[Waiting]:
         """Return every agent that waits for a turn, with what keeps it from beginning."""

@@ -87,6 +87,9 @@ class Registry:
         self.admission = admission
         self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
+        self._children: dict[str | None, dict[str, None]] = {}
+        for agent in self._agents.values():
+            self._children.setdefault(agent.parent, {})[agent.id] = None
         open_turns = {agent.id: open_turn_id(agent) for agent in self._agents.values()}
         self._agents_of_turns = {turn: agent_id for agent_id, turn in open_turns.items() if turn is not None}
         self._observers: list[Callable[[Iterable[str]], None]] = []
@@ -115,6 +118,23 @@ class Registry:
     def most_running(self) -> int:
         """How many turns may run at once."""
         return scheduling.most_running(self.config.turns.max_running, host.machine_memory())
+
+    def children(self, agent_id: str) -> list[Agent]:
+        """Return an agent's children as last committed, oldest first."""
+        return [self._agents[child] for child in self._children.get(agent_id, ())]
+
+    def family(self, head: Agent) -> list[Agent]:
+        """Return an agent and all that descend from it, each after its parent; the descendants as last committed."""
+        found = [head]
+        for member in found:  # it grows while it is walked
+            found += self.children(member.id)
+        return found
+
+    def root_of(self, agent: Agent) -> Agent:
+        """Return the agent at the top of an agent's family; one that a person spawned is its own."""
+        while (above := self.get(agent.parent)) is not None:
+            agent = above
+        return agent
 
     def ssh_agent_of(self, agent_id: str) -> str | None:
         """Return the socket of the person's ssh-agent that an agent may use; None: it may use none, or is gone."""
@@ -262,6 +282,9 @@ class Registry:
             turn, before = agent.turn, self._agents.get(agent.id)
             if before is not None and before.name != agent.name:
                 del self._ids[before.name]
+            if before is not None and before.parent != agent.parent:
+                del self._children[before.parent][agent.id]
+            self._children.setdefault(agent.parent, {})[agent.id] = None
             self._agents[agent.id] = replace(agent, turn=abridged(turn)) if turn is not None else agent
             self._ids[agent.name] = agent.id
             if turn is not None and turn.outcome is None:
@@ -269,7 +292,10 @@ class Registry:
             elif turn is not None:
                 self._agents_of_turns.pop(turn.id, None)
         for agent_id in change.removed:
-            del self._ids[self._agents.pop(agent_id).name]
+            agent = self._agents.pop(agent_id)
+            del self._ids[agent.name]
+            self._children.get(agent.parent, {}).pop(agent_id, None)
+            self._children.pop(agent_id, None)
             self.queue.forget(agent_id)
         self.waits.apply(change)
         self.needs.apply(change)

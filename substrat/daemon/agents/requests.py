@@ -21,7 +21,6 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
-from substrat.core.agents.usage import family
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning
 from substrat.daemon.agents.waiting import Waiting
@@ -236,7 +235,7 @@ class AgentRequests:
 
     def end_family(self, name: str, by: str = BY_OPERATOR) -> list[Agent]:
         """Ask for an agent and all that descend from it to be finished; returns those that hadn't been, deepest first."""
-        members = [one for one in family(self.find(name), self.registry.agents) if one.phase != Phase.ENDED][::-1]
+        members = [one for one in self.registry.family(self.find(name)) if one.phase != Phase.ENDED][::-1]
         with self.registry.change("end asked") as change:
             for one in members:
                 after = change.step(self.registry.find(one.id), Event.END)

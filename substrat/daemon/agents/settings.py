@@ -153,7 +153,7 @@ class Settings:
             if policy.network is Network.FILTERED:
                 change.after(partial(self._allow_lists.apply, agent.id, policy.allow))
             change.record(DaemonEvent(agent.id, None, "network:changed", _difference(before, policy)))
-        for child in [other for other in self._registry.agents if other.parent == agent.id]:
+        for child in self._registry.children(agent.id):
             if (kept := child.policy.within(policy)) != child.policy:
                 self._give(change, child, kept)
 

@@ -25,7 +25,6 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
-from substrat.core.agents.usage import family
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
@@ -272,7 +271,7 @@ def _check_room(registry: Registry, parent: Agent | None) -> None:
         raise LimitReached(f"there are {len(registry.agents)} agents already (limits.agents): `substratctl rm` some")
     if parent is None:
         return
-    children = [agent for agent in registry.agents if agent.parent == parent.id and agent.phase != Phase.ENDED]
+    children = [agent for agent in registry.children(parent.id) if agent.phase != Phase.ENDED]
     if len(children) >= limits.children:
         raise LimitReached(f"{parent.name} has {len(children)} children already, as many as limits.children allows")
     depth, ancestor = 1, parent
@@ -281,7 +280,7 @@ def _check_room(registry: Registry, parent: Agent | None) -> None:
     if depth > limits.depth:
         raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: limits.depth is {limits.depth}")
     # So that one agent of the operator's can't use up all there may be.
-    members = [member for member in family(ancestor, registry.agents) if member.phase != Phase.ENDED]
+    members = [member for member in registry.family(ancestor) if member.phase != Phase.ENDED]
     if len(members) > limits.family:
         raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, as many as limits.family allows")
 

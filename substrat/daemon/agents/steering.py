@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent, open_turn_id
-from substrat.core.agents.usage import family
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, PolicyDenied, Refused
 
@@ -64,7 +63,7 @@ class Steering:
             PolicyDenied: it is no descendant.
         """
         agent = self._descendant(caller, name)
-        members = [one for one in family(agent, self._registry.agents) if one.phase not in {Phase.ENDING, Phase.ENDED}]
+        members = [one for one in self._registry.family(agent) if one.phase not in {Phase.ENDING, Phase.ENDED}]
         with self._registry.change("end asked") as change:
             start = self._registry.store.start_of_turn(open_turn_id(caller))
             why = f": {reason}" if reason else ""
@@ -89,6 +88,6 @@ class Steering:
             found = self._requests.find(name)
         except NotFound:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
-        if found.id == caller.id or found not in family(caller, self._registry.agents):
+        if found.id == caller.id or found not in self._registry.family(caller):
             raise PolicyDenied(f"{name} doesn't descend from {caller.name}: ask its parent or the operator")
         return found

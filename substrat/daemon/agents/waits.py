@@ -161,7 +161,7 @@ class Waits:
     def _members(self, agent: Agent, names: Sequence[str] | None) -> list[Agent]:
         registry = self._registry
         if names is None:
-            children = [one for one in registry.agents if one.parent == agent.id]
+            children = registry.children(agent.id)
             told = set(self._store.reports_waiting(agent.id, [one.id for one in children]).values()) if children else set()
             members = [one for one in map(registry.find, (child.id for child in children)) if one.phase != Phase.ENDED
                        or one.id in told]  # fmt: skip

@@ -10,7 +10,6 @@ import structlog
 
 from mcp_server import tools
 from substrat.core.agents import excerpts, results
-from substrat.core.agents.usage import family
 from substrat.errors import PolicyDenied, Refused, SubstratError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class AgentTools:
         """Return a descendant's result, the end of its work or its changes, below a line that names its kept commit."""
         self._calls.lists.one(caller, name)  # which says what to do where there is no such agent
         found = self._registry.find(name)
-        if found not in family(caller, self._registry.agents)[1:]:
+        if found not in self._registry.family(caller)[1:]:
             raise PolicyDenied(f"{name} doesn't descend from you, so you see its status only: ask it with send_message")
         match what:
             case "result":

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from sandbox.spec import Bind
-from substrat.core.agents.usage import family
 from substrat.core.workspaces.clones import ref_problem
 from substrat.daemon.agents.spawning import SCRATCH, SHARE, WORKTREE, ChildPlace, CloneRequest
 from substrat.daemon.worktrees.wishes import CloneWish
@@ -141,7 +140,7 @@ class ChildPlaces:
         if kind == "workspace" and ref_problem(name) is None:
             return f"refs/heads/{name}"
         if kind == "agents":
-            own = {one.name: one.clone for one in family(parent, self._registry.agents)[1:]}
+            own = {one.name: one.clone for one in self._registry.family(parent)[1:]}
             if (clone := own.get(name)) is None:
                 raise PolicyDenied(f"{name!r} is no descendant of yours with a clone: whoami lists your children")
             return clone.ref("head")

@@ -18,7 +18,6 @@ import substrat.treemaker
 from sandbox.spec import Bind, Mount
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind, by_agent
-from substrat.core.agents.usage import family
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.sandboxes import clone_mounts
@@ -234,7 +233,7 @@ class Making:
             return
         places = await trio.to_thread.run_sync(self._repositories.places, agent.clone.workspace)
         await trio.to_thread.run_sync(prepare_directory, self._directory)
-        descendants = family(agent, self._registry.agents)[1:]
+        descendants = self._registry.family(agent)[1:]
         heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
         known = {name: head for name, head in heads.items() if head is not None}
         await self._treemaker(agent.clone.tree, places, {"refresh": True, "agents": known})

@@ -27,6 +27,35 @@ def test_an_effect_that_breaks_keeps_no_other_from_being_carried_out(new_house):
     assert house.agent("bert").phase == Phase.RUNNING
 
 
+# Families
+
+
+def families(house):
+    """Each agent's children and the family that it heads, by name."""
+    registry = house.registry
+    return {
+        agent.name: ([one.name for one in registry.children(agent.id)], [one.name for one in registry.family(agent)])
+        for agent in registry.agents
+    }
+
+
+def test_a_family_is_an_agent_with_all_its_descendants_each_after_its_parent(new_house):
+    house = new_house()
+    for name, parent in (("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("e", None), ("f", "b")):
+        house.spawn(name, parent=parent)
+    found = families(house)
+    assert found["a"] == (["b", "d"], ["a", "b", "d", "c", "f"])
+    assert (found["b"], found["e"]) == ((["c", "f"], ["b", "c", "f"]), ([], ["e"]))
+    assert house.registry.root_of(house.agent("f")).name == "a"
+    house.supervisor.remove("b")
+    house.supervisor.remove("f")
+    found = families(house)
+    assert found == {"a": (["d"], ["a", "d"]), "c": ([], ["c"]), "d": ([], ["d"]), "e": ([], ["e"])}
+    assert house.registry.root_of(house.agent("c")).name == "c"
+    house.restart()
+    assert families(house) == found
+
+
 # Restarting
 
 

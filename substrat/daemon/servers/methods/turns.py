@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import trio
 
-from substrat.core.agents.usage import Total, family, together, total
+from substrat.core.agents.usage import Total, together, total
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.daemon.servers.objects import turn_object
@@ -73,7 +73,7 @@ class AgentUsage(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         registry = services.registry
-        members = family(services.requests.find(self.agent), registry.agents)
+        members = registry.family(services.requests.find(self.agent))
         totals = [await _total(registry.store, member) for member in members]
         return {**totals[0]._asdict(), "family": {"agents": len(members), **together(totals)._asdict()}}
 
