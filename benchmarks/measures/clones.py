@@ -65,7 +65,7 @@ class _Parts:
         self.keeping = Keeping(registry, sandbox, repositories, Layout(root, root), root, ())
         trash = Trash(f"{root}/trash", lambda: None)
         unused: Any = None
-        self.making = Making(registry, sandbox, repositories, trash, unused, f"{root}/trees", self.keeping, unused)
+        self.making = Making(registry, unused, sandbox, repositories, trash, unused, f"{root}/trees", self.keeping, unused)
 
     def make(self, clone: Clone) -> Clone:
         agent: Any = SimpleNamespace(id=clone.agent)

@@ -16,10 +16,10 @@ from substrat import __version__
 from substrat import config as configuration
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.accounting import Accounting
-from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.bell import Bell
 from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
+from substrat.daemon.agents.families import Families
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.logins import Logins
@@ -137,16 +137,14 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         trash = Trash(layout.trash, sweep_wanted.set)
         clone_wanted = Wakeup()
         turns = RunningTurns(layout, trash, points, turn_runs.set, clone_wanted.set)
-        admission = Admission(DiskGate(layout.state, now, timer.ring_at))
         user = User.current(settings.environ)
         logins = Logins(user.home, settings.environ)
-        registry = Registry(
-            store, journal, settings.config, now, steady, points, timer.ring_at, turns, admission, logins.of
-        )
+        registry = Registry(store, journal, settings.config, now, steady, points, timer.ring_at, turns)
+        families = Families(registry, DiskGate(layout.state, now, timer.ring_at), logins.of)
         reminders, inbox = Reminders(registry), Inbox(registry)
         notifier = Notifier(settings.environ)
         async with trio.open_nursery() as nursery:
-            bell = Bell(registry, settings.environ, nursery)
+            bell = Bell(registry, families.overview, settings.environ, nursery)
             groups, networks, sandboxes = find_cgroups(), Networks(), RunningSandboxes()
             preparer = SandboxPreparer(registry, layout, user, settings.environ, groups)
             preparer.set_limits()
@@ -162,7 +160,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             requests = AgentRequests(registry, accounting, sessions)
             diffing = Diffing(git_sandbox, repositories)
             places = ChildPlaces(registry, layout, repositories, wishes, keeping, git_sandbox)
-            tools = AgentTools(registry, ToolCalls(requests, reminders, inbox), places, diffing)
+            tools = AgentTools(registry, ToolCalls(requests, families, reminders, inbox), places, diffing)
             agent_server = AgentServer(points, tools.call, accounting.companion_called, registry.ssh_agent_of)
             exec_sessions = ExecSessions(
                 registry,
@@ -181,7 +179,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
                 registry, git_sandbox, repositories, layout, user, lambda: preparer.protector.own_places,
                 exec_sessions.run_own,
             )  # fmt: skip
-            making = Making(registry, git_sandbox, repositories, trash, clone_wanted, layout.trees, keeping, setting_up)
+            making = Making(
+                registry, families.waits, git_sandbox, repositories, trash, clone_wanted, layout.trees, keeping, setting_up
+            )
             disk_watch = DiskWatch(registry, accounting, layout, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
             runner = TurnRunner(
                 registry, accounting, layout, preparer, groups, networks, watcher, nursery, sweep_wanted, protection,
@@ -195,7 +195,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             )
             landings = Landings(registry, repositories, landing_git, landing_wanted)
             allow_lists = AllowLists(registry, networks)
-            renaming = Renaming(registry, repositories, git_sandbox, keeping, exec_sessions.check_none)
+            renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
             trees = Trees(registry, repositories, keeping, making, exec_sessions.check_none)
             restore_wanted = Wakeup()
             restoring = Restoring(
@@ -205,8 +205,8 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             checkouts = Checkouts(registry, repositories, landing_git, lambda: preparer.protector.own_places)
             clones = Clones(repositories, wishes, keeping, diffing, landings, trees, restoring, checkouts)
             services = Services(
-                requests, AgentObjects(registry), runner, preparer, groups, layout, chats, sessions, inbox,
-                allow_lists, exec_sessions, findings, clones, renaming, Settings(registry, allow_lists),
+                requests, families, AgentObjects(registry, families.overview), runner, preparer, groups, layout, chats,
+                sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming, Settings(registry, allow_lists),
                 sandboxes, bell, nursery.cancel_scope.cancel,
             )  # fmt: skip
             operator_server = OperatorServer(services)
@@ -217,7 +217,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             await nursery.start(_obey_signals, settings, registry, preparer, bell, notifier, nursery.cancel_scope)
             _set_aside_lost_turns(registry, layout, now())
             await preparer.protector.find_all_git()
-            registry.take_up()
+            families.take_up()
             await nursery.start(runner.run)
             nursery.start_soon(making.run)
             nursery.start_soon(landings.run)
@@ -231,12 +231,12 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             bell.look_at_all()
             nursery.start_soon(bell.run)
             reminders.tell_due()
-            registry.waits.end_due()
+            families.waits.end_due()
             inbox.end_due()
 
             def ring() -> None:
                 reminders.tell_due()
-                registry.waits.end_due()
+                families.waits.end_due()
                 inbox.end_due()
                 registry.admit()
 

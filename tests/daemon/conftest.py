@@ -17,8 +17,8 @@ from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
 from substrat.core.programs.program import TurnResult
 from substrat.daemon.agents.accounting import Accounting
-from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.disk_gate import DiskGate
+from substrat.daemon.agents.families import Families
 from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.requests import AgentRequests
@@ -190,7 +190,6 @@ class AgentsFixture:
         mend(self.store)
         self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
         wake_at = self.runner.admit_at
-        self.admission = Admission(DiskGate("/state", self.clock, wake_at, self.free, lambda: None))
         self.registry = Registry(
             self.store,
             self.journal,
@@ -200,14 +199,15 @@ class AgentsFixture:
             Failpoints({}),
             wake_at,
             self.runner,
-            self.admission,
-            self.logins.of,
         )
+        disk_gate = DiskGate("/state", self.clock, wake_at, self.free, lambda: None)
+        self.families = Families(self.registry, disk_gate, self.logins.of)
+        self.admission = self.families.admission
         self.book = Accounting(self.registry, self.runner, self.runner.leave_out)
         self.supervisor = AgentRequests(self.registry, self.book, self.runner)
         if attached:
-            self.registry.take_up()
-            self.registry.waits.end_due()
+            self.families.take_up()
+            self.families.waits.end_due()
 
     def restart(self, *, attached=True):
         """Begin anew with another runner."""

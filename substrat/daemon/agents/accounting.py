@@ -29,7 +29,6 @@ from substrat.core.agents.verdict import fills_disk, over_home_limit, over_outpu
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.ndjson import Line
 from substrat.core.programs.table import PROGRAM
-from substrat.daemon.agents.reports import Reports
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed, SubstratError
 
@@ -86,7 +85,6 @@ class Accounting:
         self._leave_out = leave_out
         self._store = registry.store
         self._journal = registry.journal
-        self._reports = Reports(registry)
 
     # Prompts
 
@@ -165,7 +163,8 @@ class Accounting:
                     agent = self._note_session(change, agent, turn, PROGRAM.session_of(event))
             assert agent.turn is not None
             if any(event.kind == "tool-call-started" for _, event in lines):
-                self._registry.gates.tool_called(change, agent.turn)
+                for tool_called in self._registry.follow_ups.tool_called:
+                    tool_called(change, agent.turn)
             heard_at = self._registry.steady()
             change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported, heard_at=heard_at))
 
@@ -278,7 +277,8 @@ class Accounting:
             if result is not None and not turn.contacted:
                 change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
             (ended,) = change.record(_end_event(agent, turn, self._store.start_of_turn(turn.id)))
-            self._registry.gates.turn_over(change, agent, turn, verdict, ended)
+            for turn_ended in self._registry.follow_ups.turn_ended:
+                turn_ended(change, agent, turn, verdict, ended)
             if (option := _unknown_option(agent, verdict, observation)) is not None:
                 change.after(partial(self._leave_out, option))
                 self._try_again(change, agent, turn, 0.0)
@@ -290,14 +290,16 @@ class Accounting:
                 self._restore(change, agent, turn, seconds, ended)
             else:
                 if agent.phase is Phase.ENDING:  # before it has ended, which answers what it was asked otherwise
-                    self._reports.tell(change, agent, turn, ended)
+                    self._work_ended(change, agent, turn, ended)
                 agent = change.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
                 if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
                     change.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
-                if agent.phase not in {Phase.FAILED, Phase.ENDED} and self._registry.waits.of(agent.id):
-                    change.put_turn(agent, replace(turn, unsettled=True))
-                elif agent.phase is not Phase.ENDED:
-                    self._reports.tell(change, agent, turn, ended)
+                if agent.phase is not Phase.ENDED:
+                    self._work_ended(change, agent, turn, ended)
+
+    def _work_ended(self, change: Change, agent: Agent, turn: Turn, ended: int) -> None:
+        for work_ended in self._registry.follow_ups.work_ended:
+            work_ended(change, agent, turn, ended)
 
     def _with_report(self, agent: Agent, turn: Turn, text: str) -> Turn:
         """Note the words of a turn for those who gave it the task, unless its agent has given them to `complete`."""

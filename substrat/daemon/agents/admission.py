@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.scheduling import Obstacle
     from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.account_gates import AccountGates
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.disk_gate import DiskGate
+    from substrat.daemon.agents.queue import Queue
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
 
 log = structlog.get_logger("substrat.admission")
 
@@ -32,19 +35,22 @@ class Admission:
     """Starts turns while it is open; it is closed until the daemon has taken up an earlier one's turns.
 
     Args:
+        registry: the agents.
+        queue: the queue of those that wait.
+        gates: the gates of their logins.
+        waits: their waits.
         disk_gate: holds turns back while the disk is nearly full.
     """
 
-    def __init__(self, disk_gate: DiskGate) -> None:
+    def __init__(self, registry: Registry, queue: Queue, gates: AccountGates, waits: Waits, disk_gate: DiskGate) -> None:
+        self._registry = registry
+        self._queue = queue
+        self._gates = gates
+        self._waits = waits
         self._disk_gate = disk_gate
         self._is_open = False
         self._told: dict[ObstacleKind | None, set[str]] = {None: set(), ObstacleKind.ACCOUNT: set()}
         """The agents whose followers were told why they wait, by the reason; None: the disk is nearly full."""
-
-    @property
-    def obstacle(self) -> str | None:
-        """Why turns that could start don't, as a sentence; None when none is held back."""
-        return self._disk_gate.reason
 
     def open(self) -> None:
         """Let turns start from now on."""
@@ -54,26 +60,27 @@ class Admission:
         """Let no more turns start."""
         self._is_open = False
 
-    def admit(self, registry: Registry) -> None:
+    def admit(self) -> None:
         """Start the turns of agents that wait, as many as may run at once."""
         if not self._is_open:
             return
-        room = registry.most_running - registry.running
-        waiting = registry.queue.waiting()
+        registry, queue = self._registry, self._queue
+        room = queue.most_running - registry.running
+        waiting = queue.waiting()
         ready = [one for one in waiting if one.obstacle is None]
         may_start = self._disk_gate.look(registry.config.disk.free, needed=bool(ready) and room > 0)
         obstacles = {one.agent: one.obstacle for one in waiting if one.obstacle is not None}
         for agent, obstacle in obstacles.items():
             _wait(registry, agent, obstacle)
         held = {agent: one.text for agent, one in obstacles.items() if one.kind is ObstacleKind.ACCOUNT}
-        self._tell(registry, ObstacleKind.ACCOUNT, held)
+        self._tell(ObstacleKind.ACCOUNT, held)
         if not may_start:
-            self._tell(registry, None, {one.agent: self._disk_gate.reason or "" for one in ready})
+            self._tell(None, {one.agent: self._disk_gate.reason or "" for one in ready})
             return
         self._told[None].clear()
         try:
-            for one in registry.queue.ordered(ready) if room > 0 else ():
-                room -= _start_turn(registry, one.agent)
+            for one in queue.ordered(ready) if room > 0 else ():
+                room -= self._start_turn(one.agent)
                 if room == 0:
                     break
         except StorageFailed as problem:
@@ -81,7 +88,7 @@ class Admission:
             log.error("no turn started", reason=problem.message)  # noqa: TRY400 - it says it all
             self._disk_gate.look_again()
 
-    def _tell(self, registry: Registry, kind: ObstacleKind | None, reasons: Mapping[str, str]) -> None:
+    def _tell(self, kind: ObstacleKind | None, reasons: Mapping[str, str]) -> None:
         """Tell the followers of agents why these wait, each once for as long as it does for that reason."""
         told = self._told[kind]
         told.intersection_update(reasons)
@@ -89,12 +96,38 @@ class Admission:
         if not news:
             return
         try:
-            with registry.change("wait told") as change:
+            with self._registry.change("wait told") as change:
                 for agent in news:
                     change.record(DaemonEvent(agent, None, "turn:waiting", f"its turn waits: {reasons[agent]}"))
         except StorageFailed:
             return  # it is told when there is room for that
         told.update(news)
+
+    def _start_turn(self, agent_id: str) -> bool:
+        """Begin an agent's turn and say so, unless one that has just begun tries whether its login may go on."""
+        registry, gates = self._registry, self._gates
+        agent = registry.get(agent_id)
+        if agent is None or gates.obstacle(agent, gates.shut()) is not None:
+            return False
+        items = _next_delivery(registry.store.waiting_items(agent.id))
+        number = agent.turn.number + 1 if agent.turn is not None else 1
+        now, login = registry.now(), gates.login_of(agent)
+        turn = Turn(str(uuid.uuid4()), agent.id, number, now, heard_at=registry.steady(), login=login, model=agent.model)
+        with registry.change("turn begun") as change:
+            registry.store.save_turn(turn)
+            registry.store.add_to_totals(totals.of_begin(now - agent.since))
+            registry.store.deliver(items, turn.id)
+            gates.turn_begun(turn)
+            self._waits.delivered(change, agent.id, items)
+            _tell_senders(registry, change, agent, turn, items)
+            started = replace(
+                agent, turn=turn, waiting=agent.waiting - sum(item.starts_turn for item in items), retry_at=None
+            )
+            if agent.clone is not None and agent.clone.notice is not None:
+                started = change.put_clone(started, _with_notice(agent.clone, agent.turn, number))
+            change.step(started, Event.START)
+        self._queue.began(agent)
+        return True
 
 
 def _wait(registry: Registry, agent_id: str, obstacle: Obstacle) -> None:
@@ -122,30 +155,6 @@ def _put_off(registry: Registry, agent: Agent, until: float) -> None:
             change.record(DaemonEvent(agent.id, None, "turn:waiting", text))
     except StorageFailed as problem:
         log.error("wait not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all
-
-
-def _start_turn(registry: Registry, agent_id: str) -> bool:
-    """Begin an agent's turn, unless one that has just begun tries whether its login may go on; says whether it begins."""
-    agent = registry.get(agent_id)
-    if agent is None or registry.gates.obstacle(agent, registry.gates.shut()) is not None:
-        return False
-    items = _next_delivery(registry.store.waiting_items(agent.id))
-    number = agent.turn.number + 1 if agent.turn is not None else 1
-    now, login = registry.now(), registry.gates.login_of(agent)
-    turn = Turn(str(uuid.uuid4()), agent.id, number, now, heard_at=registry.steady(), login=login, model=agent.model)
-    with registry.change("turn begun") as change:
-        registry.store.save_turn(turn)
-        registry.store.add_to_totals(totals.of_begin(now - agent.since))
-        registry.store.deliver(items, turn.id)
-        registry.gates.turn_begun(turn)
-        registry.waits.delivered(change, agent.id, items)
-        _tell_senders(registry, change, agent, turn, items)
-        started = replace(agent, turn=turn, waiting=agent.waiting - sum(item.starts_turn for item in items), retry_at=None)
-        if agent.clone is not None and agent.clone.notice is not None:
-            started = change.put_clone(started, _with_notice(agent.clone, agent.turn, number))
-        change.step(started, Event.START)
-    registry.queue.began(agent)
-    return True
 
 
 def _tell_senders(registry: Registry, change: Change, agent: Agent, turn: Turn, items: list[Item]) -> None:

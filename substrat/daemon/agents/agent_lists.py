@@ -13,6 +13,7 @@ from substrat.errors import NotFound
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
 
 _LONGEST = 200
 """Characters of what came of an agent's last turn: one line of a list."""
@@ -23,10 +24,12 @@ class AgentLists:
 
     Args:
         registry: the agents.
+        waits: their waits for others.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, waits: Waits) -> None:
         self._registry = registry
+        self._waits = waits
 
     def others(self, caller: Agent, scope: str) -> list[dict[str, object]]:
         """List the agents besides one that haven't ended.
@@ -59,7 +62,7 @@ class AgentLists:
 
     def _row(self, agent: Agent) -> dict[str, object]:
         registry = self._registry
-        waits = [name for wait in registry.waits.open_of(agent.id) for name in wait.names]
+        waits = [name for wait in self._waits.open_of(agent.id) for name in wait.names]
         came = (agent.turn.error if agent.turn is not None else None) or agent.last or ""
         return {
             "name": agent.name,

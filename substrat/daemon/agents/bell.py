@@ -17,7 +17,7 @@ import trio
 from substrat.core.agents import bell
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
-from substrat.daemon.agents.overview import Overview, attention_object
+from substrat.daemon.agents.overview import attention_object
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import command
 from substrat.daemon.state.events import DaemonEvent
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.attention import Attention
     from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.overview import Overview
     from substrat.daemon.agents.registry import Registry
 
 log = structlog.get_logger("substrat.bell")
@@ -51,13 +52,14 @@ class Bell:
 
     Args:
         registry: the agents.
+        overview: says who needs a person.
         environ: the daemon's environment, of which the command gets a part.
         reapers: waits for the end of a command that was killed.
     """
 
-    def __init__(self, registry: Registry, environ: Mapping[str, str], reapers: trio.Nursery) -> None:
+    def __init__(self, registry: Registry, overview: Overview, environ: Mapping[str, str], reapers: trio.Nursery) -> None:
         self._registry = registry
-        self._overview = Overview(registry)
+        self._overview = overview
         self._environment = {name: environ[name] for name in _PASSED_ON if name in environ}
         self._reapers = reapers
         self._wanted = Wakeup()

@@ -100,7 +100,8 @@ class Change:
 
     def remove(self, agent: Agent) -> None:
         """Delete an agent with its events, and its files after the commit."""
-        self._registry.waits.before_removal(self, agent)
+        for removing in self._registry.follow_ups.removing:
+            removing(self, agent)
         agent = self.drop_waiting(agent, "was removed")
         self._store.forget_agent(agent.id)
         for child in self._registry.children(agent.id):

@@ -26,6 +26,7 @@ from substrat.errors import InvalidParams, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item
+    from substrat.daemon.agents.families import Families
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.reminders import Reminders
     from substrat.daemon.agents.requests import AgentRequests
@@ -47,16 +48,18 @@ class ToolCalls:
 
     Args:
         requests: changes the agents.
+        families: keeps their waits and needs.
         reminders: keeps their reminders.
         inbox: takes their questions.
     """
 
-    def __init__(self, requests: AgentRequests, reminders: Reminders, inbox: Inbox) -> None:
+    def __init__(self, requests: AgentRequests, families: Families, reminders: Reminders, inbox: Inbox) -> None:
         self._requests = requests
+        self._families = families
         self._reminders = reminders
         self._inbox = inbox
         self._messages = Messages(requests)
-        self.lists = AgentLists(requests.registry)
+        self.lists = AgentLists(requests.registry, families.waits)
         self._steering = Steering(requests)
 
     def perform(
@@ -133,7 +136,7 @@ class ToolCalls:
             case tools.SpawnAgent():
                 return self._spawn_agent(caller, call, ready if isinstance(ready, ChildPlace) else None)
             case tools.WaitAgents(names, mode, timeout_s, note):
-                wait, said = self._requests.registry.waits.register(caller, names, WaitMode(mode), timeout_s, note)
+                wait, said = self._families.waits.register(caller, names, WaitMode(mode), timeout_s, note)
                 return f"{said}: end your turn now; you are woken once, with the results" if wait is not None else said
             case tools.InterruptAgent(name, text):
                 return self._steering.interrupt(caller, name, text)
@@ -183,7 +186,7 @@ class ToolCalls:
             ],
             waits=[
                 {"id": wait.id, "names": wait.names, "mode": wait.mode.value, "note": wait.note}
-                for wait in self._requests.registry.waits.open_of(caller.id)
+                for wait in self._families.waits.open_of(caller.id)
             ],
         )
 
@@ -209,7 +212,7 @@ class ToolCalls:
         request = SpawnRequest(
             caller.workspace, call.name, call.model, network, call.prompt, clone=place.clone, scratch=place.scratch,
             instructions=call.instructions or "", result_schema=_schema(call.result_schema),
-            needs=self._requests.registry.needs.checked(caller, call.needs),
+            needs=self._families.needs.checked(caller, call.needs),
         )  # fmt: skip
         child = self._requests.spawn(request, caller)
         waits = [f"until {' and '.join(call.needs)} succeeded"] if child.needs else []

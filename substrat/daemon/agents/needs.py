@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
 
 log = structlog.get_logger("substrat.needs")
 
@@ -34,10 +35,12 @@ class Needs:
 
     Args:
         registry: the agents, which are loaded already.
+        waits: their waits.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, waits: Waits) -> None:
         self._registry = registry
+        self._waits = waits
         self._needing = {agent.id for agent in registry.agents if agent.needs}
 
     def names(self, agent: Agent) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ class Needs:
             if above.id == found.id:
                 raise Refused(f"a child of yours can't need {name}, because it descends from it: start it without that")
             above = registry.get(above.parent)
-        if registry.queue.family_of(found) != registry.queue.family_of(parent):
+        if registry.root_of(found).id != registry.root_of(parent).id:
             raise PolicyDenied(f"{name} isn't of your family: a child can need your descendants, or siblings and theirs")
         return found.id
 
@@ -120,7 +123,7 @@ class Needs:
     def _state_of(self, agent_id: str) -> needs.Need:
         agent = self._registry.get(agent_id)
         turn = self._registry.store.turn(agent.turn.id) if agent is not None and agent.turn is not None else None
-        has_finished = bool(self._registry.waits.finished([agent_id]))
+        has_finished = bool(self._waits.finished([agent_id]))
         return needs.state_of(agent, turn, has_finished=has_finished)
 
     def _fail(self, change: Change, agent: Agent, why: str) -> None:
@@ -131,7 +134,7 @@ class Needs:
         parent = self._registry.get(agent.parent)
         if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED}:
             return
-        if any(agent.id in wait.members for wait in self._registry.waits.open_of(parent.id)):
+        if self._waits.awaits(parent, agent):
             return
         words = f"Your child agent {agent.name} has done nothing: {why}."
         data = {"by": SYSTEM}

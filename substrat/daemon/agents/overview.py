@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent, Finding
     from substrat.core.agents.scheduling import Place
+    from substrat.daemon.agents.queue import Queue
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
 
 
 Places = Callable[[], Mapping[str, "Place"]]
@@ -29,14 +31,18 @@ class Overview:
 
     Args:
         registry: the agents.
+        queue: the queue of those that wait for a turn.
+        waits: their waits for others.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, queue: Queue, waits: Waits) -> None:
         self._registry = registry
+        self._queue = queue
+        self._waits = waits
 
     def places(self) -> Places:
         """Return what gives the agents' places in the queue, as they are when it is first asked."""
-        return cache(lambda: {place.agent: place for place in self._registry.queue.places()})
+        return cache(lambda: {place.agent: place for place in self._queue.places()})
 
     def of(self, agents: Sequence[Agent], places: Places | None = None) -> list[dict[str, object]]:
         """Return the members of each agent's object that its record doesn't hold, in the agents' order.
@@ -49,7 +55,7 @@ class Overview:
         """
         found: list[dict[str, object]] = []
         for agent, facts, one in self._judged(agents, places or self.places()):
-            family, reason = self._registry.queue.family_of(agent), attention.reason(agent, facts)
+            family, reason = self._registry.root_of(agent).id, attention.reason(agent, facts)
             found.append({
                 "attention": attention_object(one), "reason": reason, "family": family, "activity": self._activity(agent),
                 "waits": len(facts.waits),
@@ -71,7 +77,7 @@ class Overview:
             held = reason if place is not None and self._is_held(place) else None
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent), held,
-                self._waiting_since(agent), reason, registry.waits.open_of(agent.id),
+                self._waiting_since(agent), reason, self._waits.open_of(agent.id),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)
 
@@ -91,7 +97,7 @@ class Overview:
     def _is_held(self, place: Place) -> bool:
         """Say whether an agent waits although there may be room: for the disk, or for its account."""
         if place.obstacle is None:
-            return self._registry.admission.obstacle is not None
+            return self._queue.closed is not None
         return place.obstacle.kind is ObstacleKind.ACCOUNT
 
     def _activity(self, agent: Agent) -> dict[str, object] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sandbox import host
 from substrat.core.agents import scheduling
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.scheduling import Facts, Waiting
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.core.agents.scheduling import Place
+    from substrat.daemon.agents.account_gates import AccountGates
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.disk_gate import DiskGate
+    from substrat.daemon.agents.needs import Needs
     from substrat.daemon.agents.registry import Registry
 
 
@@ -25,34 +30,46 @@ class Queue:
 
     Args:
         registry: the agents, which are loaded already.
+        gates: the gates of their logins.
+        needs: their needs.
+        disk_gate: holds turns back while the disk is nearly full.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, gates: AccountGates, needs: Needs, disk_gate: DiskGate) -> None:
         self._registry = registry
+        self._gates = gates
+        self._needs = needs
+        self._disk_gate = disk_gate
         turns = [agent.turn for agent in registry.agents if agent.turn is not None]
         before = sorted(turns, key=lambda turn: turn.started_at)
         self._begun = {turn.agent: number for number, turn in enumerate(before, 1)}
         self._count = len(before)
 
-    def family_of(self, agent: Agent) -> str:
-        """Return the id of the root of an agent's family."""
-        return self._registry.root_of(agent).id
+    @property
+    def closed(self) -> str | None:
+        """Why turns that could start don't, as a sentence; None when none is held back."""
+        return self._disk_gate.reason
+
+    @property
+    def most_running(self) -> int:
+        """How many turns may run at once."""
+        return scheduling.most_running(self._registry.config.turns.max_running, host.machine_memory())
 
     def waiting(self) -> list[Waiting]:
         """Return every agent that waits for a turn, with what keeps it from beginning."""
         registry = self._registry
         first = registry.store.first_waiting()
-        gates = registry.gates.shut()
+        gates = self._gates.shut()
         now = registry.now()
         found = []
         for agent in registry.agents:
             if agent.phase == Phase.QUEUED and agent.id in first:
                 facts = Facts(
-                    registry.holds.reason(agent.id), registry.needs.names(agent), mail.asleep_until(registry, agent),
-                    registry.gates.obstacle(agent, gates),
+                    registry.holds.reason(agent.id), self._needs.names(agent), mail.asleep_until(registry, agent),
+                    self._gates.obstacle(agent, gates),
                 )  # fmt: skip
                 obstacle = scheduling.obstacle(agent, facts, now)
-                found.append(Waiting(agent.id, self.family_of(agent), agent.priority, first[agent.id], obstacle))
+                found.append(Waiting(agent.id, registry.root_of(agent).id, agent.priority, first[agent.id], obstacle))
         return found
 
     def ordered(self, waiting: Iterable[Waiting]) -> list[Waiting]:
@@ -62,18 +79,17 @@ class Queue:
 
     def places(self) -> list[Place]:
         """Return every agent that waits with its place and the reason, the next to begin first."""
-        registry = self._registry
-        most, closed = registry.most_running, registry.admission.obstacle
-        return scheduling.places(self.waiting(), self._served(), registry.running, most, closed)
+        return scheduling.places(self.waiting(), self._served(), self._registry.running, self.most_running, self.closed)
 
     def began(self, agent: Agent) -> None:
         """Note that a turn of an agent begins."""
         self._count += 1
         self._begun[agent.id] = self._count
 
-    def forget(self, agent_id: str) -> None:
-        """Forget an agent that is removed."""
-        self._begun.pop(agent_id, None)
+    def apply(self, change: Change) -> None:
+        """Forget the agents that a committed change has removed."""
+        for agent_id in change.removed:
+            self._begun.pop(agent_id, None)
 
     def _served(self) -> dict[str, int]:
         """Return for each family when its last turn began, by the count of turns."""
@@ -81,6 +97,6 @@ class Queue:
         for agent_id, number in self._begun.items():
             agent = self._registry.get(agent_id)
             if agent is not None:
-                family = self.family_of(agent)
+                family = self._registry.root_of(agent).id
                 served[family] = max(number, served.get(family, 0))
         return served

@@ -17,17 +17,12 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from sandbox import host
-from substrat.core.agents import scheduling
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
 from substrat.core.workspaces.overlap import Claim
-from substrat.daemon.agents.account_gates import AccountGates
 from substrat.daemon.agents.change import Change
+from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.agents.holds import Holds
-from substrat.daemon.agents.needs import Needs
-from substrat.daemon.agents.queue import Queue
-from substrat.daemon.agents.waits import Waits
 from substrat.daemon.failpoints import URGENT
 from substrat.errors import NotFound
 
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.agents.waits import Wait
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.agents.admission import Admission
     from substrat.daemon.agents.change import Effects
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.state.events import Journal
@@ -59,8 +53,8 @@ class Registry:
         points: the failpoints.
         wake_at: wakes the daemon at a time.
         effects: carries out the effects of committed changes on turns.
-        admission: starts the turns of agents that wait, after changes that may let one start.
-        login_of: names the login of an agent under a configuration (`Logins.of`).
+
+    `follow_ups` are given to it when the daemon is composed.
     """
 
     def __init__(
@@ -73,8 +67,6 @@ class Registry:
         points: Failpoints,
         wake_at: Callable[[float], None],
         effects: Effects,
-        admission: Admission,
-        login_of: Callable[[Agent, Config], str],
     ) -> None:
         self.store = store
         self.journal = journal
@@ -84,7 +76,7 @@ class Registry:
         self.points = points
         self.wake_at = wake_at
         self.effects = effects
-        self.admission = admission
+        self.follow_ups = FollowUps()
         self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
         self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
         self._children: dict[str | None, dict[str, None]] = {}
@@ -96,11 +88,7 @@ class Registry:
         self._change: Change | None = None
         self._changed: dict[str, trio.Event] = {}
         self._git: dict[str, tuple[str, ...]] = {}
-        self.waits = Waits(self)
-        self.needs = Needs(self)
         self.holds = Holds()
-        self.gates = AccountGates(self, login_of)
-        self.queue = Queue(self)
 
     # Reading
 
@@ -113,11 +101,6 @@ class Registry:
     def running(self) -> int:
         """How many turns are running, as last committed."""
         return sum(agent.phase in RUNNING_PHASES for agent in self._agents.values())
-
-    @property
-    def most_running(self) -> int:
-        """How many turns may run at once."""
-        return scheduling.most_running(self.config.turns.max_running, host.machine_memory())
 
     def children(self, agent_id: str) -> list[Agent]:
         """Return an agent's children as last committed, oldest first."""
@@ -261,8 +244,8 @@ class Registry:
         try:
             with self.journal.transaction(urgent=urgent or name in URGENT):
                 yield change
-                self.needs.settle(change)
-                self.waits.settle(change)
+                for settle in self.follow_ups.settle:
+                    settle(change)
                 self.points.committing(name)
         finally:
             self._change = None
@@ -296,9 +279,8 @@ class Registry:
             del self._ids[agent.name]
             self._children.get(agent.parent, {}).pop(agent_id, None)
             self._children.pop(agent_id, None)
-            self.queue.forget(agent_id)
-        self.waits.apply(change)
-        self.needs.apply(change)
+        for apply in self.follow_ups.apply:
+            apply(change)
         for agent_id in (*change.agents, *change.removed):
             self._changed.pop(agent_id, trio.Event()).set()
         for observer in self._observers:
@@ -306,15 +288,13 @@ class Registry:
 
     def admit(self) -> None:
         """Start the turns of agents that wait, as many as may run."""
-        self.admission.admit(self)
+        for admit in self.follow_ups.admit:
+            admit()
 
     def take_up(self) -> None:
-        """Take up the turns that an earlier daemon left, then admit agents from now on."""
+        """Take up the turns that an earlier daemon left."""
         for agent in list(self.agents):
             if agent.phase in LIVE_PHASES and agent.turn is not None:
                 self.effects.start(agent, agent.turn)
                 if agent.turn.stop is not None:
                     self.effects.stop(agent.turn.id, agent.turn.stop)
-        self.needs.look_at_all()
-        self.admission.open()
-        self.admit()

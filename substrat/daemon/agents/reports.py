@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts, results
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
 
 
 class Reports:
@@ -20,14 +22,18 @@ class Reports:
 
     Args:
         registry: the agents.
+        waits: take reports over.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, waits: Waits) -> None:
         self._registry = registry
+        self._waits = waits
         self._store = registry.store
 
     def tell(self, change: Change, agent: Agent, turn: Turn, ended: int) -> None:
-        """Tell those who gave an agent the work of a turn; one that was only suspended isn't over yet.
+        """Tell those who gave an agent the work of a turn.
+
+        It isn't over yet if the agent goes on when a wait of its ends, or was only suspended.
 
         The requests that it was given before, in whichever turn, are answered by this one's result where it has sent no
         reply. An agent that asked several times is told the result once, and what else that answers.
@@ -38,6 +44,9 @@ class Reports:
             turn: the turn.
             ended: the cursor of the event of the turn's end.
         """
+        if agent.phase not in {Phase.FAILED, Phase.ENDING} and self._waits.of(agent.id):
+            change.put_turn(agent, replace(turn, unsettled=True))
+            return
         if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
             return
         told: dict[str, int] = {}
@@ -56,7 +65,7 @@ class Reports:
                 text = prompts.answered_with(agent.name, reply_to, told[asker.id])
             else:
                 continue
-            if not self._registry.waits.adopts(change, asker, agent, turn.id, text, reply_to):
+            if not self._waits.adopts(change, asker, agent, turn.id, text, reply_to):
                 self._send(change, asker, agent, turn, text, reply_to, ended)
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None) -> str:

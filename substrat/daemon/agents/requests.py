@@ -23,7 +23,6 @@ from substrat.core.agents.records import (
 )
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning
-from substrat.daemon.agents.waiting import Waiting
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, Refused
 
@@ -55,7 +54,6 @@ class AgentRequests:
         self._accounting = accounting
         self._sessions = sessions
         self._store = registry.store
-        self.waiting = Waiting(registry)
 
     @property
     def _config(self) -> Config:
@@ -164,7 +162,8 @@ class AgentRequests:
             with self.registry.change("inbox read") as change:
                 self._store.close_items(items, Closed.READ)
                 change.take_items(agent, items)
-                self.registry.waits.delivered(change, agent.id, items)
+                for handed_out in self.registry.follow_ups.handed_out:
+                    handed_out(change, agent.id, items)
         return items
 
     def peek_inbox(self, name: str) -> list[Item]:

@@ -9,14 +9,15 @@ import trio
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Phase
 from substrat.core.agents.records import open_turn_id
-from substrat.daemon.agents.overview import Overview
 from substrat.errors import CloneFailed, NotFound, Refused, WaitTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from substrat.core.agents.records import Agent, Turn
+    from substrat.daemon.agents.overview import Overview
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
 
 T = TypeVar("T")
 _AT_WORK = frozenset({"queued", "running"})
@@ -27,12 +28,15 @@ class Waiting:
 
     Args:
         registry: the agents.
+        waits: their waits for others.
+        overview: says who needs a person.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, waits: Waits, overview: Overview) -> None:
         self._registry = registry
+        self._waits = waits
+        self._overview = overview
         self._store = registry.store
-        self._overview = Overview(registry)
 
     async def states(self, names: Iterable[str], states: Collection[str] | None) -> list[Agent]:
         """Wait until each agent is in one of the states.
@@ -46,7 +50,7 @@ class Waiting:
         found = []
         for agent_id in [self._registry.find(name).id for name in names]:
             while not (self._state(agent_id) in states if states else self._is_at_rest(agent_id)):
-                await self._next_change(self._registry.waits.awaited(agent_id))
+                await self._next_change(self._waits.awaited(agent_id))
             found.append(self._registry.find(agent_id))
         return found
 
@@ -56,12 +60,12 @@ class Waiting:
     def _is_at_rest(self, agent_id: str) -> bool:
         if self._state(agent_id) in _AT_WORK:
             return False
-        waits = bool(self._registry.waits.open_of(agent_id)) or bool(self._store.askers([agent_id]))
+        waits = bool(self._waits.open_of(agent_id)) or bool(self._store.askers([agent_id]))
         return not waits or self._is_stalled(agent_id)
 
     def _is_stalled(self, agent_id: str) -> bool:
         """Say whether neither an agent nor any that it waits for works, and one of them needs a person now."""
-        found = [agent for one in self._registry.waits.awaited(agent_id) if (agent := self._registry.get(one)) is not None]
+        found = [agent for one in self._waits.awaited(agent_id) if (agent := self._registry.get(one)) is not None]
         at_work = any(STATE_OF[agent.phase] in _AT_WORK for agent in found)
         return not at_work and self._overview.is_urgent(found)
 
@@ -120,7 +124,7 @@ class Waiting:
                 raise Refused(f"{agent.name} failed: {agent.unmet}; {how}")
             if turn is None and agent.phase == Phase.ENDED:
                 raise Refused(f"{agent.name} has ended before it came to this prompt")
-            await self._next_change(self._registry.waits.awaited(agent_id))
+            await self._next_change(self._waits.awaited(agent_id))
 
     def _last_of(self, agent: Agent, turn: Turn) -> Turn | None:
         """Return the turn in which the work of a turn came to its end, None when that is still to come."""
@@ -131,7 +135,7 @@ class Waiting:
             elif agent.phase in {Phase.FAILED, Phase.ENDED}:
                 return turn
             else:
-                goes_on = agent.waiting or agent.phase in LIVE_PHASES or self._registry.waits.of(agent.id)
+                goes_on = agent.waiting or agent.phase in LIVE_PHASES or self._waits.of(agent.id)
                 return None if goes_on else turn
         return turn if turn.outcome is not None else None
 

@@ -63,6 +63,10 @@ class Waits:
         """Return an agent's open waits, oldest first."""
         return [wait for wait in self.of(agent_id) if wait.is_open]
 
+    def awaits(self, agent: Agent, other: Agent) -> bool:
+        """Say whether an agent has an open wait for another."""
+        return any(other.id in wait.members for wait in self.open_of(agent.id))
+
     def listed(self) -> list[Wait]:
         """Return all open waits as last committed, oldest first."""
         return [self._waits[number] for number in sorted(self._waits) if self._waits[number].is_open]

@@ -11,17 +11,17 @@ from substrat import __version__
 from substrat.core.agents import totals
 from substrat.core.agents.attention import AttentionKind, level_of
 from substrat.core.agents.lifecycle import STATE_OF
-from substrat.daemon.agents.overview import Overview
 from substrat.daemon.servers import slices
 from substrat.protocol import vocabulary
 
 if TYPE_CHECKING:
+    from substrat.daemon.agents.families import Families
     from substrat.daemon.agents.registry import Registry
 
 
-async def gather(registry: Registry) -> dict[str, object]:
+async def gather(registry: Registry, families: Families) -> dict[str, object]:
     """Return the protocol's metrics object."""
-    store, overview = registry.store, Overview(registry)
+    store, overview = registry.store, families.overview
     agents, places = tuple(registry.agents), overview.places()
     states, kinds = Counter(STATE_OF[agent.phase] for agent in agents), Counter[AttentionKind]()
     for some in slices.sliced(agents):
@@ -33,7 +33,7 @@ async def gather(registry: Registry) -> dict[str, object]:
         "attention": [{"kind": kind.value, "level": level_of(kind).value, "count": kinds[kind]} for kind in AttentionKind],
         "queued": len(places()),
         "questions": store.count_questions(),
-        "waits": len(registry.waits.listed()),
+        "waits": len(families.waits.listed()),
         **totals.put_together(store.totals()),
         "cursor": registry.journal.last_cursor,
         "state_bytes": store.size,

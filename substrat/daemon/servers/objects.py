@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
-from substrat.daemon.agents.overview import Overview
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import Encoded
 from substrat.protocol import vocabulary
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.scheduling import Place
     from substrat.core.agents.waits import Wait
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.agents.overview import Places
+    from substrat.daemon.agents.overview import Overview, Places
     from substrat.daemon.agents.registry import Registry
 
 _LISTED_ERROR = 200
@@ -165,10 +164,11 @@ class AgentObjects:
 
     Args:
         registry: the agents.
+        overview: looks members up.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        self._overview = Overview(registry)
+    def __init__(self, registry: Registry, overview: Overview) -> None:
+        self._overview = overview
         self._registry = registry
 
     def one(self, agent: Agent) -> dict[str, object]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
     from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.state.trash import Trash
     from substrat.daemon.workspaces.git_places import GitPlaces
@@ -65,6 +66,7 @@ class Making:
 
     Args:
         registry: the agents.
+        waits: their waits for others.
         sandbox: runs git.
         repositories: the users' repositories.
         trash: deletes directories.
@@ -77,6 +79,7 @@ class Making:
     def __init__(
         self,
         registry: Registry,
+        waits: Waits,
         sandbox: GitSandbox,
         repositories: Repositories,
         trash: Trash,
@@ -86,6 +89,7 @@ class Making:
         setting_up: SettingUp,
     ) -> None:
         self._registry = registry
+        self._waits = waits
         self._sandbox = sandbox
         self._repositories = repositories
         self._trash = trash
@@ -285,7 +289,7 @@ class Making:
         parent = self._registry.get(agent.parent)
         if parent is None or parent.id not in asked or parent.phase in {Phase.ENDING, Phase.ENDED}:
             return
-        if any(agent.id in wait.members for wait in self._registry.waits.open_of(parent.id)):
+        if self._waits.awaits(parent, agent):
             return
         text = f"Your child agent {agent.name} has nowhere to work: {message}"
         told = DaemonEvent(parent.id, None, "message:received", f"from Substrat: {text}", {"by": by_agent(agent)}, failed)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.waits import Waits
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.keeping import Keeping
     from substrat.daemon.worktrees.repository import Repositories
@@ -38,6 +39,7 @@ class Renaming:
 
     Args:
         registry: the agents.
+        waits: their waits for others.
         repositories: the users' repositories.
         sandbox: runs git.
         keeping: keeps the work in clones, and not while refs are moved.
@@ -47,12 +49,14 @@ class Renaming:
     def __init__(
         self,
         registry: Registry,
+        waits: Waits,
         repositories: Repositories,
         sandbox: GitSandbox,
         keeping: Keeping,
         check_unused: Callable[[Agent], None],
     ) -> None:
         self._registry = registry
+        self._waits = waits
         self._repositories = repositories
         self._sandbox = sandbox
         self._keeping = keeping
@@ -117,7 +121,7 @@ class Renaming:
             renamed = change.put(replace(now, name=new))
             if now.clone is not None:
                 change.put_clone(renamed, replace(now.clone, name=new, former_name=now.name))
-            for wait in self._registry.waits.about(agent.id):
+            for wait in self._waits.about(agent.id):
                 named = [new if one == agent.id else known for one, known in zip(wait.members, wait.names, strict=True)]
                 change.put_wait(wait.id, replace(wait, names=tuple(named)))
             data = {"by": by, "from": now.name, "to": new}

@@ -4,13 +4,12 @@ import pytest
 
 from substrat.core.agents.records import Process
 from substrat.core.agents.turn_limits import time_silent, time_used
-from substrat.daemon.agents.overview import Overview
 
 STEPS = pytest.mark.parametrize("step", [100_000.0, -100_000.0])
 
 
 def attention(house, name):
-    (shown,) = Overview(house.registry).of([house.agent(name)])
+    (shown,) = house.families.overview.of([house.agent(name)])
     return shown["attention"]
 
 

@@ -43,7 +43,7 @@ def test_a_turn_waits_with_a_reason_that_is_told_once(gated, disk):
     ((_, told),) = gated.told("bob", "turn:waiting")
     for word in ("99 MiB", "/state", "disk.free", "100 MiB"):
         assert word in told
-        assert word in gated.admission.obstacle
+        assert word in gated.families.queue.closed
     assert len(gated.told("eve", "turn:waiting")) == 1
     assert gated.runner.started == []
 
@@ -67,7 +67,7 @@ def test_what_was_accepted_starts_when_there_is_room_and_the_next_wait_is_told_a
     disk.free = 100 * MIB
     gated.registry.admit()
     assert gated.state("bob") == "running"
-    assert gated.admission.obstacle is None
+    assert gated.families.queue.closed is None
     disk.free = 0
     gated.supervisor.send("bob", "more")
     gated.finish("bob")
@@ -88,10 +88,10 @@ def test_running_turns_go_on(gated, disk):
 
 def test_when_nobody_waits_there_is_no_reason(gated):
     gated.spawn("bob", "the task")
-    assert gated.admission.obstacle is not None
+    assert gated.families.queue.closed is not None
     gated.supervisor.suspend("bob")
     gated.registry.admit()
-    assert gated.admission.obstacle is None
+    assert gated.families.queue.closed is None
 
 
 def test_the_disk_is_looked_at_only_when_somebody_waits_and_it_is_wanted(new_house, disk, gated):
@@ -157,7 +157,7 @@ def test_a_directory_that_can_not_be_looked_at_holds_turns_back(new_house):
 
     gated = new_house(broken, disk={"free": 100 * MIB})
     gated.spawn("bob", "the task")
-    assert "Input/output error" in gated.admission.obstacle
+    assert "Input/output error" in gated.families.queue.closed
 
 
 def test_free_bytes_are_the_kernels(tmp_path):

@@ -25,7 +25,7 @@ def work(tmp_path):
 def call(house, work):
     """Call a tool as an agent."""
 
-    calls = ToolCalls(house.supervisor, Reminders(house.registry), Inbox(house.registry))
+    calls = ToolCalls(house.supervisor, house.families, Reminders(house.registry), Inbox(house.registry))
 
     def go(name, tool, arguments=None, identity=None):
         agent = house.agent(name)
@@ -178,7 +178,7 @@ def test_what_breaks_inside_tells_no_secret(call, house, capsys):
 
 def test_what_a_command_of_the_operators_calls_is_done_in_the_agents_name_until_its_end(call, house):
     agent = house.agent("bob").id
-    calls = ToolCalls(house.supervisor, Reminders(house.registry), Inbox(house.registry))
+    calls = ToolCalls(house.supervisor, house.families, Reminders(house.registry), Inbox(house.registry))
     for _ in range(2):  # the same id means nothing without a turn
         good(calls.perform(agent, None, "send_message", {"to": "operator", "text": "hi"}, "r:1"))
     assert [item.text for item in house.store.waiting_items(None)] == ["hi", "hi"]
@@ -189,5 +189,5 @@ def test_what_a_command_of_the_operators_calls_is_done_in_the_agents_name_until_
 def test_an_agent_that_is_gone(call, house):
     gone = house.agent("eve").id
     house.supervisor.remove("eve")
-    calls = ToolCalls(house.supervisor, Reminders(house.registry), Inbox(house.registry))
+    calls = ToolCalls(house.supervisor, house.families, Reminders(house.registry), Inbox(house.registry))
     assert calls.perform(gone, "t", "whoami", {}, None)[1] is True

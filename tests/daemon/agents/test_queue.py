@@ -10,15 +10,15 @@ LIMIT = "ActionRequiredError: You're out of usage."
 
 
 def need(house, name, *needed, parent="lead"):
-    return house.spawn(name, "work", parent=parent, needs=house.registry.needs.checked(house.agent(parent), needed))
+    return house.spawn(name, "work", parent=parent, needs=house.families.needs.checked(house.agent(parent), needed))
 
 
 def queue(house):
-    return [house.registry.name_of(place.agent) for place in house.registry.queue.places()]
+    return [house.registry.name_of(place.agent) for place in house.families.queue.places()]
 
 
 def held_until(house):
-    (gate,) = house.registry.gates.shut().values()
+    (gate,) = house.families.gates.shut().values()
     return gate.until
 
 
@@ -49,7 +49,7 @@ def test_a_gate_holds_its_login_and_one_turn_tries_at_a_time(house):
     trying = next(name for name in ("a", "c") if house.state(name) == "running")
     house.finish(trying)
     assert {house.state("a"), house.state("c")} == {"idle", "running"}
-    assert house.registry.gates.shut() == {}
+    assert house.families.gates.shut() == {}
 
 
 def test_a_trial_that_is_frozen_keeps_nobody_waiting(house):
@@ -57,9 +57,9 @@ def test_a_trial_that_is_frozen_keeps_nobody_waiting(house):
     house.fall("greedy", errors=LIMIT)
     house.spawn("a", "work")
     house.spawn("b", "work")
-    house.registry.gates.try_now("ctl")
+    house.families.gates.try_now("ctl")
     assert [house.state(name) for name in ("a", "b")] == ["running", "queued"]
-    assert house.registry.gates.try_now("ctl") == [], "one tries already"
+    assert house.families.gates.try_now("ctl") == [], "one tries already"
     house.supervisor.freeze("a")
     assert house.state("b") == "running"
 
@@ -70,9 +70,9 @@ def test_a_gate_that_can_not_be_stored_leaves_nothing_behind(house):
     with pytest.raises(Exception, match="disk"):
         house.fall("greedy", errors=LIMIT)
     house.store.failing = False
-    assert house.registry.gates.shut() == {}
+    assert house.families.gates.shut() == {}
     house.fall("greedy", errors=LIMIT)
-    assert len(house.registry.gates.shut()) == 1
+    assert len(house.families.gates.shut()) == 1
 
 
 def test_families_take_turns_and_children_have_their_parents_priority(new_house):
@@ -127,4 +127,4 @@ def test_what_can_not_be_needed_is_refused(house):
             need(house, "tester", name)
     need(house, "tester", "author")
     with pytest.raises(Refused, match="author would wait for tester, who waits for author"):
-        house.registry.waits.register(house.agent("author"), ["tester"], WaitMode.ALL, None, None)
+        house.families.waits.register(house.agent("author"), ["tester"], WaitMode.ALL, None, None)

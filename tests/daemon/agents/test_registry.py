@@ -108,7 +108,7 @@ def test_without_a_runner_nothing_starts(new_house):
     house.restart(attached=False)
     house.spawn("bob", "work")
     assert house.state("bob") == "queued"
-    house.registry.take_up()
+    house.families.take_up()
     assert house.state("bob") == "running"
 
 

@@ -415,7 +415,7 @@ async def test_waiting_for_states(house):
     found = []
 
     async def wait():
-        found.extend(await house.supervisor.waiting.states(["bob", "eve"], None))
+        found.extend(await house.families.waiting.states(["bob", "eve"], None))
 
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -434,7 +434,7 @@ async def test_waiting_for_a_prompts_turn(house):
     found = []
 
     async def wait():
-        found.append(await house.supervisor.waiting.item("bob", item))
+        found.append(await house.families.waiting.item("bob", item))
 
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -445,7 +445,7 @@ async def test_waiting_for_a_prompts_turn(house):
             assert found == []
             house.finish("bob", "two")
     assert found[0].turn.result == "two"
-    assert (await house.supervisor.waiting.item("bob", None)).turn.result == "two"
+    assert (await house.families.waiting.item("bob", None)).turn.result == "two"
 
 
 async def test_what_can_never_come_is_not_waited_for(house):
@@ -454,11 +454,11 @@ async def test_what_can_never_come_is_not_waited_for(house):
     house.supervisor.end("bob")
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(expects, Refused, lambda: house.supervisor.waiting.item("bob", item))
+            nursery.start_soon(expects, Refused, lambda: house.families.waiting.item("bob", item))
             await trio.testing.wait_all_tasks_blocked()
             house.fall("bob")
-        await expects(NotFound, lambda: house.supervisor.waiting.item("bob", 999))
-        await expects(NotFound, lambda: house.supervisor.waiting.states(["nobody"], None))
+        await expects(NotFound, lambda: house.families.waiting.item("bob", 999))
+        await expects(NotFound, lambda: house.families.waiting.states(["nobody"], None))
 
 
 async def expects(kind, wait):
@@ -470,18 +470,18 @@ async def test_an_agent_that_is_removed_is_not_waited_for(house):
     house.spawn("bob")
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(expects, NotFound, lambda: house.supervisor.waiting.states(["bob"], ["running"]))
+            nursery.start_soon(expects, NotFound, lambda: house.families.waiting.states(["bob"], ["running"]))
             await trio.testing.wait_all_tasks_blocked()
             house.supervisor.remove("bob")
 
 
 async def test_waiting_until_a_turn_is_stopped(house):
     house.spawn("bob", "work")
-    assert (await house.supervisor.waiting.settled("bob")).phase is Phase.RUNNING
+    assert (await house.families.waiting.settled("bob")).phase is Phase.RUNNING
     house.supervisor.suspend("bob")
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(house.supervisor.waiting.settled, "bob")
+            nursery.start_soon(house.families.waiting.settled, "bob")
             await trio.testing.wait_all_tasks_blocked()
             house.fall("bob")
 
@@ -489,5 +489,5 @@ async def test_waiting_until_a_turn_is_stopped(house):
 async def test_waiting_has_a_bound(house, autojump_clock):
     house.spawn("bob", "work")
     with pytest.raises(WaitTimedOut, match="7"):
-        await bounded(7, "bob", lambda: house.supervisor.waiting.states(["bob"], None))
+        await bounded(7, "bob", lambda: house.families.waiting.states(["bob"], None))
     assert trio.current_time() >= 7

@@ -19,19 +19,19 @@ def lead(house):
 
 def wait(house, *names, mode=WaitMode.ALL, timeout_s=None, note=None, name="lead"):
     """Register a wait; returns None, or the results when it is over already."""
-    opened, said = house.registry.waits.register(house.agent(name), names or None, mode, timeout_s, note)
+    opened, said = house.families.waits.register(house.agent(name), names or None, mode, timeout_s, note)
     return None if opened is not None else said
 
 
 def pass_time(house, seconds):
     house.clock.time += seconds
-    house.registry.waits.end_due()
+    house.families.waits.end_due()
 
 
 def test_an_agent_is_woken_once_with_all_results(lead):
     assert wait(lead, note="then merge") is None
     lead.finish("lead")
-    assert (lead.state("lead"), len(lead.registry.waits.open_of(lead.agent("lead").id))) == ("idle", 1)
+    assert (lead.state("lead"), len(lead.families.waits.open_of(lead.agent("lead").id))) == ("idle", 1)
     lead.finish("a", "result of a")
     assert (lead.state("lead"), lead.agent("lead").waiting) == ("idle", 0)
     lead.finish("b", "result of b")
@@ -136,7 +136,7 @@ def test_a_childs_last_turn_and_its_parents_wake_are_one_commit(lead, fails):
         lead.store.failing = False
         assert (lead.state("a"), lead.state("lead")) == ("running", "idle")
     lead.restart()
-    assert len(lead.registry.waits.open_of(lead.agent("lead").id)) == 1
+    assert len(lead.families.waits.open_of(lead.agent("lead").id)) == 1
     lead.finish("a", "result of a")
     lead.restart()
     assert "> result of a" in lead.prompt("lead")
@@ -163,7 +163,7 @@ def test_a_wait_survives_suspending_and_freezing(lead):
 def test_a_wait_ends_with_its_agent(lead, how):
     wait(lead)
     lead.supervisor.end("lead")
-    assert lead.registry.waits.listed() == []
+    assert lead.families.waits.listed() == []
     lead.fall("lead")
     if how == "remove":
         lead.supervisor.remove("lead")

@@ -89,7 +89,7 @@ def clone_of(agent):
 
 def fill(house):
     """Agents with all that an agent can have; `bad` is the one to be damaged."""
-    store, registry = house.store, house.registry
+    store, registry, families = house.store, house.registry, house.families
     reminders, questions, findings = Reminders(registry), Inbox(registry), Findings(registry)
     for name in ("bad", "good"):
         house.spawn(name, "the first", allow=("example.org",))
@@ -107,7 +107,7 @@ def fill(house):
         with house.registry.change("clone kept") as change:
             change.put_clone(house.agent(name), clone_of(house.agent(name)))
             store.add_landing(Landing(0, house.agent(name).id, "main", LandingMode.SQUASH, "m", "make", ("a",), time=1.0))
-        registry.waits.register(house.agent(name), [f"{name}-kid"], WaitMode.ALL, 1000.0, "a note")
+        families.waits.register(house.agent(name), [f"{name}-kid"], WaitMode.ALL, 1000.0, "a note")
         with store.transaction():
             store.add_call(house.agent(name).id, house.turn(name).id, "c", '["sent", false]')
             store.drop_turn(house.agent(name).id, store.turns_after(house.agent(name).id, 0, 1)[0].id)
@@ -196,8 +196,9 @@ class Asked:
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_nothing)
         )
         self.server = OperatorServer(Services(
-            self.house.supervisor, AgentObjects(registry), runner, preparer, cgroups, places, unused, unused,
-            self.questions, AllowLists(registry, networks), unused, Findings(registry), *[unused] * 6,
+            self.house.supervisor, self.house.families, AgentObjects(registry, self.house.families.overview), runner,
+            preparer, cgroups, places, unused, unused, self.questions, AllowLists(registry, networks), unused,
+            Findings(registry), *[unused] * 6,
         ))  # fmt: skip
 
     async def ask(self, method, **params):

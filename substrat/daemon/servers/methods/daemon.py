@@ -73,7 +73,7 @@ class DaemonStatus(OperatorRequest, frozen=True):
             "agents": len(registry.agents),
             "running": registry.running,
             "network": registry.config.sandbox.network.value,
-            "waiting_for": registry.admission.obstacle,
+            "waiting_for": services.families.queue.closed,
             "cgroups": sorted(services.cgroups.controllers) if services.cgroups.are_there else None,
             "damaged": registry.store.damaged_agents(),
             "reserve": reserve.held if reserve is not None and reserve.is_possible else None,
@@ -91,7 +91,7 @@ class DaemonMetrics(OperatorRequest, frozen=True):
     method: ClassVar[str] = "daemon.metrics"
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return await metrics.gather(services.registry)
+        return await metrics.gather(services.registry, services.families)
 
 
 class DaemonCheck(OperatorRequest, frozen=True):
@@ -114,9 +114,9 @@ class DaemonShutdown(OperatorRequest, frozen=True):
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.suspend:
             registry, requests = services.registry, services.requests
-            registry.admission.close()
+            services.families.admission.close()
             for agent in [agent for agent in registry.agents if agent.phase in _SUSPENDABLE]:
                 requests.suspend(agent.id, together=True)
             for agent in [agent for agent in registry.agents if agent.phase in RUNNING_PHASES]:
-                await requests.waiting.settled(agent.id)
+                await services.families.waiting.settled(agent.id)
         return Last(None, services.stop)

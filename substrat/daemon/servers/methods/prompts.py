@@ -43,7 +43,7 @@ class AgentWait(OperatorRequest, frozen=True):
     timeout: Timeout = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        waiting = services.requests.waiting
+        waiting = services.families.waiting
         found = await bounded(self.timeout, ", ".join(self.agents), lambda: waiting.states(self.agents, self.until))
         return await services.objects.encode(found)
 
@@ -59,7 +59,7 @@ class AgentWaitMessage(OperatorRequest, frozen=True):
     timeout: Timeout = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        waiting = services.requests.waiting
+        waiting = services.families.waiting
         agent = await bounded(self.timeout, f"the turn of {self.agent}", lambda: waiting.item(self.agent, self.message))
         return services.objects.whole(agent)
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from substrat.core.agents.account_gate import Gate
-    from substrat.daemon.agents.registry import Registry
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
 
@@ -23,7 +22,7 @@ class QueueList(OperatorRequest, frozen=True):
     method: ClassVar[str] = "queue.list"
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        found = [(place, services.registry.get(place.agent)) for place in services.registry.queue.places()]
+        found = [(place, services.registry.get(place.agent)) for place in services.families.queue.places()]
         rows = ((place_object(place, agent) for place, agent in some if agent is not None) for some in slices.sliced(found))
         return Encoded(await slices.encode_list(rows))
 
@@ -34,7 +33,7 @@ class QueueGates(OperatorRequest, frozen=True):
     method: ClassVar[str] = "queue.gates"
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return _objects(services.registry, services.registry.gates.shut().values())
+        return _objects(services, services.families.gates.shut().values())
 
 
 class QueueTry(OperatorRequest, frozen=True):
@@ -43,12 +42,13 @@ class QueueTry(OperatorRequest, frozen=True):
     method: ClassVar[str] = "queue.try"
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        return _objects(services.registry, services.registry.gates.try_now(connection.by))
+        return _objects(services, services.families.gates.try_now(connection.by))
 
 
-def _objects(registry: Registry, gates: Iterable[Gate]) -> list[dict[str, object]]:
+def _objects(services: Services, gates: Iterable[Gate]) -> list[dict[str, object]]:
     found = []
     for gate in gates:
-        agent = registry.agent_of_turn(gate.trial) if gate.trial is not None and registry.gates.is_trying(gate) else None
+        is_trying = services.families.gates.is_trying(gate)
+        agent = services.registry.agent_of_turn(gate.trial) if gate.trial is not None and is_trying else None
         found.append(gate_object(gate, agent.name if agent is not None else None))
     return found

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from substrat.daemon.agents.allow_list import AllowLists
     from substrat.daemon.agents.bell import Bell
+    from substrat.daemon.agents.families import Families
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.registry import Registry
@@ -32,6 +33,7 @@ class Services(NamedTuple):
 
     Args:
         requests: changes agents.
+        families: keeps their waits, needs, gates and the queue.
         objects: makes the protocol's agent objects.
         runner: runs turns.
         preparer: prepares sandboxes.
@@ -52,6 +54,7 @@ class Services(NamedTuple):
     """
 
     requests: AgentRequests
+    families: Families
     objects: AgentObjects
     runner: TurnRunner
     preparer: SandboxPreparer

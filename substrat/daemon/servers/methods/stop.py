@@ -38,14 +38,14 @@ class AgentSuspend(OperatorRequest, frozen=True):
             now, has_begun = requests.find(agent.id), runner.has_begun(agent)
             if now.phase != Phase.FROZEN or now.turn is None or now.turn.frozen_at != agent.turn.frozen_at:
                 # Another request came meanwhile, and stands.
-                return await requests.waiting.settled(agent.id)
+                return await services.families.waiting.settled(agent.id)
             requests.resume(agent.id, None, by)
             if not has_begun:
                 raise Refused(
                     f"{agent.name}'s sandbox has no process yet that could be frozen: suspend it without freezing"
                 )
             raise Refused(f"{agent.name} makes processes faster than they can be stopped: suspend it without freezing")
-        return await requests.waiting.settled(agent.id)
+        return await services.families.waiting.settled(agent.id)
 
 
 class AgentInterrupt(OperatorRequest, frozen=True):
@@ -74,11 +74,11 @@ class AgentEnd(OperatorRequest, frozen=True):
         agent = requests.find(self.agent)
         ending = requests.end_family(agent.id, connection.by) if self.family else [requests.end(agent.id, connection.by)]
         for one in ending:
-            ended = await requests.waiting.settled(one.id)
+            ended = await services.families.waiting.settled(one.id)
             if ended.clone is not None and ended.phase == Phase.ENDED:
                 await services.clones.trees.ended(one.id)
         return services.objects.one(requests.find(agent.id))
 
 
 async def _settled(services: Services, agent: Agent) -> dict[str, object]:
-    return services.objects.one(await services.requests.waiting.settled(agent.id))
+    return services.objects.one(await services.families.waiting.settled(agent.id))

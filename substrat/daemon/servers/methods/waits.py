@@ -22,7 +22,7 @@ class WaitList(OperatorRequest, frozen=True):
     agents: Annotated[tuple[str, ...], about("the names or ids of those whose waits are listed; default: all")] = ()
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        waits = services.registry.waits
+        waits = services.families.waits
         if self.agents:
             found = [wait for name in dict.fromkeys(self.agents) for wait in waits.open_of(services.requests.find(name).id)]
         else:
@@ -31,6 +31,6 @@ class WaitList(OperatorRequest, frozen=True):
 
 
 def _object(services: Services, wait: Wait) -> dict[str, object]:
-    finished = services.registry.waits.finished(wait.members)
+    finished = services.families.waits.finished(wait.members)
     done = [name for member, name in zip(wait.members, wait.names, strict=True) if member in finished]
     return wait_object(wait, services.registry.name_of(wait.agent), done)

@@ -1,0 +1,60 @@
+"""Composes what stands above single agents: waits, needs, gates and the queue, which follow up the agents' changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from substrat.daemon.agents.account_gates import AccountGates
+from substrat.daemon.agents.admission import Admission
+from substrat.daemon.agents.follow_ups import FollowUps
+from substrat.daemon.agents.needs import Needs
+from substrat.daemon.agents.overview import Overview
+from substrat.daemon.agents.queue import Queue
+from substrat.daemon.agents.reports import Reports
+from substrat.daemon.agents.waiting import Waiting
+from substrat.daemon.agents.waits import Waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.config import Config
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.disk_gate import DiskGate
+    from substrat.daemon.agents.registry import Registry
+
+
+class Families:
+    """What stands above one daemon's agents.
+
+    Args:
+        registry: the agents, whose changes it follows up from now on.
+        disk_gate: holds turns back while the disk is nearly full.
+        login_of: names the login of an agent under a configuration (`Logins.of`).
+    """
+
+    def __init__(self, registry: Registry, disk_gate: DiskGate, login_of: Callable[[Agent, Config], str]) -> None:
+        self._registry = registry
+        self.gates = AccountGates(registry, login_of)
+        self.waits = Waits(registry)
+        self.needs = Needs(registry, self.waits)
+        self.queue = Queue(registry, self.gates, self.needs, disk_gate)
+        self.admission = Admission(registry, self.queue, self.gates, self.waits, disk_gate)
+        self.overview = Overview(registry, self.queue, self.waits)
+        self.waiting = Waiting(registry, self.waits, self.overview)
+        registry.follow_ups = FollowUps(
+            tool_called=(self.gates.tool_called,),
+            turn_ended=(self.gates.turn_over,),
+            work_ended=(Reports(registry, self.waits).tell,),
+            handed_out=(self.waits.delivered,),
+            removing=(self.waits.before_removal,),
+            settle=(self.needs.settle, self.waits.settle),
+            apply=(self.waits.apply, self.needs.apply, self.queue.apply),
+            admit=(self.admission.admit,),
+        )
+
+    def take_up(self) -> None:
+        """Take up the turns and needs that an earlier daemon left, then admit agents from now on."""
+        self._registry.take_up()
+        self.needs.look_at_all()
+        self.admission.open()
+        self._registry.admit()
