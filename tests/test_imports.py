@@ -23,7 +23,19 @@ SHARED = {"substrat.errors", "substrat.names", "substrat.paths", "substrat.visib
 
 DAEMON = {"substrat.config", "substrat.core", "substrat.daemon.failpoints", "substrat", "sandbox", "mcp_server", *SHARED}
 """These may be imported by each layer of the daemon."""
-FLOORS = ("kernel", "state", "network", "agents", "workspaces", "sandboxes", "chats", "worktrees", "turns", "servers")
+FLOORS = (
+    "kernel",
+    "state",
+    "network",
+    "agents",
+    "families",
+    "workspaces",
+    "sandboxes",
+    "chats",
+    "worktrees",
+    "turns",
+    "servers",
+)
 """The daemon's layers from the bottom: a layer may import itself and those before it."""
 LAYERS = {
     f"substrat.daemon.{floor}": {*DAEMON, *(f"substrat.daemon.{other}" for other in FLOORS[: number + 1])}
