@@ -17,13 +17,10 @@ from substrat import config as configuration
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.allow_list import AllowLists
-from substrat.daemon.agents.bell import Bell
 from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
-from substrat.daemon.agents.families import Families
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.logins import Logins
-from substrat.daemon.agents.mcp_tools import ToolCalls
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.reminders import Reminders
 from substrat.daemon.agents.requests import AgentRequests
@@ -33,6 +30,9 @@ from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.chats.reader import Chats
 from substrat.daemon.chats.sessions import Sessions
 from substrat.daemon.failpoints import Failpoints
+from substrat.daemon.families.bell import Bell
+from substrat.daemon.families.families import Families
+from substrat.daemon.families.mcp_tools import ToolCalls
 from substrat.daemon.kernel import limits, sandbox_process, sockets
 from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
 from substrat.daemon.kernel.clocks import WallAlarm, steady

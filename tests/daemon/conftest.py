@@ -18,12 +18,12 @@ from substrat.core.programs.ndjson import Splitter
 from substrat.core.programs.program import TurnResult
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.disk_gate import DiskGate
-from substrat.daemon.agents.families import Families
 from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.requests import AgentRequests
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.failpoints import Failpoints
+from substrat.daemon.families.families import Families
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.store import Store

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from substrat.core.agents.records import Intent
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.program import TurnResult
-from substrat.daemon.agents.messages import Messages
+from substrat.daemon.families.messages import Messages
 from substrat.errors import LimitReached, SubstratError
 from tests.daemon.conftest import AgentsFixture
 from tests.model.conftest import DEEP

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from substrat.core.agents.records import Agent, Finding, Item
-    from substrat.core.agents.waits import Wait
+    from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from substrat.core.agents import prompts, result_schema, results, retry, totals
+from substrat.core.agents import prompts, result_schema, retry, totals
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import (
     OPERATOR,
@@ -26,6 +26,7 @@ from substrat.core.agents.records import (
     left_unfinished,
 )
 from substrat.core.agents.verdict import fills_disk, over_home_limit, over_output_limit
+from substrat.core.families import results
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.ndjson import Line
 from substrat.core.programs.table import PROGRAM

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from substrat.core.agents.lifecycle import LifecycleCommand
-    from substrat.core.agents.waits import Wait
+    from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
 

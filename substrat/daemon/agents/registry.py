@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from substrat.config import Config
     from substrat.core.agents.records import Agent
-    from substrat.core.agents.waits import Wait
+    from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.change import Effects
     from substrat.daemon.failpoints import Failpoints

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mcp_server.tools import MAX_STATUS
-from substrat.core.agents import result_schema, results
+from substrat.core.agents import result_schema
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
@@ -21,6 +21,7 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
+from substrat.core.families import results
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning
 from substrat.daemon.state.events import DaemonEvent

@@ -9,14 +9,15 @@ import msgspec
 import structlog
 
 from mcp_server import tools
-from substrat.core.agents import excerpts, results
+from substrat.core.agents import excerpts
+from substrat.core.families import results
 from substrat.errors import PolicyDenied, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
-    from substrat.daemon.agents.mcp_tools import ToolCalls
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import ChildPlace
+    from substrat.daemon.families.mcp_tools import ToolCalls
     from substrat.daemon.worktrees.children import ChildPlaces
     from substrat.daemon.worktrees.diffing import Diffing
 

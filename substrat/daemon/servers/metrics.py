@@ -15,8 +15,8 @@ from substrat.daemon.servers import slices
 from substrat.protocol import vocabulary
 
 if TYPE_CHECKING:
-    from substrat.daemon.agents.families import Families
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.families import Families
 
 
 async def gather(registry: Registry, families: Families) -> dict[str, object]:

@@ -14,13 +14,13 @@ from substrat.protocol import vocabulary
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from substrat.core.agents.account_gate import Gate
     from substrat.core.agents.records import Agent, Item, Turn
-    from substrat.core.agents.scheduling import Place
-    from substrat.core.agents.waits import Wait
+    from substrat.core.families.account_gate import Gate
+    from substrat.core.families.scheduling import Place
+    from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.agents.overview import Overview, Places
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.overview import Overview, Places
 
 _LISTED_ERROR = 200
 """Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from substrat.core.agents.account_gate import Gate
+from substrat.core.families.account_gate import Gate
 from substrat.daemon.state.database import Database
 from substrat.daemon.state.rows import GATES
 

@@ -21,7 +21,7 @@ from sandbox.spec import Network
 from substrat.core.agents.environment import Variables  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Closed, Completion, Intent, ItemKind, Outcome, Priority, Restore, SharedPath
-from substrat.core.agents.waits import WaitMode
+from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Stage
 from substrat.core.workspaces.landing import LandingMode
 from substrat.daemon.state.columns import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.core.agents.waits import Wait
+from substrat.core.families.waits import Wait
 from substrat.daemon.state.database import Database
 from substrat.daemon.state.rows import WAITS
 

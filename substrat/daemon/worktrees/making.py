@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.families.waits import Waits
     from substrat.daemon.state.trash import Trash
     from substrat.daemon.workspaces.git_places import GitPlaces
     from substrat.daemon.worktrees.git_sandbox import GitSandbox

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
+    from substrat.daemon.families.waits import Waits
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.keeping import Keeping
     from substrat.daemon.worktrees.repository import Repositories

@@ -7,7 +7,7 @@ import trio.testing
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome, Process, Session, abridged
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, took_too_long
-from substrat.daemon.agents.waiting import bounded
+from substrat.daemon.families.waiting import bounded
 from substrat.errors import NotFound, Refused, SessionMissing, StorageFailed, WaitTimedOut
 
 PATIENCE = 20

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 import trio
 
-from substrat.core.agents.account_gate import Gate
-from substrat.core.agents.waits import WaitMode
+from substrat.core.families.account_gate import Gate
+from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.daemon.agents.allow_list import AllowLists

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.workspaces import git_leftovers
-from substrat.daemon.agents.overview import finding_object
+from substrat.daemon.families.overview import finding_object
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.daemon.workspaces import protected_paths

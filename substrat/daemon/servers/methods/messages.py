@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import OPERATOR
-from substrat.daemon.agents.messages import Messages
+from substrat.daemon.families.messages import Messages
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
 

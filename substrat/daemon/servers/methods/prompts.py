@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from substrat.daemon.agents.waiting import bounded
+from substrat.daemon.families.waiting import bounded
 from substrat.daemon.servers.methods.request import AgentName, Integer, OperatorRequest, State, Timeout, about
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from substrat.daemon.servers.objects import gate_object, place_object
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from substrat.core.agents.account_gate import Gate
+    from substrat.core.families.account_gate import Gate
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
 

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.daemon.agents.allow_list import AllowLists
-    from substrat.daemon.agents.bell import Bell
-    from substrat.daemon.agents.families import Families
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.registry import Registry
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.settings import Settings
     from substrat.daemon.chats.reader import Chats
     from substrat.daemon.chats.sessions import Sessions
+    from substrat.daemon.families.bell import Bell
+    from substrat.daemon.families.families import Families
     from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
     from substrat.daemon.servers.objects import AgentObjects

@@ -9,7 +9,7 @@ from substrat.daemon.servers.methods.request import Encoded, OperatorRequest, ab
 from substrat.daemon.servers.objects import wait_object
 
 if TYPE_CHECKING:
-    from substrat.core.agents.waits import Wait
+    from substrat.core.families.waits import Wait
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
 

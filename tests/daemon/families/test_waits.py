@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from substrat.core.agents.waits import WaitMode
+from substrat.core.families.waits import WaitMode
 from substrat.errors import LimitReached, NotFound, Refused, StorageFailed
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from substrat.core.agents import prompts, results
+from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SUSPENDED, SYSTEM, ItemKind, Outcome, by_agent
+from substrat.core.families import results
 from substrat.daemon.state.events import DaemonEvent
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
+    from substrat.daemon.families.waits import Waits
 
 
 class Reports:

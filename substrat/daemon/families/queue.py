@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox import host
-from substrat.core.agents import scheduling
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.scheduling import Facts, Waiting
+from substrat.core.families import scheduling
+from substrat.core.families.scheduling import Facts, Waiting
 from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from substrat.core.agents.records import Agent
-    from substrat.core.agents.scheduling import Place
-    from substrat.daemon.agents.account_gates import AccountGates
+    from substrat.core.families.scheduling import Place
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.disk_gate import DiskGate
-    from substrat.daemon.agents.needs import Needs
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.account_gates import AccountGates
+    from substrat.daemon.families.needs import Needs
 
 
 class Queue:

@@ -15,21 +15,21 @@ from substrat.core.agents import result_schema
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import sender, timestamp
 from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent
-from substrat.core.agents.waits import WaitMode
-from substrat.daemon.agents.agent_lists import AgentLists
+from substrat.core.families.waits import WaitMode
 from substrat.daemon.agents.inbox import Question
-from substrat.daemon.agents.messages import Messages
 from substrat.daemon.agents.reminders import ReminderWish
 from substrat.daemon.agents.spawning import SHARE, ChildPlace, SpawnRequest
-from substrat.daemon.agents.steering import Steering
+from substrat.daemon.families.agent_lists import AgentLists
+from substrat.daemon.families.messages import Messages
+from substrat.daemon.families.steering import Steering
 from substrat.errors import InvalidParams, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item
-    from substrat.daemon.agents.families import Families
     from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.agents.reminders import Reminders
     from substrat.daemon.agents.requests import AgentRequests
+    from substrat.daemon.families.families import Families
 
 log = structlog.get_logger("substrat.tools")
 

@@ -1,4 +1,4 @@
-"""Starts the turns of agents that wait: as many as may run at once, in the order of `core.agents.scheduling`."""
+"""Starts the turns of agents that wait: as many as may run at once, in the order of `core.families.scheduling`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import structlog
 from substrat.core.agents import prompts, totals
 from substrat.core.agents.lifecycle import Event
 from substrat.core.agents.records import SYSTEM, Agent, Item, ItemKind, Turn
-from substrat.core.agents.scheduling import ObstacleKind
+from substrat.core.families.scheduling import ObstacleKind
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from substrat.core.agents.scheduling import Obstacle
+    from substrat.core.families.scheduling import Obstacle
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.agents.account_gates import AccountGates
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.disk_gate import DiskGate
-    from substrat.daemon.agents.queue import Queue
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
+    from substrat.daemon.families.account_gates import AccountGates
+    from substrat.daemon.families.queue import Queue
+    from substrat.daemon.families.waits import Waits
 
 log = structlog.get_logger("substrat.admission")
 

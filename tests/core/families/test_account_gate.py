@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.agents import account_gate
-from substrat.core.agents.account_gate import Gate, after_other_end, may_try, obstacle, pause, shut, tried_by_a_person
 from substrat.core.agents.records import Turn
+from substrat.core.families import account_gate
+from substrat.core.families.account_gate import Gate, after_other_end, may_try, obstacle, pause, shut, tried_by_a_person
 
 LOGIN = "cursor-agent:0123456789abcdef"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.agents import results
 from substrat.core.agents.lifecycle import Phase
+from substrat.core.families import results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from substrat.core.agents.records import Agent, Turn
-    from substrat.daemon.agents.overview import Overview
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
+    from substrat.daemon.families.overview import Overview
+    from substrat.daemon.families.waits import Waits
 
 T = TypeVar("T")
 _AT_WORK = frozenset({"queued", "running"})

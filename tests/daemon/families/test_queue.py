@@ -3,7 +3,7 @@
 import pytest
 
 from substrat.core.agents.records import Priority
-from substrat.core.agents.waits import WaitMode
+from substrat.core.families.waits import WaitMode
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 LIMIT = "ActionRequiredError: You're out of usage."

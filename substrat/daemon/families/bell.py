@@ -17,8 +17,8 @@ import trio
 from substrat.core.agents import bell
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
-from substrat.daemon.agents.overview import attention_object
 from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.families.overview import attention_object
 from substrat.daemon.kernel import command
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotAvailable, NotifyFailed, StorageFailed, SubstratError
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.attention import Attention
     from substrat.core.agents.records import Agent
-    from substrat.daemon.agents.overview import Overview
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.overview import Overview
 
 log = structlog.get_logger("substrat.bell")
 

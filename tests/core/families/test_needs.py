@@ -3,9 +3,9 @@
 import pytest
 
 from sandbox.spec import Network
-from substrat.core.agents import needs
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Completion, Outcome, Policy, Turn
+from substrat.core.families import needs
 
 
 def agent(phase, **changes):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.daemon.agents.account_gates import AccountGates
-from substrat.daemon.agents.admission import Admission
 from substrat.daemon.agents.follow_ups import FollowUps
-from substrat.daemon.agents.needs import Needs
-from substrat.daemon.agents.overview import Overview
-from substrat.daemon.agents.queue import Queue
-from substrat.daemon.agents.reports import Reports
-from substrat.daemon.agents.waiting import Waiting
-from substrat.daemon.agents.waits import Waits
+from substrat.daemon.families.account_gates import AccountGates
+from substrat.daemon.families.admission import Admission
+from substrat.daemon.families.needs import Needs
+from substrat.daemon.families.overview import Overview
+from substrat.daemon.families.queue import Queue
+from substrat.daemon.families.reports import Reports
+from substrat.daemon.families.waiting import Waiting
+from substrat.daemon.families.waits import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

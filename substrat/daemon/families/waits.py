@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from substrat.core.agents import results, waits
 from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
 from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
-from substrat.core.agents.waits import Report, Wait, WaitMode
+from substrat.core.families import results, waits
+from substrat.core.families.waits import Report, Wait, WaitMode
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, Refused, StorageFailed

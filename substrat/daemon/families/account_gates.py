@@ -1,14 +1,14 @@
-"""Keeps the gates of logins whose account has used up what it may; `core.agents.account_gate` decides."""
+"""Keeps the gates of logins whose account has used up what it may; `core.families.account_gate` decides."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from substrat.core.agents import account_gate
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import SYSTEM, Outcome
+from substrat.core.families import account_gate
 from substrat.core.programs.failures import USAGE_LIMIT
 from substrat.core.programs.stated_times import stated_time
 from substrat.daemon.state.events import DaemonEvent
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from substrat.config import Config
-    from substrat.core.agents.account_gate import Gate
     from substrat.core.agents.records import Agent, Turn
-    from substrat.core.agents.scheduling import Obstacle
     from substrat.core.agents.verdict import Verdict
+    from substrat.core.families.account_gate import Gate
+    from substrat.core.families.scheduling import Obstacle
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 

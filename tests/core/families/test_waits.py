@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.spec import Network
-from substrat.core.agents import waits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Policy
-from substrat.core.agents.waits import Report, WaitMode
+from substrat.core.families import waits
+from substrat.core.families.waits import Report, WaitMode
 
 
 @pytest.mark.parametrize("phase", list(Phase))

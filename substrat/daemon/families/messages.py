@@ -18,7 +18,7 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
-from substrat.core.agents.results import shortened
+from substrat.core.families.results import shortened
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, PolicyDenied, Refused
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.prompts import timestamp
-from substrat.core.agents.scheduling import Obstacle, ObstacleKind
+from substrat.core.families.scheduling import Obstacle, ObstacleKind
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Turn

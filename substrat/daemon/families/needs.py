@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from substrat.core.agents import needs
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.families import needs
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, NotFound, PolicyDenied, Refused, StorageFailed
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
+    from substrat.daemon.families.waits import Waits
 
 log = structlog.get_logger("substrat.needs")
 

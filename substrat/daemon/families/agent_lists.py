@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.core.agents import results
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import OPERATOR
+from substrat.core.families import results
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
+    from substrat.daemon.families.waits import Waits
 
 _LONGEST = 200
 """Characters of what came of an agent's last turn: one line of a list."""

@@ -8,8 +8,8 @@ import pytest
 from sandbox.spec import Network
 from substrat.core.agents.prompts import timestamp
 from substrat.daemon.agents.inbox import Inbox
-from substrat.daemon.agents.mcp_tools import ToolCalls
 from substrat.daemon.agents.reminders import Reminders
+from substrat.daemon.families.mcp_tools import ToolCalls
 
 
 @pytest.fixture

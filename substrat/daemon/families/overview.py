@@ -10,16 +10,16 @@ from substrat.core.agents import attention
 from substrat.core.agents.attention import Attention, Facts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import timestamp
-from substrat.core.agents.scheduling import ObstacleKind
+from substrat.core.families.scheduling import ObstacleKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from substrat.core.agents.records import Agent, Finding
-    from substrat.core.agents.scheduling import Place
-    from substrat.daemon.agents.queue import Queue
+    from substrat.core.families.scheduling import Place
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.waits import Waits
+    from substrat.daemon.families.queue import Queue
+    from substrat.daemon.families.waits import Waits
 
 
 Places = Callable[[], Mapping[str, "Place"]]

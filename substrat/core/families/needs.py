@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.agents import results
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
+from substrat.core.families import results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
