@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from substrat.core.agents.records import Intent
+from substrat.core.agents.stop_reason import took_too_long
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.program import TurnResult
 from substrat.daemon.families.messages import Messages
@@ -173,8 +174,8 @@ class Lifecycle(RuleBasedStateMachine):
         self.world.beginnings = [(agent.name, agent.turn.number) for agent in self.running_in_order()]
         self.world.begin_turns()
         stopping = sorted(agent.turn.stop for agent in self.world.running if agent.turn.stop is not None)
-        words = {"suspend": "suspended", "interrupt": "interrupted", "end": "ended", "time limit": "time limit"}
-        assert sorted(reason for _, reason in self.house.runner.stopped) == sorted(words[stop] for stop in stopping)
+        words = {"suspend": "suspended", "interrupt": "interrupted", "end": "ended", "time limit": "time limit of 5 s"}
+        assert sorted(str(reason) for _, reason in self.house.runner.stopped) == sorted(words[stop] for stop in stopping)
 
     def running_in_order(self):
         """Those whose turns a new daemon takes up, in the order of `ls`."""
@@ -231,7 +232,9 @@ class Lifecycle(RuleBasedStateMachine):
                 self.do(lambda: self.house.write(name, body), lambda: self.world.acts(name))
             case "time is up":
                 turn = self.house.turn(name).id
-                self.do(lambda: self.house.book.turn_limit_reached(turn, "time limit"), lambda: self.world.time_is_up(name))
+                self.do(
+                    lambda: self.house.book.turn_limit_reached(turn, took_too_long(5)), lambda: self.world.time_is_up(name)
+                )
             case "inbox":
                 self.check_inbox(name)
             case _:

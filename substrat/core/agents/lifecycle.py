@@ -20,7 +20,7 @@ because asking twice must not fail.
 `settle` is the one decision that needs a fact besides the phase: an agent whose turn is over is `idle` if nothing waits
 for it, else `queued`.
 
-Commands are values that carry their data, for example `StopTurn("suspended")`. The registry carries them out after it has
+Commands are values that carry their data, for example `StopTurn(SUSPENDED)`. The registry carries them out after it has
 committed the new phase.
 """
 
@@ -30,11 +30,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.agents.records import SUSPENDED
+from substrat.core.agents.stop_reason import ENDED, INTERRUPTED, SUSPENDED
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from substrat.core.agents.stop_reason import StopReason
 
 
 class Phase(StrEnum):
@@ -87,10 +89,10 @@ class StopTurn:
     """Stop the agent's turn.
 
     Args:
-        reason: why, as it is stored in the turn, for example `suspended`.
+        reason: why, as the turn records it.
     """
 
-    reason: str
+    reason: StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,8 @@ P, E = Phase, Event
 _ADMIT = (Admit(),)
 _SETTLED = Transition(None, _ADMIT)
 _SUSPEND = Transition(P.SUSPENDING, (StopTurn(SUSPENDED),))
-_INTERRUPT = Transition(P.INTERRUPTING, (StopTurn("interrupted"),))
-_END = Transition(P.ENDING, (StopTurn("ended"),))
+_INTERRUPT = Transition(P.INTERRUPTING, (StopTurn(INTERRUPTED),))
+_END = Transition(P.ENDING, (StopTurn(ENDED),))
 
 TABLE: dict[Phase, dict[Event, Transition]] = {
     P.IDLE: {

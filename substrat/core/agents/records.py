@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Network
+from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.agents.usage import NO_TOKENS, Tokens
 from substrat.core.netfilter.names import AllowList
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.lifecycle import Phase
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.core.workspaces.clones import Clone
 
 OPERATOR = "operator"
@@ -174,7 +176,7 @@ class Turn:
     started_at: float
     process: Process | None = None
     offset: int = 0
-    stop: str | None = None
+    stop: StopReason | None = None
     reported: bool = False
     contacted: bool = False
     begun_at: float | None = None
@@ -224,10 +226,6 @@ class Reminder:
     every: float | None = None
     times: int | None = None
     until: float | None = None
-
-
-SUSPENDED = "suspended"
-"""Why a turn is stopped by `suspend` (`Turn.stop`)."""
 
 
 def left_unfinished(turn: Turn, *, waiting: bool) -> bool:

@@ -2,126 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from substrat.core.agents import cgroup_limits
 from substrat.core.agents.cgroup_limits import RanOut
 from substrat.core.agents.records import Outcome
+from substrat.core.agents.stop_reason import StopKind
 from substrat.core.programs import failures
 from substrat.core.programs.table import PROGRAM
 
 if TYPE_CHECKING:
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.core.programs.failures import Failure
     from substrat.core.programs.program import TurnResult
-
-
-_TIME_LIMIT = "time limit"
-_SILENCE_LIMIT = "silence limit"
-_TOOL_LIMIT = "tool limit of "
-_OUTPUT_LIMIT = "output limit of "
-PROTECTION = "protection lost: "
-"""How the reason begins for stopping a turn whose agent may have reached a protected file."""
-
-
-def took_too_long(limit: float) -> str:
-    """Return the reason for stopping a turn that took too long.
-
-    Args:
-        limit: the seconds that it was allowed.
-    """
-    return f"{_TIME_LIMIT} of {limit:g} s"
-
-
-def silent_too_long(limit: float) -> str:
-    """Return the reason for stopping a turn that printed nothing, and ran no tool, for too long.
-
-    Args:
-        limit: the seconds that it was allowed.
-    """
-    return f"{_SILENCE_LIMIT} of {limit:g} s"
-
-
-def call_too_long(limit: float, call: str) -> str:
-    """Return the reason for stopping a turn whose tool call printed nothing for too long.
-
-    Args:
-        limit: the seconds that it was allowed.
-        call: the call, in one line.
-    """
-    return f"{_TOOL_LIMIT}{limit:g} s: {call}"
-
-
-def _out_of_time(reason: str) -> str | None:
-    """Say why a turn was stopped that took too long, None when it was stopped for another reason."""
-    if reason.startswith(_TIME_LIMIT):
-        return (
-            f"the turn ran into its {reason} (turns.time_limit): `substratctl resume NAME` goes on with the task, and "
-            "`substratctl set NAME time_limit=SECONDS` gives the agent more time"
-        )
-    if reason.startswith(_SILENCE_LIMIT):
-        limit = reason.removeprefix(_SILENCE_LIMIT).removeprefix(" of ")
-        return (
-            f"the turn printed nothing and ran no tool for {limit or 'longer than it may'} (turns.silence_limit): "
-            "`substratctl resume NAME` goes on with the task, and `substratctl set NAME silence_limit=SECONDS` gives the "
-            "agent more time"
-        )
-    if reason.startswith(_TOOL_LIMIT):
-        limit, _, call = reason.removeprefix(_TOOL_LIMIT).partition(": ")
-        return (
-            f"its tool call printed nothing for {limit} (turns.tool_limit): {call}; `substratctl resume NAME` goes on "
-            "with the task; raise the limit if the call must take so long"
-        )
-    return None
-
-
-def over_output_limit(limit: int) -> str:
-    """Return the reason for stopping a turn that wrote too much.
-
-    Args:
-        limit: how many bytes it was allowed.
-    """
-    return f"{_OUTPUT_LIMIT}{limit} bytes"
-
-
-_HOME_LIMIT = "home limit of "
-_DISK_NEARLY_FULL = "disk nearly full: "
-_MIB = 1024 * 1024
-
-
-def over_home_limit(limit: int) -> str:
-    """Return the reason for stopping a turn whose agent's own directories hold too much.
-
-    Args:
-        limit: how many bytes they may hold.
-    """
-    return f"{_HOME_LIMIT}{limit} bytes"
-
-
-def fills_disk(wrote: int, free: int) -> str:
-    """Return the reason for stopping a turn that was filling the disk.
-
-    Args:
-        wrote: how many bytes it wrote since it was last looked at.
-        free: how many bytes were left.
-    """
-    return f"{_DISK_NEARLY_FULL}{free // _MIB} MiB were left and it had just written {-(-wrote // _MIB)} MiB"
-
-
-def _stopped_for_disk(stop: str) -> str | None:
-    """Say why a turn was stopped for its use of the disk, None when it was stopped for another reason."""
-    if stop.startswith(_OUTPUT_LIMIT):
-        said = f"the turn ran into its {stop}, which is disk.turn_output of the configuration"
-        return f"{said}: raise it if it must write so much"
-    if stop.startswith(_HOME_LIMIT):
-        return (
-            f"the agent's own directories (~/.cache, ~/{PROGRAM.places.home}, chats) ran into their {stop}, which is "
-            "disk.agent_home of the configuration, have more files than one for every 4096 bytes of it, or can't be looked "
-            "into: delete something in them with `substratctl exec`, or raise the limit"
-        )
-    if stop.startswith(_DISK_NEARLY_FULL):
-        said = stop.removeprefix(_DISK_NEARLY_FULL)
-        return f"the turn was stopped because it was filling the disk ({said}): make room, then resume the agent"
-    return None
 
 
 class TurnObservation(NamedTuple):
@@ -142,7 +35,7 @@ class TurnObservation(NamedTuple):
 
     result: TurnResult | None
     exit_code: int | None
-    stop: str | None
+    stop: StopReason | None
     errors: str
     anything: bool
     damage: str | None = None
@@ -212,16 +105,41 @@ def judge(observation: TurnObservation) -> Verdict:
     return Verdict(Outcome.ERROR, f"the agent program {ended} without a result{said}")
 
 
-def _stopped(reason: str) -> Verdict:
+def _stopped(reason: StopReason) -> Verdict:
     """Judge a turn that the daemon stopped before it had a result."""
-    if (said := _out_of_time(reason)) is not None:
-        return Verdict(Outcome.TIMED_OUT, said)
-    if reason.startswith(PROTECTION):
-        why = reason.removeprefix(PROTECTION)
-        return Verdict(Outcome.ERROR, f"the turn was stopped because of its workspace's protection: {why}")
-    if (said := _stopped_for_disk(reason)) is not None:
-        return Verdict(Outcome.ERROR, said)
-    return Verdict(Outcome.INTERRUPTED, f"stopped: {reason}")
+    kind, detail = reason.kind, reason.detail
+    goes_on = "`substratctl resume NAME` goes on with the task"
+    match kind:
+        case StopKind.SUSPENDED | StopKind.INTERRUPTED | StopKind.ENDED | StopKind.AFTER_RESULT:
+            return Verdict(Outcome.INTERRUPTED, f"stopped: {reason}")
+        case StopKind.TIME_LIMIT:
+            more = f"{goes_on}, and `substratctl set NAME time_limit=SECONDS` gives the agent more time"
+            return Verdict(Outcome.TIMED_OUT, f"the turn ran into its {reason} (turns.time_limit): {more}")
+        case StopKind.SILENCE_LIMIT:
+            quiet = f"the turn printed nothing and ran no tool for {detail or 'longer than it may'} (turns.silence_limit)"
+            more = f"{goes_on}, and `substratctl set NAME silence_limit=SECONDS` gives the agent more time"
+            return Verdict(Outcome.TIMED_OUT, f"{quiet}: {more}")
+        case StopKind.TOOL_LIMIT:
+            limit, _, call = detail.partition(": ")
+            quiet = f"its tool call printed nothing for {limit} (turns.tool_limit): {call}"
+            return Verdict(Outcome.TIMED_OUT, f"{quiet}; {goes_on}; raise the limit if the call must take so long")
+        case StopKind.OUTPUT_LIMIT:
+            said = f"the turn ran into its {reason}, which is disk.turn_output of the configuration"
+            return Verdict(Outcome.ERROR, f"{said}: raise it if it must write so much")
+        case StopKind.HOME_LIMIT:
+            return Verdict(
+                Outcome.ERROR,
+                f"the agent's own directories (~/.cache, ~/{PROGRAM.places.home}, chats) ran into their {reason}, which is "
+                "disk.agent_home of the configuration, have more files than one for every 4096 bytes of it, or can't be "
+                "looked into: delete something in them with `substratctl exec`, or raise the limit",
+            )
+        case StopKind.DISK_NEARLY_FULL:
+            said = f"the turn was stopped because it was filling the disk ({detail})"
+            return Verdict(Outcome.ERROR, f"{said}: make room, then resume the agent")
+        case StopKind.PROTECTION:
+            return Verdict(Outcome.ERROR, f"the turn was stopped because of its workspace's protection: {detail}")
+        case _:
+            assert_never(kind)
 
 
 def _launcher_failed(observation: TurnObservation) -> Verdict | None:

@@ -25,7 +25,7 @@ from substrat.core.agents.records import (
     Turn,
     left_unfinished,
 )
-from substrat.core.agents.verdict import fills_disk, over_home_limit, over_output_limit
+from substrat.core.agents.stop_reason import fills_disk, over_home_limit, over_output_limit
 from substrat.core.families import results
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.ndjson import Line
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.core.agents.records import Process
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.core.agents.verdict import TurnObservation, Verdict
     from substrat.core.programs.program import LineEvent, TurnResult
     from substrat.daemon.agents.change import Change
@@ -179,8 +180,8 @@ class Accounting:
         agent = self._registry.agent_of_turn(turn)
         return self._registry.journal.open_call(agent.id, turn) if agent is not None else None
 
-    def turn_limit_reached(self, turn: str, limit: str) -> None:
-        """Stop a turn that has run into a limit, for a reason from `verdict`."""
+    def turn_limit_reached(self, turn: str, limit: StopReason) -> None:
+        """Stop a turn that has run into a limit."""
         self._stop(turn, limit)
 
     def turn_output_too_long(self, turn: str, limit: int) -> None:
@@ -194,9 +195,9 @@ class Accounting:
 
     def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
         """Stop a turn that is filling the disk: it has just written so many bytes, and so many are left."""
-        self._stop(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", reason))
+        self._stop(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", str(reason)))
 
-    def _stop(self, turn: str, reason: str, event: tuple[str, str] | None = None) -> None:
+    def _stop(self, turn: str, reason: StopReason, event: tuple[str, str] | None = None) -> None:
         """Stop a turn for a reason of the daemon's; a person's earlier reason stays."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from substrat.core.agents.lifecycle import LifecycleCommand
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
@@ -26,7 +27,7 @@ class Effects(Protocol):
     def start(self, agent: Agent, turn: Turn) -> None:
         """Start a task for a turn, which may already have a process."""
 
-    def stop(self, turn_id: str, reason: str) -> None:
+    def stop(self, turn_id: str, reason: StopReason) -> None:
         """Stop a running turn."""
 
     def freeze(self, turn_id: str) -> None:

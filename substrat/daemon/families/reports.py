@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SUSPENDED, SYSTEM, ItemKind, Outcome, by_agent
+from substrat.core.agents.records import SYSTEM, ItemKind, Outcome, by_agent
+from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.families import results
 from substrat.daemon.state.events import DaemonEvent
 

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from substrat.core.agents import environment
+from substrat.core.agents import environment, stop_reason
 from substrat.core.agents.records import SharedPath
 from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.netfilter.names import AllowList
@@ -130,6 +130,13 @@ def _read_words(value: object) -> str:
 def _write_words(text: str) -> str:
     """Return words as they can be read again: a reason may name files, whose names are an agent's."""
     return tame_text(text).replace("\0", "�")[:_LONGEST_WORDS]
+
+
+def _read_stop_reason(value: object) -> stop_reason.StopReason:
+    try:
+        return stop_reason.parse(_read_words(value))
+    except ValueError:
+        raise ValueError("is no reason for stopping a turn") from None
 
 
 def _read_path(value: object) -> str:
@@ -262,6 +269,7 @@ NAME = _matching(is_agent_name, "is no name")
 COMMIT = _matching(re.compile("[0-9a-f]{40}|[0-9a-f]{64}").fullmatch, "is no commit")
 """A commit's id, by SHA-1 or by SHA-256 (gitglossary(7), \"object identifier\")."""
 WORDS = Column(_read_words, _write_words)
+STOP_REASON = Column(_read_stop_reason, lambda reason: _write_words(str(reason)))
 PATH = Column(_read_path)
 PROSE = Column(_read_prose, tame_text, sample="")
 DATA = Column(_read_data)

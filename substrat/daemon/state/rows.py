@@ -21,6 +21,7 @@ from sandbox.spec import Network
 from substrat.core.agents.environment import Variables  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Closed, Completion, Intent, ItemKind, Outcome, Priority, Restore, SharedPath
+from substrat.core.agents.stop_reason import StopReason  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Stage
 from substrat.core.workspaces.landing import LandingMode
@@ -48,6 +49,7 @@ from substrat.daemon.state.columns import (
     PERIOD,
     PID,
     PROSE,
+    STOP_REASON,
     USAGE,
     VARIABLES,
     WORDS,
@@ -112,7 +114,7 @@ class TurnRow(NamedTuple):
     start_time: Annotated[int | None, or_null(BITS_63)]
     boot_id: Annotated[str | None, or_null(WORDS)]
     offset: Annotated[int, COUNT]
-    stop: Annotated[str | None, or_null(WORDS)]
+    stop: Annotated[StopReason | None, or_null(STOP_REASON)]
     reported: Annotated[bool, FLAG]
     outcome: Annotated[Outcome | None, or_null(member_of(Outcome))]
     ended_at: Annotated[float | None, or_null(MOMENT)]

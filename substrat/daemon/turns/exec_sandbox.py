@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from substrat.core.agents.records import Process
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.state.layout import TurnDir
 
@@ -97,7 +98,7 @@ class HeldExec:
 
     def __init__(self) -> None:
         self.sandbox: ExecSandbox | None = None
-        self._reason: str | None = None
+        self._reason: StopReason | None = None
 
     def first_process(self) -> int | None:
         """Return the pid of its first process, None while there is none or when it has ended."""
@@ -116,7 +117,7 @@ class HeldExec:
         if self._reason is None and (first := self.first_process()) is not None:
             sandbox_process.continue_all(first)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: StopReason) -> None:
         """Kill it for a reason, which its caller is told."""
         self._reason = reason
         if self.sandbox is not None:

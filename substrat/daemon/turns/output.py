@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 import trio
 
+from substrat.core.agents.stop_reason import AFTER_RESULT
 from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line, Splitter
 from substrat.core.programs.table import PROGRAM
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from substrat.core.agents.records import Process
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.core.programs.program import LineEvent, TurnResult
     from substrat.daemon.kernel.inotify import ChangeFlag
     from substrat.daemon.state.layout import TurnDir
@@ -42,8 +44,6 @@ answered: enough for a hundred thousand lines."""
 _URGENT_WRITES = 5
 """How many batches of a turn's output are recorded on a full disk once the turn is being stopped: enough for its
 last words. The rest stays unread in its file, because the room that is kept for stopping turns must do for all of them."""
-AFTER_RESULT = "went on after its result"
-"""The one reason for stopping that doesn't change the turn's outcome."""
 
 
 class TurnObserver(Protocol):
@@ -67,8 +67,8 @@ class TurnObserver(Protocol):
     def open_call(self, turn: str) -> str | None:
         """Return the newest tool call of a turn that has begun and not ended, in one line; None: none is open."""
 
-    def turn_limit_reached(self, turn: str, limit: str) -> None:
-        """The turn has run into a limit, for a reason from `verdict`."""
+    def turn_limit_reached(self, turn: str, limit: StopReason) -> None:
+        """The turn has run into a limit."""
 
     def turn_output_too_long(self, turn: str, limit: int) -> None:
         """The agent has written more bytes than it may."""
@@ -79,14 +79,14 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.wanted = trio.Event()
-        self.reason: str | None = None
+        self.reason: StopReason | None = None
 
     @property
     def is_asked(self) -> bool:
         """Whether a person or a limit stops the turn, not only its own result."""
         return self.reason not in {None, AFTER_RESULT}
 
-    def ask(self, reason: str) -> None:
+    def ask(self, reason: StopReason) -> None:
         """Ask for the turn to be stopped; the first reason counts, except that any reason beats `AFTER_RESULT`."""
         if not self.is_asked:
             self.reason = reason

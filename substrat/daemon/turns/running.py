@@ -15,14 +15,15 @@ import structlog
 import trio
 
 from substrat.core.agents.cgroup_limits import RanOut
-from substrat.core.agents.verdict import TurnObservation, call_too_long, silent_too_long, took_too_long
+from substrat.core.agents.stop_reason import AFTER_RESULT, call_too_long, silent_too_long, took_too_long
+from substrat.core.agents.verdict import TurnObservation
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.state import reserve
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import shortage
-from substrat.daemon.turns.output import AFTER_RESULT, StopRequest, TurnOutput
+from substrat.daemon.turns.output import StopRequest, TurnOutput
 from substrat.daemon.turns.shortage import patiently
 from substrat.errors import SandboxFailed, SubstratError
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from substrat.core.agents.records import Process
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.core.agents.turn_limits import TurnLimits
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.kernel.cgroups import Group
@@ -161,7 +163,7 @@ class RunningTurn:
         self._is_held = False
         self._to_go_on.set()
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: StopReason) -> None:
         """Kill the sandbox at once, without letting it go on; what can't be killed at once is stopped as ever."""
         try:
             self._kill()
@@ -171,7 +173,7 @@ class RunningTurn:
             self._is_killed = True
         self.stop(reason)
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: StopReason) -> None:
         """Ask for the turn to be stopped; the first reason counts, except that any reason beats `AFTER_RESULT`.
 
         A frozen turn is thawed first, so that it can end in good order.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from substrat.core.agents.records import Agent, Turn
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.state.trash import Trash
@@ -46,7 +47,7 @@ class RunningTurns:
         self._to_start: deque[tuple[Agent, Turn]] = deque()
         self._arrived = Wakeup()
         self._running: dict[str, RunningTurn] = {}
-        self._stop_reasons: dict[str, str] = {}
+        self._stop_reasons: dict[str, StopReason] = {}
 
     # Effects
 
@@ -55,7 +56,7 @@ class RunningTurns:
         self._to_start.append((agent, turn))
         self._arrived.set()
 
-    def stop(self, turn_id: str, reason: str) -> None:
+    def stop(self, turn_id: str, reason: StopReason) -> None:
         """Stop a turn, also one whose task hasn't come to its launch yet."""
         if turn_id in self._running:
             self._running[turn_id].stop(reason)

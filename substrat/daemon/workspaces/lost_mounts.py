@@ -16,6 +16,7 @@ from substrat.paths import is_within
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from substrat.core.agents.stop_reason import StopReason
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 
 _MOUNT_SECONDS = 10.0
@@ -34,7 +35,7 @@ class SandboxControl(Protocol):
     def release(self) -> None:
         """Let it go on, unless a person has frozen it."""
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: StopReason) -> None:
         """Kill it, and let its turn end for a reason; to be called after that was committed."""
 
 

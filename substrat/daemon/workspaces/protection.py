@@ -27,7 +27,7 @@ import structlog
 import trio
 
 from sandbox import remount
-from substrat.core.agents.verdict import PROTECTION
+from substrat.core.agents.stop_reason import StopKind, StopReason
 from substrat.core.workspaces.protection import ABSENT, Copy, Treatment
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.kernel import procfs
@@ -475,7 +475,7 @@ class Protection:
             await until_stored(partial(self._note, sandbox, reason, found))
         for sandbox in sandboxes:
             self._ended.add(sandbox.name)
-            sandbox.control.end(f"{PROTECTION}{reason}")
+            sandbox.control.end(StopReason(StopKind.PROTECTION, reason))
 
     def _note(self, sandbox: ProtectedSandbox, reason: str, found: list[Found]) -> None:
         wanted = found or [Found(sandbox.workspace, f"its protection was off: {reason}")]
@@ -486,7 +486,7 @@ class Protection:
                 return
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.stop is None:
-                change.put_turn(agent, replace(turn, stop=f"{PROTECTION}{reason}"))
+                change.put_turn(agent, replace(turn, stop=StopReason(StopKind.PROTECTION, reason)))
             text = "; ".join(map(event_text, found[:_TOLD])) or reason
             data = {"paths": _paths([one.path for one in found])}
             change.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", text, data))

@@ -23,6 +23,7 @@ from substrat.core.agents.lifecycle import (
     settle,
     step,
 )
+from substrat.core.agents.stop_reason import ENDED, INTERRUPTED, SUSPENDED
 from substrat.errors import Refused
 from substrat.protocol.vocabulary import AGENT_STATES
 from tests.support.cases import each
@@ -139,7 +140,7 @@ def test_a_turn_is_stopped_once_and_started_once(phase, event, target):
     _, commands = step(phase, event, waiting=True)
     being_stopped = target.endswith("ing") and target != "running"
     stops = [command.reason for command in commands if isinstance(command, StopTurn)]
-    reasons = {"suspending": "suspended", "interrupting": "interrupted", "ending": "ended"}
+    reasons = {"suspending": SUSPENDED, "interrupting": INTERRUPTED, "ending": ENDED}
     assert stops == ([reasons[target]] if phase in {Phase.RUNNING, Phase.FROZEN} and being_stopped else [])
     assert (FreezeTurn() in commands) == (phase is Phase.RUNNING and target == "frozen")
     assert (ThawTurn() in commands) == (phase is Phase.FROZEN and target == "running")

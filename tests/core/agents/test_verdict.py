@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.agents.records import Outcome
-from substrat.core.agents.verdict import (
-    NOTHING_SEEN,
-    TurnObservation,
+from substrat.core.agents.stop_reason import (
+    ENDED,
+    INTERRUPTED,
+    SUSPENDED,
     fills_disk,
-    judge,
     over_home_limit,
     over_output_limit,
+    took_too_long,
 )
+from substrat.core.agents.verdict import NOTHING_SEEN, TurnObservation, judge
 from substrat.core.programs.failures import DISK_FULL_IN_TURN
 from substrat.core.programs.program import TurnResult
 from tests.support.cases import each
@@ -30,7 +32,7 @@ def seen(result=None, exit_code=0, stop=None, errors="", anything=True):
 
 
 @each("exit_code", [0, 1, 130, 143, None])
-@each("stop", [None, "suspended", "time limit"])
+@each("stop", [None, SUSPENDED, took_too_long(5)])
 @each("errors", ["", "Aborting operation..."])
 def test_a_result_is_success_whatever_else_was_seen(exit_code, stop, errors):
     verdict = judge(seen(GOOD, exit_code, stop, errors))
@@ -53,11 +55,11 @@ def test_no_result_is_no_success_whatever_the_exit_code(exit_code):
 
 @pytest.mark.parametrize("exit_code", [0, 130, 143, None])
 def test_a_stopped_turn(exit_code):
-    assert judge(seen(None, exit_code, "time limit")).outcome is Outcome.TIMED_OUT
-    for reason in ("suspended", "interrupted", "ended"):
+    assert judge(seen(None, exit_code, took_too_long(5))).outcome is Outcome.TIMED_OUT
+    for reason in (SUSPENDED, INTERRUPTED, ENDED):
         verdict = judge(seen(None, exit_code, reason))
         assert verdict.outcome is Outcome.INTERRUPTED
-        assert reason in verdict.error
+        assert str(reason) in verdict.error
 
 
 @pytest.mark.parametrize("exit_code", [0, 130, None])
@@ -74,7 +76,7 @@ def test_damage_is_the_reason_where_nothing_else_is_known(exit_code, outcome):
     damaged = seen(None, exit_code)._replace(damage="stdout is gone")
     assert judge(damaged).outcome is outcome
     assert "stdout is gone" in judge(damaged).error
-    assert judge(damaged._replace(stop="suspended")).outcome is Outcome.INTERRUPTED
+    assert judge(damaged._replace(stop=SUSPENDED)).outcome is Outcome.INTERRUPTED
     assert judge(damaged._replace(result=GOOD)).outcome is Outcome.SUCCESS
 
 
@@ -123,7 +125,7 @@ def test_a_known_failure_is_told_with_its_remedy(errors, word):
 
 def test_every_combination_has_an_outcome_and_all_but_success_a_sentence():
     results, codes = (None, GOOD, BAD, SILENT), (None, 0, 1, 255)
-    stops = (None, "suspended", "interrupted", "ended", "time limit", over_output_limit(1))
+    stops = (None, SUSPENDED, INTERRUPTED, ENDED, took_too_long(5), over_output_limit(1))
     for result, code, stop, errors, anything in itertools.product(results, codes, stops, ("", "words"), (False, True)):
         verdict = judge(TurnObservation(result, code, stop, errors, anything))
         assert verdict.outcome in Outcome
@@ -157,7 +159,7 @@ def test_a_full_disk_excuses_nothing_else():
     assert judge(seen(None, 1, None, "TypeError: x")._replace(disk_full=True)).failure is None
     assert judge(seen(None, None)._replace(disk_full=True)).outcome is Outcome.LOST
     assert judge(seen(GOOD, 1)._replace(disk_full=True)).outcome is Outcome.SUCCESS
-    assert judge(seen(None, 1, "suspended")._replace(disk_full=True)).outcome is Outcome.INTERRUPTED
+    assert judge(seen(None, 1, SUSPENDED)._replace(disk_full=True)).outcome is Outcome.INTERRUPTED
 
 
 @pytest.mark.parametrize("reason", [over_home_limit(4096), fills_disk(3 << 20, 5 << 20)])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import OPERATOR, Outcome, Process
-from substrat.core.agents.verdict import took_too_long
+from substrat.core.agents.stop_reason import ENDED, INTERRUPTED, SUSPENDED, took_too_long
 from substrat.errors import StorageFailed, SubstratError
 
 LOST = "RetriableError: [unavailable] PING timed out"
@@ -90,9 +90,9 @@ def test_a_restarted_daemon_takes_its_turns_up_again(new_house):
     house.restart()
     assert dict(house.runner.started[: len(running)]) == {name: turn.id for name, turn in running.items()}
     reasons = {
-        running["suspending"].id: "suspended",
-        running["interrupting"].id: "interrupted",
-        running["ending"].id: "ended",
+        running["suspending"].id: SUSPENDED,
+        running["interrupting"].id: INTERRUPTED,
+        running["ending"].id: ENDED,
     }
     assert dict(house.runner.stopped) == reasons
     assert house.runner.admissions == [house.agent("retrying").retry_at]

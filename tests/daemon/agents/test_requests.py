@@ -6,7 +6,8 @@ import trio.testing
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome, Process, Session, abridged
-from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, took_too_long
+from substrat.core.agents.stop_reason import INTERRUPTED, SUSPENDED, took_too_long
+from substrat.core.agents.verdict import NOTHING_SEEN, Verdict
 from substrat.daemon.families.waiting import bounded
 from substrat.errors import NotFound, Refused, SessionMissing, StorageFailed, WaitTimedOut
 
@@ -184,7 +185,7 @@ def test_suspending_a_running_agent_and_going_on(house):
     house.begin("bob")
     turn = house.turn("bob").id
     house.supervisor.suspend("bob")
-    assert house.runner.stopped == [(turn, "suspended")]
+    assert house.runner.stopped == [(turn, SUSPENDED)]
     assert house.state("bob") == "running"
     house.fall("bob", exit_code=130)
     assert house.state("bob") == "suspended"
@@ -254,7 +255,7 @@ def test_a_suspended_turn_that_also_ran_out_of_time_goes_on(house):
     house.begin("bob")
     house.supervisor.suspend("bob")
     house.book.turn_limit_reached(house.turn("bob").id, took_too_long(5))
-    house.fall("bob", stop="suspended")
+    house.fall("bob", stop=SUSPENDED)
     assert house.state("bob") == "suspended"
     house.supervisor.resume("bob", None)
     assert house.state("bob") == "running"
@@ -265,7 +266,7 @@ def test_an_interrupted_agent_is_idle_and_does_not_go_on(house):
     house.spawn("bob", "the task")
     house.begin("bob")
     house.supervisor.interrupt("bob")
-    assert house.runner.stopped[0][1] == "interrupted"
+    assert house.runner.stopped[0][1] == INTERRUPTED
     house.fall("bob")
     assert house.state("bob") == "idle"
     assert house.turn("bob").outcome is Outcome.INTERRUPTED
@@ -314,7 +315,7 @@ def test_a_persons_reason_goes_before_the_output_limit(house):
     house.spawn("bob", "the task")
     house.supervisor.suspend("bob")
     house.book.turn_output_too_long(house.turn("bob").id, 1000)
-    assert house.turn("bob").stop == "suspended"
+    assert house.turn("bob").stop == SUSPENDED
 
 
 @pytest.mark.parametrize("reported", [False, True])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from substrat.core.agents.stop_reason import took_too_long
 from substrat.core.families.waits import WaitMode
 from substrat.errors import LimitReached, NotFound, Refused, StorageFailed
 
@@ -204,7 +205,7 @@ OUTCOMES = [
     (lambda house: house.fall("a", exit_code=0),
      "a (failed): turn 1, error\n\n> the agent program exited with status 0 without a result"),
     (lambda house: house.fall("a", exit_code=None), "a (failed): turn 1, lost"),
-    (lambda house: (house.book.turn_limit_reached(house.turn("a").id, "time limit"), house.fall("a")),
+    (lambda house: (house.book.turn_limit_reached(house.turn("a").id, took_too_long(5)), house.fall("a")),
      "a (failed): turn 1, timed_out"),
 ]  # fmt: skip
 

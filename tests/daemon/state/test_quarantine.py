@@ -53,6 +53,7 @@ DAMAGE = [
     "UPDATE turns SET pid = -4",
     "UPDATE turns SET pid = 4",
     "UPDATE turns SET stop = CAST(x'ff41' AS TEXT)",
+    "UPDATE turns SET stop = 'for a reason'",
     "UPDATE items SET kind = 'letter'",
     "UPDATE items SET time = -5",
 ]

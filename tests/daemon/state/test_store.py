@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Closed, Item, ItemKind, Outcome, Policy, Process, Session, Turn, abridged
+from substrat.core.agents.stop_reason import ENDED, SUSPENDED, call_too_long
 from substrat.daemon.state.database import StateDamaged
 from substrat.daemon.state.rows import EventRow
 from substrat.daemon.state.schema import SCHEMA_VERSION
@@ -42,7 +43,8 @@ def test_an_agent_round_trips(store, new_agent, phase, session):
 TURNS = [
     TURN,
     replace(TURN, process=Process(4242, 99, "boot"), offset=2**40, reported=True, contacted=True),
-    replace(TURN, stop="suspended", outcome=Outcome.INTERRUPTED, ended_at=5.5, exit_code=130, error="stopped"),
+    replace(TURN, stop=SUSPENDED, outcome=Outcome.INTERRUPTED, ended_at=5.5, exit_code=130, error="stopped"),
+    replace(TURN, stop=call_too_long(5, "sh: sleep ü")),
     replace(TURN, outcome=Outcome.SUCCESS, ended_at=5.5, exit_code=0, result="done\n\0ü", usage={"inputTokens": 2**60}),
     replace(TURN, outcome=Outcome.SUCCESS, result="", usage={}),
     replace(TURN, login="cursor-agent:0", model="gpt-5"),
@@ -255,8 +257,8 @@ def test_a_turn_that_is_stored_without_its_result_keeps_it(store):
     turn = TURNS[3]
     with store.transaction():
         store.save_turn(turn)
-        store.save_turn(replace(abridged(turn), stop="ended"))
-    assert store.turn(turn.id) == replace(turn, stop="ended")
+        store.save_turn(replace(abridged(turn), stop=ENDED))
+    assert store.turn(turn.id) == replace(turn, stop=ENDED)
 
 
 def test_a_page_of_turns_ends_with_the_one_that_fills_it(store):

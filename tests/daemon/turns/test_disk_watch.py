@@ -11,6 +11,7 @@ import trio
 
 from substrat.core.agents.disk_use import LEAST
 from substrat.core.agents.records import Process
+from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import disk_io, procfs
@@ -108,7 +109,7 @@ async def test_a_turn_that_is_frozen_or_stopped_by_a_person_is_left_alone(tmp_pa
     yard.house.supervisor.suspend("bert")
     await yard.look()
     assert not yard.house.told("anna", "turn:home-too-big")
-    assert yard.house.turn("bert").stop == "suspended"
+    assert yard.house.turn("bert").stop == SUSPENDED
 
 
 async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, monkeypatch, autojump_clock):

@@ -12,8 +12,8 @@ import trio.testing
 
 from sandbox import host
 from substrat.core.agents.records import Process
+from substrat.core.agents.stop_reason import ENDED, SUSPENDED, silent_too_long, took_too_long
 from substrat.core.agents.turn_limits import TurnLimits
-from substrat.core.agents.verdict import silent_too_long, took_too_long
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, procfs, sandbox_process
 from substrat.daemon.kernel.inotify import Watcher
@@ -259,7 +259,7 @@ async def test_what_a_stopped_turn_wrote_is_not_read_for_long(bench, monkeypatch
     decode = output.TurnOutput._decode
 
     async def decode_late(turn, batch):
-        turn._stop.ask("a person")
+        turn._stop.ask(ENDED)
         await turn._exited.wait()
         return await decode(turn, batch)
 
@@ -318,9 +318,9 @@ async def test_a_launch_that_is_refused(bench):
 
 async def test_a_turn_that_was_stopped_before_its_launch_is_not_started(bench):
     turn = bench.turn()
-    turn.stop("suspended")
+    turn.stop(SUSPENDED)
     seen = await turn.run(bench.launch("echo never"))
-    assert seen.stop == "suspended"
+    assert seen.stop == SUSPENDED
     assert bench.books.spawned == []
     assert not os.path.exists(bench.place.stdout)
 
@@ -376,7 +376,7 @@ async def start_alone(bench, script):
 # Its end: the clock only moves when a test moves it
 
 
-async def stopping(bench, script, mock_clock, *steps, reason="suspended", sandboxed=True):
+async def stopping(bench, script, mock_clock, *steps, reason=SUSPENDED, sandboxed=True):
     """Run a script that says `ready`, stop it, and take steps: a word to wait for, or seconds that pass."""
     turn, seen = bench.turn(stop_grace=5.0), []
 
@@ -403,20 +403,20 @@ WAIT = "while :; do read x <$GATE & wait; done"
 async def test_stopping_begins_gently(bench, real_bwrap, mock_clock):
     seen = await stopping(bench, f"trap 'echo stopped; exit 130' INT; echo ready; {WAIT}", mock_clock)
     assert bench.books.texts == ["ready", "stopped"]
-    assert (seen.exit_code, seen.stop, seen.result) == (130, "suspended", None)
+    assert (seen.exit_code, seen.stop, seen.result) == (130, SUSPENDED, None)
 
 
 async def test_after_a_while_it_is_asked_again(bench, real_bwrap, mock_clock):
     script = f"trap 'echo int' INT; trap 'echo term; exit 7' TERM; echo ready; {WAIT}"
     seen = await stopping(bench, script, mock_clock, "int", 5)
     assert bench.books.texts == ["ready", "int", "term"]
-    assert (seen.exit_code, seen.stop) == (7, "suspended")
+    assert (seen.exit_code, seen.stop) == (7, SUSPENDED)
 
 
 async def test_what_does_not_listen_is_killed_with_all_it_started(bench, real_bwrap, mock_clock):
     script = f"(trap '' INT TERM; {WAIT}) & trap 'echo int' INT; trap 'echo term' TERM; echo ready; {WAIT}"
     seen = await stopping(bench, script, mock_clock, "int", 5, "term", 5)
-    assert seen.stop == "suspended"
+    assert seen.stop == SUSPENDED
     assert seen.result is None
     assert is_gone(bench)
 
@@ -433,20 +433,20 @@ def is_gone(bench):
 
 async def test_a_sandbox_that_never_came_up_is_killed(bench, mock_clock):
     seen = await stopping(bench, "echo ready; exec sleep 1000", mock_clock, 5, 5, sandboxed=False)
-    assert (seen.stop, seen.exit_code) == ("suspended", None)
+    assert (seen.stop, seen.exit_code) == (SUSPENDED, None)
 
 
 async def test_a_result_on_the_way_down_counts(bench, real_bwrap, mock_clock):
     seen = await stopping(bench, f"trap 'echo '\"'\"'{RESULT}'\"'\"'; exit 0' INT; echo ready; {WAIT}", mock_clock)
     assert seen.result.text == "done"
-    assert seen.stop == "suspended"
+    assert seen.stop == SUSPENDED
 
 
 async def test_the_first_reason_counts(bench, mock_clock):
     turn = bench.turn()
-    turn.stop("suspended")
-    turn.stop("time limit")
-    assert (await turn.run(bench.launch("true"))).stop == "suspended"
+    turn.stop(SUSPENDED)
+    turn.stop(took_too_long(5))
+    assert (await turn.run(bench.launch("true"))).stop == SUSPENDED
 
 
 async def test_what_goes_on_after_its_result_is_stopped_and_has_succeeded(bench, real_bwrap, mock_clock):
@@ -634,12 +634,12 @@ async def test_what_is_asked_of_a_stopped_turn_is_done_once_there_are_descriptor
                 turn.freeze()
                 await turn.frozen.wait()
             with no_more_descriptors():
-                {"thaw": turn.thaw, "stop": lambda: turn.stop("asked"), "release": turn.release}[asked]()
+                {"thaw": turn.thaw, "stop": lambda: turn.stop(ENDED), "release": turn.release}[asked]()
                 await trio.testing.wait_all_tasks_blocked(0.005)
             gate = bench.open_gate() if asked != "stop" else None
     if gate is not None:
         os.close(gate)
-    assert seen[0].stop == ("asked" if asked == "stop" else None)
+    assert seen[0].stop == (ENDED if asked == "stop" else None)
     assert ("after" in bench.books.texts) == (asked != "stop")
 
 

@@ -1,5 +1,6 @@
 """Effects that come while a turn's task isn't running it: before its launch, and between its end and its account."""
 
+from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.trash import Trash
@@ -22,16 +23,16 @@ def new_turns():
 
 def test_a_stop_before_the_launch_waits_for_the_turn():
     turns, running = new_turns(), FakeTurn()
-    turns.stop("t", "suspended")
+    turns.stop("t", SUSPENDED)
     turns.add(running)
-    assert running.reasons == ["suspended"]
+    assert running.reasons == [SUSPENDED]
 
 
 def test_a_stop_after_the_end_is_forgotten_with_the_turn():
     turns = new_turns()
     turns.add(FakeTurn())
     turns.remove("t")
-    turns.stop("t", "suspended")
+    turns.stop("t", SUSPENDED)
     turns.accounted_for("t")
     again = FakeTurn()
     turns.add(again)

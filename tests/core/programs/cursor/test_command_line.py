@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.spec import Network
-from substrat.core.agents.records import SUSPENDED, Outcome, Policy, Turn, left_unfinished
+from substrat.core.agents.records import Outcome, Policy, Turn, left_unfinished
+from substrat.core.agents.stop_reason import SUSPENDED, took_too_long
 from substrat.core.programs.cursor import command_line
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -84,8 +85,8 @@ UNFINISHED = [
     (turn(Outcome.ERROR), True, False),
     (turn(Outcome.ERROR, reported=False), True, True),
     (turn(Outcome.LOST), False, True),
-    (turn(Outcome.TIMED_OUT, "time limit"), False, True),
-    (turn(Outcome.TIMED_OUT, "time limit"), True, False),
+    (turn(Outcome.TIMED_OUT, took_too_long(5)), False, True),
+    (turn(Outcome.TIMED_OUT, took_too_long(5)), True, False),
     (turn(Outcome.ERROR, SUSPENDED), True, True),
 ]
 
