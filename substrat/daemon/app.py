@@ -53,11 +53,16 @@ from substrat.daemon.state.storing import until_stored
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns import without_records
 from substrat.daemon.turns.disk_watch import DiskWatch
+from substrat.daemon.turns.ending import EndStep, TurnEnd
 from substrat.daemon.turns.exec import ExecSessions
+from substrat.daemon.turns.preparation import TurnPreparation
+from substrat.daemon.turns.questions import TurnQuestions
 from substrat.daemon.turns.retention import Retention
 from substrat.daemon.turns.runner import TurnRunner
 from substrat.daemon.turns.running_turns import RunningTurns
 from substrat.daemon.turns.sandboxes import RunningSandboxes
+from substrat.daemon.turns.starting import TurnStarter
+from substrat.daemon.turns.workspace_look import WorkspaceLook
 from substrat.daemon.workspaces.protection import Protection
 from substrat.daemon.workspaces.user import User
 from substrat.daemon.worktrees.checkouts import Checkouts
@@ -183,11 +188,24 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
                 registry, families.waits, git_sandbox, repositories, trash, clone_wanted, layout.trees, keeping, setting_up
             )
             disk_watch = DiskWatch(registry, accounting, layout, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
-            runner = TurnRunner(
-                registry, accounting, layout, preparer, groups, networks, watcher, nursery, sweep_wanted, protection,
-                findings, sessions, agent_server.serve, now, turns, keeping.keep, making.refresh,
+            preparation = TurnPreparation(
+                registry, accounting, layout, preparer, groups, protection, findings, sessions, making.refresh
+            )
+            starter = TurnStarter(
+                registry, accounting, layout, groups, networks, watcher, preparation, agent_server.serve, now, turns,
                 sandboxes,
             )  # fmt: skip
+            look = WorkspaceLook(registry, accounting, layout, preparer, protection, findings)
+            end = TurnEnd(registry, accounting, sessions, groups, turns, sweep_wanted)
+            end_steps = (
+                EndStep("look at the workspace", look.look),
+                EndStep("tell shortages", end.tell_shortage),
+                EndStep("settle the chat", end.settle_chat),
+                EndStep("keep the clone", lambda over: keeping.keep(over.agent.id, (over.turn.id, over.turn.number))),
+                EndStep("account", end.account),
+                EndStep("remove the cgroup", end.remove_cgroup),
+            )
+            runner = TurnRunner(registry, layout, preparer.protector.placeholders, nursery, turns, starter, end_steps)
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
             landing_wanted = Wakeup()
             landing_git = LandingGit(
@@ -205,8 +223,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             checkouts = Checkouts(registry, repositories, landing_git, lambda: preparer.protector.own_places)
             clones = Clones(repositories, wishes, keeping, diffing, landings, trees, restoring, checkouts)
             services = Services(
-                requests, families, AgentObjects(registry, families.overview), runner, preparer, groups, layout, chats,
-                sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming, Settings(registry, allow_lists),
+                requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
+                groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
+                Settings(registry, allow_lists),
                 sandboxes, bell, nursery.cancel_scope.cancel,
             )  # fmt: skip
             operator_server = OperatorServer(services)

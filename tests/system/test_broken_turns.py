@@ -11,8 +11,8 @@ import sys
 
 from substrat.daemon import main
 from substrat.daemon.agents.accounting import Accounting
+from substrat.daemon.turns import ending, runner
 from substrat.daemon.workspaces import protected_paths
-from substrat.daemon.turns import runner
 
 fault, times = sys.argv[1], int(sys.argv[2])
 
@@ -34,7 +34,7 @@ broken(*{
     "lines": (Accounting, "turn_lines"),
     "verdict": (runner, "judge"),
     "protection": (protected_paths, "decode"),
-    "chat": (runner.TurnRunner, "_settle_chat"),
+    "chat": (ending.TurnEnd, "settle_chat"),
     "end": (Accounting, "turn_over"),
 }[fault])
 sys.exit(main.main(sys.argv[4:]))

@@ -56,7 +56,7 @@ class AgentShow(OperatorRequest, frozen=True):
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         person = await services.preparer.person.read()
         agent = services.requests.find(self.agent)
-        use = services.runner.use(agent)
+        use = services.turns.use(agent)
         shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
         more: dict[str, object] = {
             "shares": [

@@ -36,7 +36,7 @@ class AgentNetwork(OperatorRequest, frozen=True):
         return {
             "network": agent.policy.network.value,
             "form": mode.value if mode is not None else None,
-            "process": services.runner.first_process(agent),
+            "process": services.turns.first_process(agent),
             "allow": list(agent.policy.allow),
             "decisions": [
                 {"time": timestamp(row.time), "allowed": row.kind == "network:allowed", "text": row.text}

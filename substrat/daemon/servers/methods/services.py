@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from substrat.daemon.servers.objects import AgentObjects
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.exec import ExecSessions
-    from substrat.daemon.turns.runner import TurnRunner
+    from substrat.daemon.turns.questions import TurnQuestions
     from substrat.daemon.turns.sandboxes import RunningSandboxes
     from substrat.daemon.worktrees.clones import Clones
     from substrat.daemon.worktrees.renaming import Renaming
@@ -35,7 +35,7 @@ class Services(NamedTuple):
         requests: changes agents.
         families: keeps their waits, needs, gates and the queue.
         objects: makes the protocol's agent objects.
-        runner: runs turns.
+        turns: answers questions about running turns.
         preparer: prepares sandboxes.
         cgroups: limits whole sandboxes.
         layout: the daemon's directories.
@@ -56,7 +56,7 @@ class Services(NamedTuple):
     requests: AgentRequests
     families: Families
     objects: AgentObjects
-    runner: TurnRunner
+    turns: TurnQuestions
     preparer: SandboxPreparer
     cgroups: Cgroups
     layout: Layout

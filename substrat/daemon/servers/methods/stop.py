@@ -32,10 +32,10 @@ class AgentSuspend(OperatorRequest, frozen=True):
         return await _settled(services, services.requests.suspend(self.agent, connection.by, together=self.together))
 
     async def _freeze(self, services: Services, by: str) -> Agent:
-        requests, runner = services.requests, services.runner
+        requests, turns = services.requests, services.turns
         agent = requests.freeze(self.agent, by, together=self.together)
-        if agent.phase == Phase.FROZEN and agent.turn is not None and not await runner.frozen(agent):
-            now, has_begun = requests.find(agent.id), runner.has_begun(agent)
+        if agent.phase == Phase.FROZEN and agent.turn is not None and not await turns.frozen(agent):
+            now, has_begun = requests.find(agent.id), turns.has_begun(agent)
             if now.phase != Phase.FROZEN or now.turn is None or now.turn.frozen_at != agent.turn.frozen_at:
                 # Another request came meanwhile, and stands.
                 return await services.families.waiting.settled(agent.id)

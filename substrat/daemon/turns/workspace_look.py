@@ -1,0 +1,117 @@
+"""Looks at a workspace after a turn: the findings in it, the locks that a killed git has left, its index."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.workspaces import git_hiding
+from substrat.daemon.agents.findings import HIDDEN, UNPROTECTED, Found
+from substrat.daemon.state.storing import until_stored
+from substrat.daemon.turns.shortage import patiently
+from substrat.daemon.workspaces import protected_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from substrat.core.agents.records import Agent, Turn
+    from substrat.daemon.agents.accounting import Accounting
+    from substrat.daemon.agents.findings import Findings
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.turns.ending import EndedTurn
+    from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+    from substrat.daemon.workspaces.protection import Protection
+
+log = structlog.get_logger("substrat.look")
+
+
+class WorkspaceLook:
+    """Looks at the workspaces of one daemon's agents after their turns.
+
+    Args:
+        registry: the agents.
+        accounting: records the notes.
+        layout: the daemon's directories.
+        preparer: prepares sandboxes, and knows their protected paths.
+        protection: keeps protected paths read-only while turns run.
+        findings: the findings that wait for a person.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        accounting: Accounting,
+        layout: Layout,
+        preparer: SandboxPreparer,
+        protection: Protection,
+        findings: Findings,
+    ) -> None:
+        self._registry = registry
+        self._accounting = accounting
+        self._layout = layout
+        self._preparer = preparer
+        self._protection = protection
+        self._findings = findings
+
+    async def look(self, ended: EndedTurn) -> None:
+        """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
+        agent, turn = ended.agent, ended.turn
+        try:
+            place = self._layout.agent(agent.id).turn(turn.number)
+            before = protected_paths.decode(await patiently(place.read_protected))
+            if before is not None:
+                async with self._protection.putting_back:
+                    pass  # what is found has its content of then, and the daemon may be changing that just now
+                await self._remove_locks(agent, turn, before)
+                await self._tell_news(agent, turn, before)
+                # The person who waits for the turn may ask git next.
+                await self._preparer.freshen_index(agent, before)
+        except Exception:
+            error_id = secrets.token_hex(4)
+            log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
+            text = f"what the turn has made couldn't be looked through ({error_id} in substratd's log): look yourself"
+            await until_stored(partial(self._note_findings, turn, [Found(agent.workspace, text)], text))
+
+    async def _remove_locks(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
+        """Remove the locks of git's that the turn has left, so that other gits can write."""
+        for lock in await self._preparer.protector.remove_locks(agent, before.unfinished):
+            text = f"a git of the turn's was killed and had left {lock}, which is removed; its other work stays as it is"
+            note = partial(self._accounting.turn_note, turn.id, "workspace:unlocked", text, holds_up_end=True)
+            await until_stored(note)
+
+    async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
+        """Tell which paths the turn has made that would have been protected, had they been there at its start.
+
+        And by which git on the host hides changes, and files that were committed without a filter.
+        """
+        found, noted = await self._preparer.protector.find_changes(agent, before)
+        found += await self._preparer.find_unfiltered(agent, before)
+        for kind in dict.fromkeys(one.kind for one in found):
+            some = [one for one in found if one.kind == kind]
+            describe = {UNPROTECTED: protected_paths.describe_changes, HIDDEN: git_hiding.describe}.get(kind)
+            text = describe([one.path for one in some]) if describe is not None else "; ".join(one.text for one in some)
+            await until_stored(partial(self._note_findings, turn, some, text, kind))
+        if noted:
+            await until_stored(partial(self._note_new_findings, turn, noted))
+
+    def _note_findings(self, turn: Turn, found: Sequence[Found], text: str, kind: str = UNPROTECTED) -> None:
+        """Record findings of a turn's end, and tell them."""
+        with self._registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
+            self._accounting.turn_note(turn.id, kind, text, holds_up_end=True)
+            self._findings.record(turn.agent, turn.id, found)
+
+    def _note_new_findings(self, turn: Turn, found: Sequence[Found]) -> None:
+        """Record findings of a turn's end, and tell those that are new."""
+        with self._registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
+            for one in self._findings.record(turn.agent, turn.id, found):
+                self._accounting.turn_note(turn.id, UNPROTECTED, one.text, holds_up_end=True)
+
+    def _is_being_stopped(self, turn: Turn) -> bool:
+        """Say whether a turn's end must not wait for room on the disk."""
+        now = self._registry.find(turn.agent).turn
+        return now is not None and now.stop is not None
