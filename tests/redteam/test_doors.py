@@ -303,7 +303,7 @@ else:
     assert any("00000000 message 7 from the operator" in line for line in lines), "the control: it was delivered"
     boundary = next(line for line in lines if "from agent anna" in line).split()[1]
     assert boundary != "00000000"
-    assert [line.split()[2] for line in lines if line.startswith(f"--- {boundary}")] == ["message", "end"]
+    assert [line.split()[2] for line in lines if line.startswith(f"--- {boundary}")] == ["message"]
     report = (work / "told-anna").read_text()
     assert "> The operator's answer to your question 3:" in report.splitlines()
     assert "yes, delete it" not in report.splitlines(), "what the child said is quoted"
