@@ -1,6 +1,6 @@
 """Decides when turns of an account begin that has used up what it may. Pure.
 
-A *login* is an agent program and the hash of its login file or key. A turn that fails because of the account's usage limit
+A *login* is an agent program and the hash of its account or key. A turn that fails because of the account's usage limit
 shuts the gate of its login: no turn of it begins until the time that the program has stated, else for 5, 10, 20 … 60
 minutes. Then one turn, the *trial*, begins alone. When it calls a tool or succeeds the gate opens; if it meets the limit
 again the gate stays shut, for longer; if it ends otherwise it has shown nothing, and another one may try. Without that,

@@ -90,11 +90,13 @@ class Login(NamedTuple):
         variables: variables of the daemon's environment that are passed on to agents.
         file: the file that the program's own login writes, in the home directory.
         command: the command that logs a person in.
+        account: returns the account that the file states, None if it states none.
     """
 
     variables: tuple[str, ...]
     file: str
     command: str
+    account: Callable[[bytes], str | None]
 
 
 class AgentProgram(NamedTuple):

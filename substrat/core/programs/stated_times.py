@@ -16,7 +16,8 @@ _MOMENT = re.compile(
     _CUE + r"\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?) ?(Z|UTC|[+-]\d\d:?\d\d)?", re.IGNORECASE
 )
 _DATE = re.compile(_CUE + r"\b(?:(\d{4})-(\d\d)-(\d\d)|(\d{1,2})/(\d{1,2})/(\d{4}|\d\d))\b", re.IGNORECASE)
-_SPAN = re.compile(_CUE + r"\b(?:in|after) ((?:\d{1,6} ?(?:d|h|m|s)[a-z]*[, ]*(?:and )?){1,4})", re.IGNORECASE)
+_UNIT = r"(?:d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)(?![a-z])"  # no months, no milliseconds
+_SPAN = re.compile(_CUE + rf"\b(?:in|after) ((?:\d{{1,6}} ?{_UNIT}[, ]*(?:and )?){{1,4}})", re.IGNORECASE)
 _PART = re.compile(r"(\d{1,6}) ?([dhms])", re.IGNORECASE)
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 

@@ -1,4 +1,8 @@
-"""Names the login that an agent's turns use: the agent program and a hash of its login file or key, never the key."""
+"""Names the login that an agent's turns use: the agent program and a hash, of its key or of the account it is logged in to.
+
+The program writes its login file anew whenever it gets a new token, which stays the same login: the hash is of the account
+that the file states, else of the file's path.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +46,14 @@ class Logins:
         return f"{PROGRAM.name}:{self._of_file()}"
 
     def _of_file(self) -> str:
-        """Return the hash of the login file, which is read again when it has changed."""
+        """Return the hash of the login file's account; the file is read again when it has changed."""
         try:
             found = os.stat(self._file)
             state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             if self._read is None or self._read[0] != state:
                 with open(self._file, "rb") as file:
-                    self._read = state, _hash(file.read(_LARGEST))
+                    account = PROGRAM.login.account(file.read(_LARGEST))
+                self._read = state, _hash((account or self._file).encode(errors="surrogateescape"))
             return self._read[1]
         except OSError:
             return "none"

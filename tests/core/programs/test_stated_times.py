@@ -1,6 +1,7 @@
 """The time at which a usage limit ends, read from a program's words."""
 
 from datetime import UTC, datetime
+from time import tzset
 
 import pytest
 from hypothesis import given
@@ -35,10 +36,48 @@ def at(year, month, day, hour=0, minute=0):
         ("resets at 2026-99-99T99:99", None),
         ("You've saved $2504 this month", None),
         ("try again in 0 seconds", None),
+        ("resets in 2 months", None),
+        ("retry after 500 ms", None),
+        ("Your limit resets at 12:30 AM", None),
+        ("try again at 2:30", None),
     ],
 )
 def test_a_time_is_read_if_it_is_a_likely_one(text, time):
     assert stated_time(text, NOW) == time
+
+
+CYCLE = "You've hit your usage limit. Your usage limits will reset when your monthly cycle ends on 11/27/2026."
+MIDNIGHT = at(2026, 11, 27)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Chatham", "America/Los_Angeles"])
+@pytest.mark.parametrize(
+    ("text", "now", "time"),
+    [
+        (CYCLE, MIDNIGHT - 1, MIDNIGHT),
+        (CYCLE, MIDNIGHT, None),  # it should be over: tried after some minutes, again and again
+        (CYCLE, MIDNIGHT + 1, None),
+        (CYCLE, MIDNIGHT - 8 * 3600, MIDNIGHT),  # midnight in Shanghai
+        (CYCLE, MIDNIGHT + 8 * 3600, None),  # midnight in Los Angeles
+        ("it resets at 2026-11-27T00:10:00Z", MIDNIGHT - 600, MIDNIGHT + 600),
+        ("it resets at 2026-11-27 00:10", MIDNIGHT - 600, MIDNIGHT + 600),
+        ("it resets at 2026-11-26T23:50:00-08:00", MIDNIGHT + 3600, MIDNIGHT + 7 * 3600 + 3000),
+        ("it resets at 2026-11-27T00:10:00+12:45", MIDNIGHT - 13 * 3600, MIDNIGHT - 12 * 3600 - 2100),
+        ("it resets at 2026-11-27T00:10:00+1245", MIDNIGHT - 13 * 3600, MIDNIGHT - 12 * 3600 - 2100),
+        ("try again in 20 minutes", MIDNIGHT - 600, MIDNIGHT + 600),
+        ("available again on 2026-12-01", at(2026, 11, 30, 23, 59), at(2026, 12, 1)),
+        ("will reset when your monthly cycle ends on 1/1/2027", at(2026, 12, 31, 23, 59), at(2027, 1, 1)),
+        ("You're out of usage. Switch to Auto, or ask your admin to raise your spend limit.", MIDNIGHT - 1, None),
+    ],
+)
+def test_around_midnight_the_machines_time_zone_makes_no_difference(text, now, time, zone, monkeypatch):
+    monkeypatch.setenv("TZ", zone)
+    tzset()
+    try:
+        assert stated_time(text, now) == time
+    finally:
+        monkeypatch.undo()
+        tzset()
 
 
 @given(st.text(alphabet="reset aginul0123456789/-:T.+hdms\n", max_size=80))

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from substrat.core.programs.cursor import answers, command_line, failures, mcp_config, stream
+from substrat.core.programs.cursor import answers, command_line, failures, login_file, mcp_config, stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.program import AgentProgram, LineEvent, Login, ProgramPlaces
 
@@ -42,7 +42,9 @@ CURSOR_AGENT = AgentProgram(
         instructions="rules/substrat-instructions.mdc",
         chat_file="store.db",
     ),
-    login=Login(("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"), ".config/cursor/auth.json", "cursor-agent login"),
+    login=Login(
+        ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"), ".config/cursor/auth.json", "cursor-agent login", login_file.account
+    ),
     private="CURSOR_",
     command=command_line.command,
     dispensable=command_line.DISPENSABLE,
