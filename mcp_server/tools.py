@@ -34,7 +34,11 @@ class Hints(NamedTuple):
 
 
 class Whoami(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="whoami", tag_field="_tool"):
-    """Say who you are: name, workspace, network, parent, children, reminders, waits, how many messages wait for you."""
+    """Say who you are and what is yours.
+
+    Your name, role (root or child), workspace, the directory that your family shares, network, parent, children, reminders,
+    open waits, and how many messages wait for you.
+    """
 
     title: ClassVar[str] = "Who am I"
     hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)
@@ -179,7 +183,8 @@ class Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="com
     result: Annotated[Text, Meta(description="the result; JSON where a schema was asked for")]
     status: Annotated[Literal["succeeded", "failed"], Meta(description="default succeeded")] = "succeeded"
     files: Annotated[
-        tuple[Annotated[str, Meta(max_length=500)], ...], Meta(max_length=50, description="files that belong to the result")
+        tuple[Annotated[str, Meta(max_length=500)], ...],
+        Meta(max_length=50, description="files that belong to the result, such as large ones in $SUBSTRAT_SHARED"),
     ] = ()
 
 

@@ -165,7 +165,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             requests = AgentRequests(registry, accounting, sessions)
             diffing = Diffing(git_sandbox, repositories)
             places = ChildPlaces(registry, layout, repositories, wishes, keeping, git_sandbox)
-            tools = AgentTools(registry, ToolCalls(requests, families, reminders, inbox), places, diffing)
+            tools = AgentTools(registry, families.waits, ToolCalls(requests, families, reminders, inbox), places, diffing)
             agent_server = AgentServer(points, tools.call, accounting.companion_called, registry.ssh_agent_of)
             exec_sessions = ExecSessions(
                 registry,

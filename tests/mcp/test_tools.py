@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_server import tools
+from mcp_server.conversation import LISTING
 
 VALIDATOR = jsonschema.Draft202012Validator
 NAMES = [
@@ -21,6 +22,11 @@ BY_NAME = {tools.name_of(tool): tool for tool in tools.TOOLS}
 
 def test_the_tools_there_are():
     assert [tools.name_of(tool) for tool in tools.TOOLS] == NAMES
+
+
+def test_the_list_of_tools_is_short():
+    """A model reads the list in each of its turns."""
+    assert len(LISTING) < 16 * 1024
 
 
 @pytest.mark.parametrize("tool", tools.TOOLS)

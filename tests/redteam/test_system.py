@@ -244,7 +244,7 @@ def test_every_writable_mount_has_a_bound_or_is_the_agents_own(hostile, network)
     work = hostile.workspace()
     found = said(hostile.spawn("anna", work, WRITABLE, "--network", network))
     home = str(hostile.home)
-    own = {str(work), f"{home}/.cursor", f"{home}/.cursor/chats", f"{home}/.cache"}
+    own = {str(work), f"{home}/.cursor", f"{home}/.cursor/chats", f"{home}/.cache", "/run/substrat/shared"}
     devices = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")}
     memory = {place: size for place, (kind, size) in found.items() if kind == "tmpfs"}
     assert set(memory) - own == {"/tmp", "/var/tmp", "/run", "/dev/shm", home, f"{home}/.config"}

@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+from tests.system.test_messages import prompts, settled
+
 
 def git(house, where, *arguments):
     return house.git(where, *arguments).strip()
@@ -213,3 +215,30 @@ def test_end_alone_and_rm_leave_the_descendants(house, until):
     assert house.show("lead-kid")["state"] == "idle"
     assert "lead-kid, lead-leaf go on without lead" in house.ctl("rm", "lead").err
     assert house.show("lead-leaf")["state"] == "idle"
+
+
+def test_a_family_shares_a_directory_until_its_last_member_is_removed(house, until):
+    house.start()
+    work = house.workspace()
+    kid = "\n".join([
+        "/shell echo much > $SUBSTRAT_SHARED/out",
+        tool("complete", result="it is in the file", files=["/run/substrat/shared/out"]),
+    ])  # fmt: skip
+    house.spawn("lead", work, "\n".join([tool("spawn_agent", name="kid", prompt=kid), tool("wait_agents")]))
+    until(lambda: settled(house, "lead", 2), "the result")
+    assert "- /run/substrat/shared/out" in prompts(house, "lead")[1]
+    house.spawn("stranger", work)
+    see = "cat $SUBSTRAT_SHARED/out >seen-by-$SUBSTRAT_AGENT; chmod 0 $SUBSTRAT_SHARED"
+    house.ok("send", "stranger", "--wait", f"/shell {see}")
+    house.ok("end", "lead", "--alone")
+    house.ok("rm", "lead")
+    house.kill()
+    house.start()
+    house.ok("send", "kid", "--wait", f"/shell {see}")
+    assert [(work / f"seen-by-{name}").read_text() for name in ("kid", "stranger")] == ["much\n", ""]
+    directories = [path.name for path in (house.state / "shared").iterdir()]
+    assert len(directories) == 2
+    for name in ("kid", "stranger"):
+        house.ok("rm", name)
+    until(lambda: not list((house.state / "shared").iterdir()), "the end of both directories")
+    until(lambda: not list((house.state / "trash").iterdir()), "an empty trash")

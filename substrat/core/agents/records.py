@@ -392,6 +392,8 @@ class Agent:
             first, for a directory of its own, and once a person has accepted another.
         time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
         silence_limit: the seconds that a turn of it may print nothing while no tool call is open; likewise.
+        shared: the id of its family's root at its spawn, which names the family's shared directory; None: spawned by a
+            version without such directories (`Registry.shared_of`).
     """
 
     id: str
@@ -429,6 +431,7 @@ class Agent:
     directory: str | None = None
     time_limit: float | None = None
     silence_limit: float | None = None
+    shared: str | None = None
 
     @property
     def host_directory(self) -> str:

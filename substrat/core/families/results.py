@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from substrat.core.agents.records import Completion, Outcome
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Turn
+    from collections.abc import Sequence
+
+    from substrat.core.agents.records import Item, Turn
 
 LONGEST = 16 * 1024
 """Bytes of a report: several of them come together in one prompt. Longer results belong into files."""
@@ -17,11 +19,13 @@ UNFIT = "its result doesn't fit the schema that it must have"
 """The outcome of a turn whose agent had to give a result in a certain form and didn't."""
 
 
-def outcome_of(turn: Turn | None) -> str:
+def outcome_of(turn: Turn | None, awaited: Sequence[str] = (), question: Item | None = None) -> str:
     """Name a turn's outcome: `success` only where the agent came to its end, said something and didn't call it failed.
 
     Args:
         turn: the turn with its result; None: the agent has had none.
+        awaited: the names of the agents that its agent waits for: its work isn't done then.
+        question: a question to the operator that its agent waits for likewise.
     """
     if turn is None:
         return "no turn yet"
@@ -29,6 +33,10 @@ def outcome_of(turn: Turn | None) -> str:
         return "still running"
     if turn.outcome is not Outcome.SUCCESS:
         return turn.outcome.value
+    if question is not None:
+        return f"not done, it waits for the operator's answer to its question {question.id}"
+    if awaited:
+        return f"not done, it waits for {', '.join(awaited)}"
     if turn.completion is Completion.UNFIT:
         return UNFIT
     if turn.completion is Completion.FAILED:
@@ -36,15 +44,16 @@ def outcome_of(turn: Turn | None) -> str:
     return turn.outcome.value if _said(turn).strip() else EMPTY
 
 
-def text_of(turn: Turn | None) -> str:
+def text_of(turn: Turn | None, question: Item | None = None) -> str:
     """Return the words of a turn that succeeded, else the sentence that says why it didn't.
 
-    Words that the agent gave to `complete` before its turn failed come after that sentence.
+    Words that the agent gave to `complete` before its turn failed come after that sentence, and an open question of its
+    agent's after all.
     """
     if turn is None:
         return ""
     if turn.outcome is Outcome.SUCCESS or not turn.error:
-        return _said(turn)
+        return _said(turn) if question is None else f"{_said(turn)}\n\nQuestion {question.id}: {question.text}".strip()
     return f"{turn.error}\n\nBefore that it gave this result: {turn.report}" if turn.completion else turn.error
 
 

@@ -119,6 +119,10 @@ class Registry:
             agent = above
         return agent
 
+    def shared_of(self, agent: Agent) -> str:
+        """Return the name of the directory that an agent's family shares; it stays the same when the root is removed."""
+        return agent.shared or self.root_of(agent).id
+
     def ssh_agent_of(self, agent_id: str) -> str | None:
         """Return the socket of the person's ssh-agent that an agent may use; None: it may use none, or is gone."""
         agent = self._agents.get(agent_id)

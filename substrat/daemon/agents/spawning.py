@@ -166,6 +166,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         priority=request.priority or (parent.priority if parent else Priority.NORMAL),
         time_limit=parent.time_limit if parent else request.time_limit,
         silence_limit=parent.silence_limit if parent else request.silence_limit,
+        shared=registry.shared_of(parent) if parent else agent_id,
     )  # fmt: skip
     with registry.change("agent spawned") as change:
         agent = change.put(agent) if clone is None else change.put_clone(agent, clone)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import OPERATOR
-from substrat.core.families import results
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
@@ -39,7 +38,8 @@ class AgentLists:
             scope: `children`, `family` (its root and all that descend from it), or `all`.
         """
         found = [one for one in self._scope(caller, scope) if one.id != caller.id and one.phase != Phase.ENDED]
-        return [self._row(one) for one in found]
+        askers = self._registry.store.askers([one.id for one in found])
+        return [self._row(one, asks=one.id in askers) for one in found]
 
     def one(self, caller: Agent, name: str) -> dict[str, object]:
         """Return the facts about an agent, more of them about a descendant; raises `NotFound`."""
@@ -47,9 +47,10 @@ class AgentLists:
             agent = self._registry.find(name)
         except NotFound:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
-        facts = self._row(agent)
+        facts = self._row(agent, asks=bool(self._registry.store.askers([agent.id])))
         if agent in self._registry.family(caller)[1:]:
-            facts["last_outcome"] = results.outcome_of(self._registry.store.turn(agent.turn.id) if agent.turn else None)
+            turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
+            facts["last_outcome"] = self._waits.outcome_of(agent, turn)
             facts["failure"] = agent.clone.error if agent.clone is not None else None
             facts["work"] = _work(agent)
         return facts
@@ -60,9 +61,10 @@ class AgentLists:
             return registry.children(caller.id)
         return registry.family(registry.root_of(caller)) if scope == "family" else list(registry.agents)
 
-    def _row(self, agent: Agent) -> dict[str, object]:
+    def _row(self, agent: Agent, *, asks: bool) -> dict[str, object]:
         registry = self._registry
         waits = [name for wait in self._waits.open_of(agent.id) for name in wait.names]
+        waits += [OPERATOR] if asks and agent.phase != Phase.ENDED else []
         came = (agent.turn.error if agent.turn is not None else None) or agent.last or ""
         return {
             "name": agent.name,

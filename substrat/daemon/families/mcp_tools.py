@@ -22,6 +22,7 @@ from substrat.daemon.agents.spawning import SHARE, ChildPlace, SpawnRequest
 from substrat.daemon.families.agent_lists import AgentLists
 from substrat.daemon.families.messages import Messages
 from substrat.daemon.families.steering import Steering
+from substrat.daemon.state.layout import SHARED_IN_SANDBOX
 from substrat.errors import InvalidParams, Refused, SubstratError
 
 if TYPE_CHECKING:
@@ -174,7 +175,9 @@ class ToolCalls:
         return _json(
             name=caller.name,
             id=caller.id,
+            role="root" if caller.parent is None else "child",
             workspace=caller.workspace,
+            shared=SHARED_IN_SANDBOX,
             model=caller.model,
             network=caller.policy.network.value,
             parent=self._requests.registry.name_of(caller.parent) or OPERATOR,
@@ -185,7 +188,13 @@ class ToolCalls:
                 for reminder in self._reminders.of(caller)
             ],
             waits=[
-                {"id": wait.id, "names": wait.names, "mode": wait.mode.value, "note": wait.note}
+                {
+                    "id": wait.id,
+                    "names": wait.names,
+                    "mode": wait.mode.value,
+                    "note": wait.note,
+                    "until": timestamp(wait.deadline) if wait.deadline is not None else None,
+                }
                 for wait in self._families.waits.open_of(caller.id)
             ],
         )

@@ -38,7 +38,8 @@ class Reports:
         It isn't over yet if the agent goes on when a wait of its ends, or was only suspended.
 
         The requests that it was given before, in whichever turn, are answered by this one's result where it has sent no
-        reply. An agent that asked several times is told the result once, and what else that answers.
+        reply. An agent that asked several times is told the result once, and what else that answers. While the agent waits
+        for an answer of the operator's, those who don't wait for it themselves are told that, and the result later.
 
         Args:
             change: the change that the turn's end is a part of.
@@ -49,12 +50,16 @@ class Reports:
         if agent.phase not in {Phase.FAILED, Phase.ENDING} and self._waits.of(agent.id):
             change.put_turn(agent, replace(turn, unsettled=True))
             return
+        question = self._waits.question_of(agent) if agent.phase is not Phase.FAILED else None
+        if question is not None:
+            change.put_turn(agent, replace(turn, unsettled=True))
         if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
             return
         told: dict[str, int] = {}
         requests = self._store.open_requests(agent.id)
         tasks = [item for item in self._items_behind(turn) if item.kind is not ItemKind.MESSAGE]
-        self._store.settle_requests(item.id for item in requests)
+        if question is None:
+            self._store.settle_requests(item.id for item in requests)
         for item in sorted([*tasks, *requests], key=lambda item: item.id):
             asker = self._registry.get(item.sender)
             if asker is None or asker.phase in {Phase.ENDING, Phase.ENDED}:
@@ -62,16 +67,18 @@ class Reports:
             reply_to = item.id if item.kind is ItemKind.MESSAGE else None
             if asker.id not in told:
                 told[asker.id] = item.id
-                text = self._words(agent, turn, reply_to)
+                text = self._words(agent, turn, reply_to, question)
             elif reply_to is not None:
                 text = prompts.answered_with(agent.name, reply_to, told[asker.id])
             else:
                 continue
+            if question is not None and self._waits.awaits(asker, agent):
+                continue
             if not self._waits.adopts(change, asker, agent, turn.id, text, reply_to):
                 self._send(change, asker, agent, turn, text, reply_to, ended)
 
-    def _words(self, agent: Agent, turn: Turn, reply_to: int | None) -> str:
-        outcome, said = results.outcome_of(turn), results.text_of(turn)
+    def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
+        outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)
         if reply_to is None:
             text = prompts.child_report(agent.name, turn.number, outcome, said)
         else:

@@ -23,7 +23,7 @@ from substrat.errors import InvalidParams, LimitReached, NotFound, Refused, Stor
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from substrat.core.agents.records import Agent
+    from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
@@ -63,9 +63,9 @@ class Waits:
         """Return an agent's open waits, oldest first."""
         return [wait for wait in self.of(agent_id) if wait.is_open]
 
-    def awaits(self, agent: Agent, other: Agent) -> bool:
-        """Say whether an agent has an open wait for another."""
-        return any(other.id in wait.members for wait in self.open_of(agent.id))
+    def awaits(self, agent: Agent, other: Agent) -> list[Wait]:
+        """Return the open waits of an agent for another."""
+        return [wait for wait in self.open_of(agent.id) if other.id in wait.members]
 
     def listed(self) -> list[Wait]:
         """Return all open waits as last committed, oldest first."""
@@ -242,8 +242,7 @@ class Waits:
         Returns:
             Whether there is such a wait; the message isn't delivered by itself then.
         """
-        found = [wait for wait in self.open_of(asker.id) if child.id in wait.members]
-        if found:
+        if found := self.awaits(asker, child):
             self._add_report(change, asker.id, turn_id, text, found, reply_to)
         return bool(found)
 
@@ -332,8 +331,18 @@ class Waits:
             return Report(agent.name, f"{agent.name} (failed): no turn", agent.unmet, finished=False)
         turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
         number = f"turn {turn.number}, " if turn is not None else ""
-        head = f"{agent.name} ({STATE_OF[agent.phase]}): {number}{results.outcome_of(turn)}"
-        return Report(agent.name, head, results.text_of(turn), finished=False)
+        head = f"{agent.name} ({STATE_OF[agent.phase]}): {number}{self.outcome_of(agent, turn)}"
+        return Report(agent.name, head, results.text_of(turn, self.question_of(agent)), finished=False)
+
+    def outcome_of(self, agent: Agent, turn: Turn | None) -> str:
+        """Name the outcome of an agent's newest turn; of one that waits, for whom."""
+        awaited = [name for wait in self.open_of(agent.id) for name in wait.names]
+        return results.outcome_of(turn, awaited, self.question_of(agent))
+
+    def question_of(self, agent: Agent) -> Item | None:
+        """Return the open question to the operator that an agent waits for."""
+        open_ones = self._store.open_questions([agent.id]) if agent.phase is not Phase.ENDED else {}
+        return open_ones.get(agent.id)
 
     def apply(self, change: Change) -> None:
         """Take a committed change over into memory."""

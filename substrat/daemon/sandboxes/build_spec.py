@@ -14,6 +14,7 @@ from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
     OWN_MCP_IN_SANDBOX,
     RELAY_IN_SANDBOX,
+    SHARED_IN_SANDBOX,
     SOCKET_DIR_IN_SANDBOX,
     SSH_AGENT_IN_SANDBOX,
 )
@@ -112,6 +113,8 @@ def spec(
     chat: str | None = None,
     objects: tuple[str, ...] = (),
     further: tuple[Mount, ...] = (),
+    *,
+    shared: str = "",
 ) -> Spec:
     """Return the sandbox of an agent's turn.
 
@@ -125,6 +128,7 @@ def spec(
         chat: the directory of the agent's session among the user's chats, if it is there.
         objects: the directories of objects that the agent's clone borrows.
         further: mounts that only this sandbox has.
+        shared: the directory of the host that its family shares.
     """
     is_proxied = agent.policy.network is Network.FILTERED and mode is NetworkMode.PROXY
     mounts = (
@@ -139,6 +143,7 @@ def spec(
         Bind(host.companion, COMPANION_IN_SANDBOX),
         Bind(agent_dir.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(agent_dir.socket_dir, SOCKET_DIR_IN_SANDBOX),
+        *([Bind(shared, SHARED_IN_SANDBOX, writable=True)] if shared else []),
         *([Bind(host.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
         *_workspace(agent, agent_dir, protected, objects),
         *further,
@@ -176,6 +181,7 @@ def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> t
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
         "SUBSTRAT_AGENT": agent.name,
+        "SUBSTRAT_SHARED": SHARED_IN_SANDBOX,
     }
     if trusted := authorities.IN_SANDBOX if host.authorities else host.extended_bundle:
         built.update(dict.fromkeys(authorities.VARIABLES, trusted))

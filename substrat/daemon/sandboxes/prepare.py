@@ -230,6 +230,7 @@ class SandboxPreparer:
         agent_dir = self._layout.agent(agent.id)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, agent_dir, agent)
         await self._generate(agent, agent_dir, found, chat)
+        await trio.to_thread.run_sync(self._make_shared, agent)
         unreadable = await self.unreadable.paths()
         prepared = PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
@@ -289,7 +290,7 @@ class SandboxPreparer:
         mode = await self.machine.network_mode(agent)
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
         await self._write_authorities()
-        identity_of = await trio.to_thread.run_sync(self._identify_and_make_chats_folder, agent.workspace)
+        identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)
         objects = await self._objects(agent)
         found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
@@ -372,11 +373,18 @@ class SandboxPreparer:
         without = frozenset(PROGRAM.dispensable).difference(spec.command)
         return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held, without)
 
-    def _identify_and_make_chats_folder(self, directory: str) -> checking.DirectoryId | None:
-        """Return which directory a workspace is, and make its folder of chats; one hop to a thread does both."""
-        found = checking.identify(directory)
-        chat_places.make_chats_folder(self._user, directory)
+    def _identify_and_make_folders(self, agent: Agent) -> checking.DirectoryId | None:
+        """Return which directory a workspace is, make its folder of chats and the family's own; one hop does it all."""
+        found = checking.identify(agent.workspace)
+        chat_places.make_chats_folder(self._user, agent.workspace)
+        self._make_shared(agent)
         return found
+
+    def _shared(self, agent: Agent) -> str:
+        return self._layout.shared_by(self._registry.shared_of(agent))
+
+    def _make_shared(self, agent: Agent) -> None:
+        os.makedirs(self._shared(agent), mode=0o700, exist_ok=True)
 
     def _spec(self, prepared: PreparedSandbox, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
         """Return the sandbox.
@@ -416,7 +424,7 @@ class SandboxPreparer:
         mode = prepared.network_mode or NetworkMode.TRANSPARENT
         return build_spec.spec(
             agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat, prepared.objects,
-            prepared.further,
+            prepared.further, shared=self._shared(agent),
         )  # fmt: skip
 
     def _open_sources(self, prepared: PreparedSandbox, mounts: tuple[Bind, ...]) -> tuple[int, ...]:

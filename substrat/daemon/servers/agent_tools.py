@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import ChildPlace
     from substrat.daemon.families.mcp_tools import ToolCalls
+    from substrat.daemon.families.waits import Waits
     from substrat.daemon.worktrees.children import ChildPlaces
     from substrat.daemon.worktrees.diffing import Diffing
 
@@ -38,13 +39,15 @@ class AgentTools:
 
     Args:
         registry: the agents.
+        waits: say what agents wait for.
         calls: performs what takes no time.
         places: chooses where children work.
         diffing: compares the work in clones.
     """
 
-    def __init__(self, registry: Registry, calls: ToolCalls, places: ChildPlaces, diffing: Diffing) -> None:
+    def __init__(self, registry: Registry, waits: Waits, calls: ToolCalls, places: ChildPlaces, diffing: Diffing) -> None:
         self._registry = registry
+        self._waits = waits
         self._calls = calls
         self._places = places
         self._diffing = diffing
@@ -92,7 +95,8 @@ class AgentTools:
         turn = self._last_turn(agent)
         if turn is None:
             return "It has finished no turn yet."
-        return f"Turn {turn.number}, {results.outcome_of(turn)}:\n{excerpts.beginning(results.text_of(turn))}"
+        outcome = self._waits.outcome_of(agent, turn)
+        return f"Turn {turn.number}, {outcome}:\n{excerpts.beginning(results.text_of(turn))}"
 
     def _last_turn(self, agent: Agent) -> Turn | None:
         """Return an agent's last turn that has ended, with its result."""

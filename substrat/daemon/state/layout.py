@@ -22,6 +22,8 @@ SOCKET_DIR_IN_SANDBOX = "/run/substrat/door"
 SOCKET_IN_SANDBOX = f"{SOCKET_DIR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
 RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
+SHARED_IN_SANDBOX = "/run/substrat/shared"
+"""The directory that an agent's family shares, at the same path for each member; `$SUBSTRAT_SHARED` names it."""
 SSH_AGENT_SOCKET = "ssh-agent.sock"
 """Beside the agent socket, for an agent that may use the person's ssh-agent."""
 SSH_AGENT_IN_SANDBOX = f"{SOCKET_DIR_IN_SANDBOX}/{SSH_AGENT_SOCKET}"
@@ -61,6 +63,18 @@ class Layout(NamedTuple):
     def trees(self) -> str:
         """Where agents' private clones are, unless `worktree.dir` says otherwise."""
         return os.path.join(self.state, "trees")
+
+    @property
+    def shared(self) -> str:
+        """Where the directories that families share are."""
+        return os.path.join(self.state, "shared")
+
+    def shared_by(self, family: str) -> str:
+        """Return the directory that a family shares, given the id of its root.
+
+        An agent can take its own rights to it away, so it lies in a directory that can be moved all the same.
+        """
+        return os.path.join(self.shared, family, "files")
 
     @property
     def damaged(self) -> str:

@@ -101,6 +101,7 @@ class AgentRow(NamedTuple):
     directory: Annotated[str | None, or_null(IDENTIFIER)]
     time_limit: Annotated[float | None, or_null(MOMENT)]
     silence_limit: Annotated[float | None, or_null(MOMENT)]
+    shared: Annotated[str | None, or_null(IDENTIFIER)]
 
 
 class TurnRow(NamedTuple):

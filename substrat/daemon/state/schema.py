@@ -197,6 +197,7 @@ MIGRATIONS = (
         name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (name, label)
     ) STRICT, WITHOUT ROWID;
     """,
+    "ALTER TABLE agents ADD COLUMN shared TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -191,7 +191,7 @@ class DiskWatch:
     def _subject(self, agent: Agent, turn: Turn) -> _Subject:
         place = self._layout.agent(agent.id)
         given = (agent.host_directory, *(bind.path for bind in agent.policy.binds if bind.writable))
-        elsewhere = (*given, self._user_chats)
+        elsewhere = (*given, self._user_chats, self._layout.shared)
         home = (place.cache, place.dot_cursor, place.chats)
         output = place.turn(turn.number).root
         return _Subject(

@@ -104,6 +104,7 @@ class Retention:
             StorageFailed: a change can't be committed; nothing more was done.
         """
         await self._discard_removed_agents()
+        self._discard_shared()
         deleted = await trio.to_thread.run_sync(self._trash.empty, abandon_on_cancel=True)
         compressed = dropped = freed = 0
         hopeless: set[str] = set()
@@ -195,6 +196,13 @@ class Retention:
             await trio.lowlevel.checkpoint()
         with self._registry.change("events dropped"):
             self._store.turn_cleared(turn)
+
+    def _discard_shared(self) -> None:
+        """Discard the directories of families of which no agent is left, nor any files of its root's."""
+        living = {self._registry.shared_of(agent) for agent in self._registry.agents}
+        for entry in list_directory(self._layout.shared):
+            if entry.name not in living and not os.path.lexists(self._layout.agent(entry.name).root):
+                self._trash.put(entry.path)
 
     async def _discard_removed_agents(self) -> None:
         for agent in self._store.removed_agents():

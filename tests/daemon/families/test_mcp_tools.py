@@ -52,8 +52,19 @@ def test_who_one_is(call, house, work):
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
     told = json.loads(good(call("bob", "whoami")))
     assert (told["name"], told["workspace"], told["network"], told["parent"]) == ("bob", str(work), "none", "operator")
-    assert told["children"] == ["kid"]
-    assert json.loads(good(call("kid", "whoami")))["parent"] == "bob"
+    assert (told["role"], told["children"], told["waits"]) == ("root", ["kid"], [])
+    good(call("bob", "wait_agents", {"note": "then merge", "timeout_s": 60}))
+    (wait,) = json.loads(good(call("bob", "whoami")))["waits"]
+    assert (wait["names"], wait["mode"], wait["note"]) == (["kid"], "all", "then merge")
+    assert wait["until"] == timestamp(house.registry.waits.listed()[0].deadline)
+    kid = json.loads(good(call("kid", "whoami")))
+    assert (kid["role"], kid["parent"], kid["shared"]) == ("child", "bob", told["shared"])
+
+
+def test_an_agent_that_has_asked_the_operator_waits_for_it(call):
+    good(call("bob", "ask_operator", {"question": "which way?"}))
+    (bob,) = json.loads(good(call("eve", "list_agents")))["agents"]
+    assert bob["waits_for"] == ["operator"]
 
 
 def test_who_else_there_is(call, house):

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from substrat.core.agents.records import Intent
 from substrat.core.agents.stop_reason import took_too_long
 from substrat.core.families.waits import WaitMode
+from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.errors import LimitReached, NotFound, Refused, StorageFailed
 
 
@@ -310,3 +312,51 @@ def test_finish_messages_taken_over_in_an_operators_command_leave_the_agent_idle
     assert lead.state("lead") == "queued"
     wait(lead)
     assert (lead.state("lead"), lead.agent("lead").waiting) == ("idle", 0)
+
+
+def test_a_parent_is_told_what_its_child_waits_for_and_the_result_later(lead):
+    inbox = Inbox(lead.registry)
+    lead.finish("lead")
+    number = inbox.ask(lead.agent("a"), Question("which way?"))
+    lead.finish("a", "two ways are open")
+    told = lead.prompt("lead")
+    assert f"a has finished turn 1: not done, it waits for the operator's answer to its question {number}." in told
+    for quoted in ("> two ways are open", f"> Question {number}: which way?"):
+        assert quoted in told
+    assert "success" not in told
+    lead.finish("lead")
+    inbox.answer(number, "left")
+    lead.finish("a", "went left")
+    assert "a has finished turn 2: success" in lead.prompt("lead")
+    assert "> went left" in lead.prompt("lead")
+
+
+def test_a_parent_that_waits_is_not_woken_by_a_question_and_learns_of_it_at_the_deadline(lead):
+    inbox = Inbox(lead.registry)
+    wait(lead, "a", timeout_s=60)
+    lead.finish("lead")
+    number = inbox.ask(lead.agent("a"), Question("which way?"))
+    lead.finish("a", "two ways are open")
+    assert (lead.state("lead"), lead.agent("lead").waiting) == ("idle", 0)
+    pass_time(lead, 61)
+    told = lead.prompt("lead")
+    assert f"a (idle): turn 1, not done, it waits for the operator's answer to its question {number}" in told
+    assert f"> Question {number}: which way?" in told
+    assert "success" not in told
+
+
+def test_a_request_to_an_agent_that_asks_is_answered_once_that_is_answered(lead):
+    inbox = Inbox(lead.registry)
+    lead.finish("lead")
+    lead.finish("a")
+    lead.finish("b")
+    lead.finish("lead")
+    lead.supervisor.message(lead.agent("a"), "b", "do this", Intent.REQUEST)
+    number = inbox.ask(lead.agent("b"), Question("shall I?"))
+    lead.finish("b", "I have asked")
+    assert "not done, it waits for the operator's answer" in lead.prompt("a")
+    lead.finish("a")
+    inbox.answer(number, "yes")
+    lead.finish("b", "this is done")
+    assert "has ended: success" in lead.prompt("a")
+    assert "> this is done" in lead.prompt("a")
