@@ -56,7 +56,7 @@ def test_who_one_is(call, house, work):
     good(call("bob", "wait_agents", {"note": "then merge", "timeout_s": 60}))
     (wait,) = json.loads(good(call("bob", "whoami")))["waits"]
     assert (wait["names"], wait["mode"], wait["note"]) == (["kid"], "all", "then merge")
-    assert wait["until"] == timestamp(house.registry.waits.listed()[0].deadline)
+    assert wait["until"] == timestamp(house.families.waits.listed()[0].deadline)
     kid = json.loads(good(call("kid", "whoami")))
     assert (kid["role"], kid["parent"], kid["shared"]) == ("child", "bob", told["shared"])
 
