@@ -244,6 +244,20 @@ def test_squashed_work_counts_as_landed_and_later_work_lands_alone(house, app):
     assert (app / "a.txt").read_text() == "newer\n"
 
 
+def test_work_in_any_branch_of_the_users_counts_as_landed(house, app):
+    git(house, app, "branch", "topic")
+    house.start()
+    for name in ("fix", "by-hand", "kept"):
+        house.spawn(name, app, commit(f"{name}.txt"), "--worktree")
+    git(house, app, "branch", "mine", "refs/substrat/by-hand/head")
+    git(house, app, "tag", "no-branch", "refs/substrat/kept/head")
+    assert merged(house, "fix", "--into", "topic")[0] == 0
+    landed = {name: house.show(name)["worktree"]["landed"] for name in ("fix", "by-hand", "kept")}
+    assert landed == {"fix": True, "by-hand": True, "kept": False}
+    assert [house.show(name)["attention"]["kind"] for name in ("fix", "kept")] == ["idle", "merge"]
+    assert merged(house, "fix")[1][0]["outcome"] == "landed", "another branch may still have it"
+
+
 def test_the_users_own_uncommitted_changes_do_not_land(house, app):
     me(house, app)
     (app / "README.md").write_text("mine, uncommitted\n")

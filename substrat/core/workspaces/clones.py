@@ -71,7 +71,7 @@ class Kept:
         ahead: commits of head that the base doesn't have.
         behind: commits of the target branch that head doesn't have.
         files: uncommitted files.
-        landed: whether head is in the target branch.
+        landed: whether head is in a branch of the user's, as its commits or as the one commit that it landed as.
         only_here: what isn't kept.
         loose: whether no turn's ref has it: it was kept between the ends of turns.
     """
@@ -154,7 +154,7 @@ class Clone:
 
     @property
     def is_unlanded(self) -> bool:
-        """Whether it holds commits that are neither in the target branch nor accepted."""
+        """Whether it holds commits that are neither in a branch of the user's nor accepted."""
         return self.kept.ahead > 0 and not self.kept.landed and self.kept.head != self.accepted
 
 

@@ -138,7 +138,7 @@ class Landings:
                 outcome = Outcome(REFUSED, f"an internal error ({type(problem).__name__}), see substratd's log")
         await until_stored(partial(self._record, landing, outcome))
         if outcome.kind in FINE and agent is not None and agent.clone is not None:
-            await self._look_again(agent.clone.git_dir, landing.target)
+            await self._look_again(agent.clone.git_dir)
         await until_stored(partial(self._finish, landing, outcome))
 
     async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
@@ -229,11 +229,11 @@ class Landings:
             return None, outcome
         return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
 
-    async def _look_again(self, git_dir: str, target: str) -> None:
-        """Find out anew how all clones stand to a branch that has moved."""
+    async def _look_again(self, git_dir: str) -> None:
+        """Find out anew how a repository's clones stand to its branches, one of which has moved."""
         for agent in list(self._registry.agents):
             clone = agent.clone
-            if clone is None or clone.git_dir != git_dir or clone.target != target or clone.kept.wip is None:
+            if clone is None or clone.git_dir != git_dir or clone.kept.wip is None:
                 continue
             try:
                 state = await self._repositories.state(clone)

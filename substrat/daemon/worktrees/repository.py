@@ -75,8 +75,8 @@ echo "$wip"; echo "$head"
 [ "$head" = - ] && { printf '%s\\n' - - landed; exit; }
 if [ "$base" = - ]; then git rev-list --count "$head"; else git rev-list --count "$base..$head"; fi
 if [ "$target" = - ]; then echo -; else git rev-list --count "$head..$target"; fi
-in_target() { [ "$target" != - ] && git merge-base --is-ancestor "$1" "$target" 2>/dev/null; }
-if [ "$head" = "$base" ] || in_target "$head" || { [ "$head" = "$4" ] && in_target "$5"; }
+in_branch() { out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }
+if [ "$head" = "$base" ] || in_branch "$head" || { [ "$head" = "$4" ] && in_branch "$5"; }
 then echo landed; else echo -; fi
 """
 # Takes a pack in, changes refs, and prints what `_STATE` does. $4 are the changes, $5 the most bytes, the rest new commits.
@@ -93,7 +93,7 @@ set -- "$w" "$b" "$t"
 
 
 class CloneState(NamedTuple):
-    """How a clone's kept work stands to its base and to its target branch (`clones.Kept`)."""
+    """How a clone's kept work stands to its base and to the user's branches (`clones.Kept`)."""
 
     wip: str | None
     head: str | None
@@ -228,7 +228,7 @@ class Repositories:
         return _state_of(lines)
 
     async def state(self, clone: Clone) -> CloneState:
-        """Return how a clone's kept work stands to its base and to its target branch; raises `GitFailed`."""
+        """Return how a clone's kept work stands to its base and to the user's branches; raises `GitFailed`."""
         target = f"refs/heads/{clone.target}" if clone.target is not None else "-"
         names = (clone.ref("wip"), clone.base or "-", target, clone.landed_head or "-", clone.landed_commit or "-")
         done = await self._sandbox.run(
