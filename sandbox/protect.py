@@ -6,6 +6,8 @@ These run unasked: when a directory is entered or opened, when git is asked anyt
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import NamedTuple
 
 
@@ -196,18 +198,31 @@ IS_JOINED_GIT_DIRECTORY = frozenset({"HEAD", "commondir"})
 
 NAMES = frozenset(entry.name for entry in WORKSPACE)
 _FOLDED = frozenset(name.lower() for name in NAMES)
+_IGNORED = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Characters that a file system which folds case leaves out (DerivedCoreProperties.txt, Default_Ignorable_Code_Point)."""
+
+
+def folded(name: str) -> str:
+    """Return a name as a file system that folds case compares it, for example ext4's directories with `chattr +F`.
+
+    `.Envrc`, `.v\u017fcode` and `.en\u200bvrc` are `.envrc` and `.vscode` there, and elsewhere nothing reads them.
+    """
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFD", _IGNORED.sub("", unicodedata.normalize("NFD", name)).casefold())
 
 
 def is_protected(name: str) -> bool:
-    """Say whether a file or directory in a workspace is protected by its name.
-
-    Capitals count as small letters: on a file system that folds case `.Envrc` is `.envrc`, and elsewhere nothing reads it.
+    """Say whether a file or directory in a workspace is protected by its name, in whichever letters (`folded`).
 
     Args:
         name: the last part of its path.
     """
-    folded = name.lower()
-    return folded in _FOLDED or folded.endswith(SUFFIXES)
+    compared = folded(name)
+    return compared in _FOLDED or compared.endswith(SUFFIXES)
 
 
 _FORMER_PLACEHOLDERS = {"commondir": b".\n"}

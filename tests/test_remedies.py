@@ -70,7 +70,7 @@ def remedies(name):
     yield refused.value.message.partition("enter it: `")[2].removesuffix("`"), place
     yield machine.chats(place, place, "somebody", writable=False).remedy, place
     yield landing.conflict_prompt(name, []).partition("(`")[2].partition("`), resolve")[0], f"workspace/{name}"
-    for argument in (name, place):
+    for argument in (name if name.isprintable() else ".", place):
         yield (
             checkouts._held_text("anna", place, held).partition("shows them, `")[2].removesuffix("` makes the copy"),
             argument,

@@ -66,6 +66,29 @@ def parse(output: bytes) -> tuple[ChangedFile, ...]:
     )
 
 
+def parse_tree(output: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Read the entries of a tree that `git ls-tree -r -z` gives, then an empty one, then its links' targets in their order.
+
+    Returns:
+        Where each symbolic link points, by its path; and the paths of the other files.
+
+    Raises:
+        ValueError: git can't have written it.
+    """
+    listed, _, rest = output.partition(b"\0\0") if not output.startswith(b"\0") else (b"", b"", output[1:])
+    links: dict[str, str] = {}
+    others = []
+    for entry in filter(None, listed.split(b"\0")):
+        head, _, path = entry.partition(b"\t")
+        if head.startswith(LINK.encode()):
+            size, _, rest = rest.partition(b"\n")
+            links[os.fsdecode(path)] = os.fsdecode(rest[: int(size)])
+            rest = rest[int(size) + 1 :]
+        else:
+            others.append(os.fsdecode(path))
+    return links, tuple(others)
+
+
 def _raw(field: str, fields: Iterator[str]) -> tuple[str, str, str, str | None, str]:
     _, mode, _, blob, status = field[1:].split(" ")
     first = next(fields)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import protect
-from substrat.core.workspaces.diffs import LINK
+from substrat.core.workspaces.diffs import LINK, SUBMODULE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -69,8 +69,8 @@ class Landing:
 
 _DECIDING = frozenset({".gitmodules", ".gitattributes", ".worktreeinclude"})
 """Names that decide about other files: which repositories and filters git uses, and which ignored files agents see."""
-
-
+_MOST_LINKS = 40
+"""Links that a path may lead through; the kernel follows no more (path_resolution(7))."""
 _MOST_NAMED = 5
 """Files that a sentence names before it only counts."""
 _MOST_LISTED = 100
@@ -84,43 +84,106 @@ class Suspect(NamedTuple):
     reason: str
 
 
-def suspects(files: Iterable[ChangedFile], links: Mapping[str, str], programs: Collection[str] = ()) -> tuple[Suspect, ...]:
-    """Return the files of a landing that a person must look at; deleted files need no look.
+class Surroundings(NamedTuple):
+    """All that decides, besides its name and mode, whether a file must be looked at.
 
     Args:
-        files: the files that the landing adds or changes.
-        links: where each changed symbolic link points, by its path.
+        links: where each symbolic link of the merged files points, by its path.
+        heads: the merged files of the name `HEAD`.
         programs: files and directories that the user's git configuration makes git run or read, from the top level.
     """
-    found = []
-    for file in files:
-        if file.status == "deleted":
-            continue
-        reason = _reason(file, links.get(file.path), programs)
-        if reason is not None:
-            found.append(Suspect(file.path, reason))
-    return tuple(found)
+
+    links: Mapping[str, str]
+    heads: Collection[str] = ()
+    programs: Collection[str] = ()
 
 
-def _reason(file: ChangedFile, target: str | None, programs: Collection[str]) -> str | None:
-    if any(file.path == program or file.path.startswith(f"{program}/") for program in programs):
-        return "your git configuration makes git run or read it"
-    if posixpath.basename(file.path).lower() == "head":
+def suspects(files: Iterable[ChangedFile], around: Surroundings) -> tuple[Suspect, ...]:
+    """Return the files of a landing that a person must look at.
+
+    A deleted file needs no look, unless it decides about others: without `.gitattributes` a secret is committed as it is.
+
+    Args:
+        files: the files that the landing changes.
+        around: the merged files beside them.
+    """
+    marked = _marked(around)
+    reasons = ((file.path, _reason(file, around.links, marked)) for file in files)
+    return tuple(Suspect(path, reason) for path, reason in reasons if reason is not None)
+
+
+def _marked(around: Surroundings) -> dict[str, str]:
+    """Return places of the merged files in which each file must be looked at, and the reasons."""
+    found = dict.fromkeys(around.programs, "your git configuration makes git run or read it")
+    for path in around.heads:
+        if place := posixpath.dirname(path):
+            found[place] = f"git may take {place} for a repository, and obey the configuration there"
+    for path in around.links:
+        if any(_is_obeyed(name) for name in path.split("/")):
+            for place in _followed(path, around.links).places:
+                found.setdefault(place, f"the link {path} leads to it, which the host may run or obey unasked")
+    return found
+
+
+def _is_obeyed(name: str) -> bool:
+    return protect.is_protected(name) or protect.folded(name) in _DECIDING
+
+
+def _reason(file: ChangedFile, links: Mapping[str, str], marked: Mapping[str, str]) -> str | None:
+    """Say why a file must be looked at; None: it needn't."""
+    names = file.path.split("/")
+    if name := next((name for name in names if protect.folded(name) in _DECIDING), None):
+        return f"{name} decides about other files" if file.status != "deleted" else f"without {name} git treats others anew"
+    if file.status == "deleted":
+        return None
+    if name := next(filter(protect.is_protected, names), None):
+        return f"the host may run or obey {name} unasked"
+    if protect.folded(names[-1]) == "head":
         return "with other files beside it, git takes its directory for a repository and obeys the configuration there"
-    for name in file.path.split("/"):
-        if protect.is_protected(name):
-            return f"the host may run or obey {name} unasked"
-        if name.lower() in _DECIDING:
-            return f"{name} decides about other files"
-    if file.mode == LINK and (target is None or _leads_out(file.path, target)):
-        return f"a link that leads out of the repository, to {target or 'nowhere known'}"
+    places = (".", *("/".join(names[:number]) for number in range(1, len(names) + 1)))
+    if reason := next((marked[place] for place in places if place in marked), None):
+        return reason
+    if file.mode == SUBMODULE:
+        return "a commit of another repository, of which nothing is shown here"
+    if file.mode == LINK and not (file.path in links and _followed(file.path, links).stays):
+        return f"a link that may lead out of the repository, to {links.get(file.path) or 'nowhere known'}"
     return None
 
 
-def _leads_out(path: str, target: str) -> bool:
-    if posixpath.isabs(target):
-        return True
-    return posixpath.normpath(posixpath.join(posixpath.dirname(path), target)).split("/")[0] == ".."
+class _Followed(NamedTuple):
+    """The way that a symbolic link takes: the places it leads to, one after the other, and whether it stays in the tree."""
+
+    places: tuple[str, ...]
+    stays: bool
+
+
+def _followed(path: str, links: Mapping[str, str]) -> _Followed:
+    """Follow a symbolic link through a tree as the kernel does: `..` after a link isn't the place that it stands in."""
+    place: list[str] = []
+    places: list[str] = []
+    names = path.split("/")[::-1]
+    while names:
+        name = names.pop()
+        if name == ".." and place:
+            place.pop()
+        elif name == ".." or protect.folded(name) == ".git":
+            return _Followed(tuple(places), stays=False)
+        elif name not in {"", "."}:
+            place.append(name)
+            here = "/".join(place)
+            if (target := links.get(here)) is not None:
+                places.append(here)
+                if posixpath.isabs(target) or _climbs(target) or len(places) > _MOST_LINKS:
+                    return _Followed(tuple(places), stays=False)
+                place.pop()
+                names += target.split("/")[::-1]
+    return _Followed((*places, "/".join(place)), stays=True)
+
+
+def _climbs(target: str) -> bool:
+    """Say whether `..` comes after a name, which may be a link that isn't among the committed files."""
+    parts = [part for part in target.split("/") if part not in {"", "."}]
+    return ".." in parts[next((number for number, part in enumerate(parts) if part != ".."), len(parts)) :]
 
 
 def unaccepted(found: Iterable[Suspect], accepted: Collection[str]) -> tuple[Suspect, ...]:
@@ -139,7 +202,30 @@ def listed(held: Sequence[Suspect]) -> tuple[str, str]:
     words = "; ".join(f"{one.path} ({one.reason})" for one in held[:_MOST_NAMED])
     if (more := len(held) - _MOST_NAMED) > 0:
         return f"{words} and {more} more", "--accept ."
+    if not all(one.path.isprintable() for one in held):  # nobody could type it, or paste it
+        return words, "--accept ."
     return words, " ".join(f"--accept {shlex.quote(one.path)}" for one in held)
+
+
+def command(name: str, landing: Landing, usual: str | None, accepting: str) -> str:
+    """Return the command that asks for a landing once more.
+
+    Args:
+        name: the agent's name.
+        landing: the landing.
+        usual: the branch that its work lands in unless another one is named.
+        accepting: the options that accept files.
+    """
+    more = [accepting] if accepting else []
+    if landing.target != usual:
+        more.append(f"--into {shlex.quote(landing.target)}")
+    if landing.mode is not LandingMode.MERGE:
+        more.append(f"--{landing.mode.value}")
+    if landing.message is not None:
+        more.append(f"-m {shlex.quote(landing.message)}")
+    if landing.check_command is not None:
+        more.append(f"--check {shlex.quote(landing.check_command)}")
+    return " ".join((f"substratctl merge {name}", *more))
 
 
 def conflict_prompt(target: str, files: Iterable[str]) -> str:

@@ -84,7 +84,7 @@ class Checkouts:
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
         files = await self._git.changed(clone, own, head)
-        found = decisions.suspects(files, await self._git.links(clone, files), await self._git.programs(clone))
+        found = decisions.suspects(files, await self._git.surroundings(clone, head))
         if held := decisions.unaccepted(found, tuple(accepted)):
             return Checkout(HELD, path, head, tuple(one.path for one in held), _held_text(clone.name, path, held))
         await self._git.add_worktree(clone, path, head)

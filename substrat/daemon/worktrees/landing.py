@@ -157,9 +157,9 @@ class Landings:
             try:
                 commit = await self._git.preview(clone, landing, tip, head, agent.name)
                 files = await self._git.changed(clone, tip, commit)
-                suspects = decisions.suspects(files, await self._git.links(clone, files), await self._git.programs(clone))
+                suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
                 if held := decisions.unaccepted(suspects, landing.accepted):
-                    return _held(agent, landing, held)
+                    return _held(agent, clone, landing, held)
                 if landing.check_command is not None:
                     await self._git.check(clone, commit, landing.check_command)
                 if self._registry.get(agent.id) is None:
@@ -252,11 +252,12 @@ class Landings:
                 change.put_clone(agent, replace(agent.clone, kept=kept))
 
 
-def _held(agent: Agent, landing: Landing, held: tuple[Suspect, ...]) -> Outcome:
+def _held(agent: Agent, clone: Clone, landing: Landing, held: tuple[Suspect, ...]) -> Outcome:
     listed, options = decisions.listed(held)
     text = (
         f"{agent.name}'s work has files that you must look at before they land in {landing.target}: {listed}; "
-        f"`substratctl diff {agent.name}` shows them; to land them: substratctl merge {agent.name} {options}"
+        f"`substratctl diff {agent.name}` shows them; to land them: "
+        f"{decisions.command(agent.name, landing, clone.target, options)}"
     )
     return Outcome(HELD, text, files=tuple(one.path for one in held))
 

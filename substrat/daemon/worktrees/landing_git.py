@@ -17,8 +17,7 @@ import trio
 
 from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
-from substrat.core.workspaces.diffs import LINK
-from substrat.core.workspaces.landing import LandingMode
+from substrat.core.workspaces.landing import LandingMode, Surroundings
 from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.workspaces import git_programs
 from substrat.daemon.worktrees import git_sandbox
@@ -27,7 +26,7 @@ from substrat.daemon.worktrees.repository import NOTHING, RefMoved
 from substrat.errors import Conflict, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from subprocess import CompletedProcess
 
     from substrat.core.workspaces.clones import Clone
@@ -39,8 +38,15 @@ if TYPE_CHECKING:
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 _CHECKOUT_SECONDS = 120.0
 """`git merge --ff-only` writes some gigabytes of files in that time."""
-_MOST_LINK = 4096
-"""Bytes of a symbolic link's target (limits.h, PATH_MAX)."""
+# Prints the entries of a commit's symbolic links and files `HEAD`, each ended by a NUL, then an empty one, then a size and
+# the target of each link in the same order.
+_AROUND = """\
+tab=$(printf '\\t')
+git ls-tree -r -z "$1" >/tmp/tree || exit
+grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/tree
+printf '\\0'
+git ls-tree -r "$1" | sed -n "s/^120000 blob \\([0-9a-f]*\\)$tab.*/\\1/p" | git cat-file --batch='%(objectsize)'
+"""
 _SAID = 300
 """Characters of a failed check's last line in a sentence."""
 
@@ -107,7 +113,18 @@ class LandingGit:
         options = ("--raw", "--numstat", "-z", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-renames")
         return diffs.parse(await self._read(clone, ("diff", *options, before, commit, "--")))
 
-    async def programs(self, clone: Clone) -> tuple[str, ...]:
+    async def surroundings(self, clone: Clone, commit: str) -> Surroundings:
+        """Return all besides the changed files of a commit that decides which of them must be looked at."""
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _AROUND, "sh", commit), self._repositories.reading(clone.git_dir),
+            variables={"GIT_DIR": clone.git_dir},
+        )  # fmt: skip
+        if done.status:
+            raise Refused(f"git can't list the files of {commit[:12]} in {clone.git_dir}: {said(done)}")
+        links, heads = diffs.parse_tree(done.output)
+        return Surroundings(links, heads, await self._programs(clone))
+
+    async def _programs(self, clone: Clone) -> tuple[str, ...]:
         """Return the files and directories that the user's git configuration makes git run or read, from the top level."""
         configs = git_programs.user_configs(self._environ.get("HOME", "/"), self._environ.get("XDG_CONFIG_HOME"))
         top = clone.repository
@@ -115,15 +132,6 @@ class LandingGit:
         found = await trio.to_thread.run_sync(find)
         paths = (os.path.relpath(path, top) for path in (*found.present, *found.absent))
         return tuple(path for path in paths if not path.startswith(("..", ".git/")))
-
-    async def links(self, clone: Clone, files: Iterable[ChangedFile]) -> dict[str, str]:
-        """Return where changed symbolic links point."""
-        found = {}
-        for file in files:
-            if file.mode == LINK:
-                target = await self._read(clone, ("cat-file", "blob", file.blob))
-                found[file.path] = os.fsdecode(target[:_MOST_LINK])
-        return found
 
     async def notes(self, clone: Clone) -> tuple[str, ...]:
         """Return sentences that a person must know after a landing."""

@@ -1,0 +1,110 @@
+"""Work that would make the host run or obey something once it is in the user's checkout: none of it comes there unseen."""
+
+import shlex
+
+import pytest
+
+from tests.system.test_clones import fingerprint
+
+FORMS = {
+    "a hook of the user's own directory of hooks": ("printf x > hooks/post-merge", ["hooks/post-merge"]),
+    "a name in other letters": ("printf x > .EnvRC", [".EnvRC"]),
+    "a name in letters that fold": ("mkdir .v\u017fcode; printf {} > .v\u017fcode/tasks.json", [".v\u017fcode/tasks.json"]),
+    "a name with a letter that nobody sees": ("printf x > sub/.en\u200bvrc", ["sub/.en\u200bvrc"]),
+    "a link out of the tree by way of another": ("ln -s up/../outside deep/x", ["deep/x"]),
+    "a link to a link of the user's": ("ln -s vendor deep/y; ln -s ../vendor deep/z", ["deep/z"]),
+    "a link into git's own directory": ("ln -s .git/hooks build", ["build"]),
+    "a filter further down": ("printf '* filter=x' > sub/.GitAttributes", ["sub/.GitAttributes"]),
+    "attributes that are gone": ("git rm -q .gitattributes", [".gitattributes"]),
+    "a file renamed onto a protected name": ("git mv sub/part.txt sub/.mise.toml", ["sub/.mise.toml"]),
+    "a mode": ("chmod +x .husky/pre-commit", [".husky/pre-commit"]),
+    "a file that a protected link leads to": ("printf {} > tools/editor/tasks.json", ["tools/editor/tasks.json"]),
+    "a directory replaced by a link": ("git rm -qr deep; ln -s ../elsewhere deep", ["deep"]),
+    "the configuration of a committed repository": ("printf x > fixtures/repo.git/config", ["fixtures/repo.git/config"]),
+    "a new committed repository": ("mkdir r; printf x > r/HEAD; printf y > r/config", ["r/HEAD", "r/config"]),
+    "a commit of another repository": ("git init -q n; git -C n commit -q --allow-empty -m x; git add n", ["n"]),
+    "another address of a submodule": ("git config -f .gitmodules submodule.a.url https://x/a", [".gitmodules"]),
+    "what other agents get": (
+        "mkdir -p sub/.cursor; printf {} > sub/.cursor/worktrees.json; printf .env > .worktreeinclude",
+        [".worktreeinclude", "sub/.cursor/worktrees.json"],
+    ),
+    "a name that nobody can type": ("d=$(printf 'a\\nb'); mkdir \"$d\"; printf x > \"$d/.envrc\"", ["a\nb/.envrc"]),
+}  # fmt: skip
+"""What an agent commits beside a harmless file, and the files that a person must look at."""
+
+# Trees that no git command makes in a checkout: git on the host would write such a file below `.git`, or follow the link.
+FORGED = {
+    "a nested git directory": ("100644", ".git"),
+    "the same in letters that some file systems fold": ("100644", ".gi\u200ct"),
+    "a link in the place of .gitmodules": ("120000", ".gitmodules"),
+    "a way up": ("100644", ".."),
+}
+FORGE = """\
+set -e
+blob=$(printf 'gitdir: /tmp' | git hash-object -w --stdin)
+tree=$(printf '{mode} blob %s\\t{name}\\n' $blob | git mktree)
+tree=$( (git ls-tree HEAD; printf '040000 tree %s\\tnested\\n' $tree) | git mktree)
+git reset -q --soft $(git commit-tree -m forged -p HEAD $tree)""".replace("\n", "; ")
+
+
+@pytest.fixture
+def app(house):
+    """A repository of a person with links, hooks and a committed repository."""
+    work = house.workspace("app", git=True)
+    for name in ("sub/part.txt", "deep/file", "tools/editor/settings.json", ".husky/pre-commit", "fixtures/repo.git/HEAD"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("x\n")
+    (work / ".gitattributes").write_text("*.bin binary\n")
+    (work / "hooks").mkdir()
+    (work / "hooks" / "kept").touch()
+    for name, target in ((".vscode", "tools/editor"), ("deep/up", ".."), ("vendor", "/opt/vendor")):
+        (work / name).symlink_to(target)
+    house.git(work, "add", "-A")
+    house.git(work, "commit", "-qm", "a project")
+    for key, value in (("core.hooksPath", "hooks"), ("user.name", "Me"), ("user.email", "me@example.invalid")):
+        house.git(work, "config", key, value)
+    return work
+
+
+@pytest.mark.timeout(240)
+def test_nothing_that_the_host_would_obey_lands_unseen(house, app):
+    house.start()
+    names = [f"a{number}" for number in range(len(FORMS))]
+    for name, (deed, _) in zip(names, FORMS.values(), strict=True):
+        script = f"set -e; printf y > harmless-{name}; {deed}; git add -A; git commit -qm {name}"
+        house.ok("spawn", name, "-w", app, "--worktree", f"/shell sh -c {shlex.quote(script)}")
+    house.ok("wait", *names)
+    before = fingerprint(app)
+    done = house.ctl("merge", *names, "--json")
+    found = {one["agent"]: (one["outcome"], one["protected"]) for one in done.json}
+    wanted = dict(zip(names, (("refused", sorted(paths)) for _, paths in FORMS.values()), strict=True))
+    assert {form: found[name] for form, name in zip(FORMS, names, strict=True)} == {
+        form: wanted[name] for form, name in zip(FORMS, names, strict=True)
+    }
+    assert fingerprint(app) == before
+    commands = [item["text"].rpartition(": ")[2] for item in house.ok("inbox")]
+    assert len(commands) == len(FORMS)
+    # Each command that the inbox names lands what it showed.
+    for form in ("a mode", "a name that nobody can type"):
+        house.ok(*shlex.split(commands[list(FORMS).index(form)])[1:])
+    assert (app / ".husky" / "pre-commit").stat().st_mode & 0o100
+    assert (app / "a\nb" / ".envrc").exists()
+
+
+@pytest.mark.timeout(120)
+def test_trees_that_no_git_makes_come_into_no_repository(house, app):
+    house.start()
+    names = [f"a{number}" for number in range(len(FORGED) + 1)]
+    deeds = [FORGE.format(mode=mode, name=name) for mode, name in (*FORGED.values(), ("100644", "fine"))]
+    for name, deed in zip(names, deeds, strict=True):
+        house.ok("spawn", name, "-w", app, "--worktree", f"/shell sh -c {shlex.quote(deed)}")
+    house.ok("wait", *names)
+    before = fingerprint(app)
+    *forged, control = names
+    ahead = {form: house.show(name)["worktree"]["ahead"] for form, name in zip(FORGED, forged, strict=True)}
+    assert ahead == dict.fromkeys(FORGED, 0)
+    assert all(house.events(name, "worktree:not-kept") for name in forged)
+    assert house.show(control)["worktree"]["ahead"] == 1, house.shell(control)
+    assert {one["outcome"] for one in house.ctl("merge", *forged, "--json").json} == {"nothing"}
+    assert fingerprint(app) == before
+    assert house.git(app, "fsck", "--strict", "--no-dangling") == ""
