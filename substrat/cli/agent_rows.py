@@ -38,6 +38,8 @@ _CUTS = (("WORKSPACE", 20), ("DOING", 40), ("NAME", 20), ("DOING", 30), ("MODEL"
 _LEAST = dict(_CUTS)
 _WANTED, _WANTED_WIDE = 32, 60
 """Columns that DOING keeps before the others go, and before those of `_FOR_WIDE` go."""
+_LEAST_REASON = 16
+"""Columns that a reason has beside its command; where a command has several ways, the others go for it."""
 _LEAST_REST = 12
 """Columns of a second line that are worth it that a reason goes on there."""
 
@@ -86,15 +88,16 @@ def laid_out(agents: list[Agent], place: Place) -> list[str]:
         place: where they are printed.
     """
     agents = sorted(agents, key=attention.weight)
-    room = None if place.lines is None else place.lines - 2
     table = _Table(agents, place)
+    counts = output.wrapped(attention.counts(table.kinds), 0, place.columns).split("\n")
+    room = None if place.lines is None else place.lines - 1 - len(counts)
     rows = table.rows(has_second_lines=True)
     shown = _fitting(rows, agents, room)
     if any(table.commands[shown:]):
         rows = table.rows(has_second_lines=False)
         shown = _fitting(rows, agents, room)
     folded = _folded(table.kinds, shown)
-    return [table.heads(), *(line for row in rows[:shown] for line in row), *folded, attention.counts(table.kinds)]
+    return [table.heads(), *(line for row in rows[:shown] for line in row), *folded, *counts]
 
 
 def _fitting(rows: Sequence[Sequence[str]], agents: Sequence[Agent], room: int | None) -> int:
@@ -157,6 +160,8 @@ class _Table:
             return [self._line({**cells, "DOING": doing}, kind)]
         if has_second_lines:
             return self._two_lines(cells, why, command, kind, width)
+        if width - output.width(command) - 2 < _LEAST_REASON:
+            command = _first_way(command)
         room = width - output.width(command) - 2
         doing = f"{output.shortened(why, room)}: {command}" if room > 0 else command
         return [self._line({**cells, "DOING": doing}, kind)]
@@ -169,7 +174,7 @@ class _Table:
         columns = self._place.columns or 0
         before = sum(self._sizes[title] + 2 for title in self._sizes if title not in {"DOING", "WORKSPACE"})
         if before + output.width(command) > columns:
-            command = command.partition(", ")[0]
+            command = _first_way(command)
         first, rest = _split(why, width)
         room = columns - before - output.width(command) - 2
         if rest and room >= _LEAST_REST:
@@ -221,6 +226,11 @@ class _Table:
                 sizes[title] -= less
                 excess -= less
         return sizes
+
+
+def _first_way(command: str) -> str:
+    """Return the first of the ways that a command names: `resume anna` of `resume anna, or accept anna`."""
+    return command.partition(", ")[0]
 
 
 def _split(text: str, columns: int) -> tuple[str, str]:

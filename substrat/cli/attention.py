@@ -68,8 +68,11 @@ def doing(agent: Agent) -> str:
     elif of in {"idle", "done"}:
         text = output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
     else:
+        # The row is about an agent, and few columns are left for what its program did.
+        return text.removeprefix("the agent program ")
+    if not refusal:
         return text
-    return f"refused {refusal}; {text}" if refusal else text
+    return f"refused {refusal}" if text == "-" else f"refused {refusal}; {text}"
 
 
 def paint(text: str, of: str, *, on: bool) -> str:

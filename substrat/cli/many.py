@@ -149,7 +149,8 @@ def report(arguments: Arguments, agents: Sequence[Agent], status: int, done: str
         print(f"{counted(len(agents))} {done}")
     else:
         for agent in agents:
-            print(f"{output.text_of(agent['name'])}  {output.text_of(agent['state'])}")
+            state = "frozen" if output.is_frozen(agent) else output.text_of(agent["state"])
+            print(f"{output.text_of(agent['name'])}  {state}")
 
 
 def counted(number: int) -> str:

@@ -236,6 +236,7 @@ class Renderer:
         what = said or _name_of(event, kind)
         if not kind.startswith(("turn:", "system:", "unknown")) and said:
             what = f"{one_line(kind)}: {said}"
+        what = output.in_local_time(what)
         clock = f"{output.clock(event.get('time'))} " if self._clock else ""
         return paint(f"• {clock}{what}", _tint_of(kind, text), on=on) + "\n"
 

@@ -102,6 +102,29 @@ def test_a_reason_goes_on_in_the_line_of_its_command(listed):
     assert second.index(second.strip()) == start
 
 
+def test_counts_that_take_two_lines_push_no_row_off_the_screen(listed):
+    kinds = [*LEVELS, "working", "waiting", "queued", "idle", "done"]
+    agents = [listed(f"{kind}-{number}", kind) for kind in kinds for number in range(3)]
+    lines = agent_rows.laid_out(agents, Place(0.0, 80, 23))
+    assert len(lines) <= 23
+    assert max(map(output.width, lines)) <= 80
+    assert " ".join(lines[-2:]).startswith("36 agents: 3 answer, ")
+
+
+@each(
+    ("kind", "text", "row"),
+    [
+        ("failed", "the agent program exited with status 1 without a result", "exited with status …: resume long-name-1"),
+        ("unsafe", "made or replaced during the turn: lib/.git", "made or replaced duri…: show long-name-1"),
+        ("idle", "has nothing to do; refused pypi.org: allow a pypi.org", "refused pypi.org: allow a pypi.org"),
+    ],
+)
+def test_a_row_of_one_line_has_a_reason_too(listed, kind, text, row):
+    agents = [listed("long-name-1", kind, text), *(listed(f"long-name-{number}", "answer") for number in range(2, 22))]
+    [found] = [line for line in agent_rows.laid_out(agents, Place(0.0, 80, 23)) if line.startswith("long-name-1 ")]
+    assert found.endswith(f"  {row}")
+
+
 def test_what_does_not_fit_is_folded_the_least_urgent_first(listed):
     lines = agent_rows.laid_out(crowd(listed, 1, 12, 30), Place(0.0, 120, 12))
     assert lines[-4].startswith("working-5 ")
@@ -163,6 +186,12 @@ def test_an_agents_fields_cannot_break_the_table(ctl, fake, listed):
     assert done.out.splitlines()[1].split()[:3] == ["a", "b\\x1b[2J", "answer"]
     assert done.out.count("\n") == 3
     assert "\x1b" not in done.out
+
+
+def test_a_name_that_is_wrong_brings_no_empty_table(ctl, fake):
+    fake({"agent.list": []})
+    done = ctl("ls", "nobody")
+    assert (done.code, done.out, done.error) == (4, "", "there is no agent 'nobody'")
 
 
 def test_without_agents_it_is_its_heads_and_its_count(ctl, fake):

@@ -60,6 +60,11 @@ def test_interrupt_says_why_an_agent_runs_on(ctl, fake, agent):
     assert "goes on with the prompt or message that waited" in done.error
 
 
+def test_what_is_frozen_is_called_so(ctl, fake, agent):
+    fake({"agent.suspend": agent({"outcome": None}, state="suspended")})
+    assert ctl("suspend", "anna", "--freeze").out == "anna  frozen\n"
+
+
 def test_wait_ends_with_5_for_a_failed_agent_unless_a_state_was_asked_for(ctl, several):
     done = ctl("wait", "a", "b")
     assert (done.code, done.out) == (5, "a  idle\nb  failed\n")

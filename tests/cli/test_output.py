@@ -215,6 +215,13 @@ def test_a_long_hostile_result_is_cut_and_harmless(agent):
     assert all("\x1b" not in value for value in lines.values())
 
 
+def test_why_an_agent_waits_is_said_once(agent):
+    held = {"kind": "held", "level": "action", "text": "the disk is full"}
+    assert "waits" not in dict(show.describe(agent(attention=held, reason="the disk is full")))
+    lines = dict(show.describe(agent(attention={**held, "kind": "merge", "text": "1 commit"}, reason="the disk is full")))
+    assert lines["waits"] == "the disk is full"
+
+
 # tree
 
 
@@ -230,18 +237,25 @@ def test_tree(ctl, fake, agent):
     ]
     fake({"agent.list": family})
     assert ctl("tree").out == (
-        "root  idle\n"
-        "├─ kid  working  shell: make\n"
+        "root            idle\n"
+        "├─ kid          working    shell: make\n"
         "│  └─ grandkid  idle\n"
-        "└─ last  idle  Done.\n"
-        "orphan  answer  which?\n"
-        "rests  suspended\n"
+        "└─ last         idle       Done.\n"
+        "orphan          answer     which?\n"
+        "rests           suspended\n"
     )  # fmt: skip
     nested = ctl("tree", "--json").json
     assert [root["name"] for root in nested] == ["root", "orphan", "rests"]
     assert nested[0]["children"][0]["children"][0] == {**family[2], "children": []}
-    assert ctl("tree", "kid").out == "kid  working  shell: make\n└─ grandkid  idle\n"
+    assert ctl("tree", "kid").out == "kid          working  shell: make\n└─ grandkid  idle\n"
     assert ctl("tree", "nobody").code == 4
+
+
+def test_a_tree_has_a_column_for_work_where_there_is_some(ctl, fake, agent):
+    work = {"ahead": 2, "files": 0, "landed": False}
+    merge, idle = ({"kind": kind, "text": f"why {kind}", "level": "info"} for kind in ("merge", "idle"))
+    fake({"agent.list": [agent(id="1", name="a", attention=merge, worktree=work), agent(id="2", name="b", attention=idle)]})
+    assert ctl("tree").out == "a  merge  +2  why merge\nb  idle   -\n"
 
 
 def test_an_empty_tree(ctl, fake):

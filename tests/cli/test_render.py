@@ -54,6 +54,11 @@ def test_deltas_flow_on_a_terminal(event):
     assert renderer.finish() == ""
 
 
+def test_a_notes_times_are_local(event):
+    said = render(event("turn:waiting", "next try 2026-01-31T09:02:04.195Z"))
+    assert said == "• next try 2026-01-31 09:02\n"
+
+
 def test_elsewhere_a_line_is_held_back_until_it_is_whole(event):
     renderer = Renderer(flow=False, colour=False)
     written = [renderer.feed(event("assistant:delta", text)) for text in ("Hel", "lo\nand ", "more\nx", "y")]

@@ -65,7 +65,7 @@ def run(arguments: Arguments) -> int:
         output.put_json([{"name": agent.get("name")} for agent in agents] if quiet else agents)
     elif quiet:
         sys.stdout.write("".join(f"{output.text_of(agent.get('name'))}\n" for agent in agents))
-    else:
+    elif agents or not unknown:
         _print_table(agents, whole=arguments.flag("all"))
     for problem in unknown:
         output.complain(problem)

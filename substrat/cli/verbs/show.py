@@ -207,8 +207,9 @@ def _doing(agent: Agent, now: float) -> Iterator[tuple[str, str]]:
         yield title, f"{output.text_of(activity.get('text'))} (since {output.local(activity.get('since'))})"
     if agent.get("heard_at") is not None:
         yield "silent for", f"{output.age(agent['heard_at'], now)} (since {output.local(agent['heard_at'])})"
-    if agent.get("reason"):
-        yield "waits", output.in_local_time(output.text_of(agent["reason"]))
+    waits = output.in_local_time(output.text_of(agent.get("reason"), ""))
+    if waits and waits not in attention.said(agent):
+        yield "waits", waits
 
 
 def _use(use: dict[str, object]) -> str:

@@ -12,7 +12,7 @@ from substrat.errors import NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from substrat.cli.output import Agent
 
@@ -44,9 +44,13 @@ def run(arguments: Arguments) -> int:
         output.put_json([_with_children(families, root) for root in roots])
         return 0
     colour, width = output.has_colour(sys.stdout), output.terminal_width(sys.stdout)
-    for root in roots:
-        for lead, agent in [("", root), *_branches(families, root, "")]:
-            print(_line(lead, agent, width, colour=colour))
+    rows = [row for root in roots for row in [("", root), *_branches(families, root, "")]]
+    cells = [_cells(lead, agent) for lead, agent in rows]
+    if all(work == "-" for *_, work in cells):
+        cells = [(name, kind, "") for name, kind, _ in cells]
+    sizes = [max(map(output.width, column)) for column in zip(*cells, strict=True)]
+    for row, (_, agent) in zip(cells, rows, strict=True):
+        print(_line(row, sizes, attention.doing(agent), width, colour=colour))
     return 0
 
 
@@ -83,12 +87,16 @@ def _branches(families: Families, agent: Agent, indent: str) -> Iterator[tuple[s
         yield from _branches(families, child, indent + ("   " if last else "│  "))
 
 
-def _line(lead: str, agent: Agent, width: int | None, *, colour: bool) -> str:
-    kind, why = attention.kind(agent), attention.doing(agent)
-    more = [part for part in (output.work_of(agent), why) if part not in {"-", kind}]
-    parts = [lead + output.text_of(agent.get("name")), kind, *more]
-    if width is not None and why in more:
-        taken = output.width("  ".join(parts[:-1])) + 2
-        parts[-1] = output.shortened(why, max(width - taken, _LEAST))
-    parts[1] = attention.paint(kind, kind, on=colour)
-    return "  ".join(parts)
+def _cells(lead: str, agent: Agent) -> tuple[str, str, str]:
+    """Return an agent's name below its parent's, its attention and its work."""
+    return lead + output.text_of(agent.get("name")), attention.kind(agent), output.work_of(agent)
+
+
+def _line(row: Sequence[str], sizes: Sequence[int], why: str, width: int | None, *, colour: bool) -> str:
+    """Return a line: the cells, and the rest if it adds something; a column of no width is left out."""
+    shown = [output.padded(cell, size) for cell, size in zip(row, sizes, strict=True) if size]
+    if why not in {"-", row[1]}:
+        room = None if width is None else max(width - sum(sizes) - 2 * len(shown), _LEAST)
+        shown.append(why if room is None else output.shortened(why, room))
+    shown[1] = attention.paint(row[1], row[1], on=colour) + shown[1][len(row[1]) :]
+    return "  ".join(shown).rstrip()

@@ -186,9 +186,10 @@ def _of_phase(agent: Agent, facts: Facts) -> Attention:
                 return Attention(AttentionKind.HELD, _line(facts.held), since)
             return Attention(AttentionKind.QUEUED, _line(facts.queue or "waits for a turn"), since)
         case Phase.SUSPENDED | Phase.FROZEN:
-            how = "frozen in memory" if agent.phase == Phase.FROZEN else "suspended"
-            waiting = f", and {agent.waiting} prompts or messages wait" if agent.waiting else ""
-            return Attention(AttentionKind.SUSPENDED, f"{how}{waiting}", agent.since)
+            frozen = "frozen in memory" if agent.phase == Phase.FROZEN else ""
+            waiting = f"{agent.waiting} prompts or messages wait" if agent.waiting > 1 else "1 prompt or message waits"
+            said = ", and ".join(filter(None, (frozen, waiting if agent.waiting else "")))
+            return Attention(AttentionKind.SUSPENDED, said or "suspended", agent.since)
         case Phase.ENDED:
             return Attention(AttentionKind.DONE, "ended", agent.since)
         case Phase.IDLE if facts.waits:

@@ -112,6 +112,6 @@ def obstacle(gate: Gate, now: float, *, is_trying: bool) -> Obstacle | None:
     # Without a time of the program's own, the gate was shut for as long as so many failures in a row take.
     is_stated = gate.until != gate.shut_at + pause(gate.failures)
     when = f"held until {timestamp(gate.until)}" if is_stated else f"no time stated, next try {timestamp(gate.until)}"
-    why = "the account has used up what it may, and one turn of its login tries then"
-    text = f"{when}: {why}; `substratctl queue --try` lets one try now"
+    then = "one turn of its login tries then, `substratctl queue --try` lets one try now"
+    text = f"the account has used up what it may; {when}: {then}"
     return Obstacle(ObstacleKind.ACCOUNT, text, gate.until)

@@ -43,7 +43,7 @@ CASES = {
         replace(FREE, phase=Phase.SUSPENDED, waiting=2),
         Facts(),
         50.0,
-        "suspended, and 2 prompts or messages wait",
+        "2 prompts or messages wait",
     ),
     AttentionKind.WORKING: (BUSY, Facts(heard_at=9_100.0, silent=100.0), 9_000.0, "turn 3 is running"),
     AttentionKind.WAITING: (
