@@ -17,12 +17,39 @@ if TYPE_CHECKING:
 
 ALL = Option("--all", about="all agents that this can be done to")
 STOPPING = "still waiting: a turn that doesn't stop when asked is killed after some seconds (twice `turns.stop_grace`)"
+GLOB_NOTE = "A NAME such as 'app-*' stands for all agents that it fits."
 JSON_NOTE = "--json gives an object for one NAME, and an array in their order for several."
 
 
 def names_in(agents: list[Agent], states: Collection[object]) -> list[str]:
     """Return the ids of the agents that are in one of the states."""
     return [str(agent["id"]) for agent in agents if agent.get("state") in states]
+
+
+def is_glob(word: str) -> bool:
+    """Say whether a word stands for all agents whose names fit it: no name has these letters."""
+    return bool(set(word) & set("*?["))
+
+
+def fitting(glob: str, agents: list[Agent]) -> list[str]:
+    """Return the names of the agents that fit a glob such as `app-*`, in their order."""
+    # Imported here because most command lines have none.
+    from fnmatch import fnmatchcase
+
+    return [name for name in (str(agent["name"]) for agent in agents) if fnmatchcase(name, glob)]
+
+
+def named(connection: Connection, words: list[str]) -> list[str]:
+    """Return words with the fitting names in place of each glob; a glob that fits none stays, and names no agent."""
+    if not any(map(is_glob, words)):
+        return words
+    agents = connection.call_list("agent.list", fields=["name"])
+    return [name for word in words for name in ((is_glob(word) and fitting(word, agents)) or [word])]
+
+
+def counted_names(words: list[str]) -> int:
+    """Return how many agents some names ask for, where a glob is several: it brings an array, whatever it fits."""
+    return 2 if any(map(is_glob, words)) else len(words)
 
 
 def check_all(arguments: Arguments, names: list[str], flag: str = "all") -> None:
@@ -50,7 +77,7 @@ def chosen(arguments: Arguments, connection: Connection, states: Collection[str]
     """
     check_all(arguments, arguments.words, flag)
     if not arguments.flag(flag):
-        return arguments.words
+        return named(connection, arguments.words)
     return names_in(connection.call_list("agent.list", fields=["id", "state"]), states)
 
 
@@ -125,7 +152,7 @@ def put_json(arguments: Arguments, documents: Sequence[object], status: int, *, 
         names: how many names the command line has; by default all its words are names.
     """
     if names is None:
-        names = len(arguments.words)
+        names = counted_names(arguments.words)
     if names == 1:
         for document in documents[:1]:
             output.put_json(document)

@@ -7,6 +7,7 @@ import pytest
 from substrat import errors
 from substrat.cli import habits
 from substrat.cli.table import VERBS
+from tests.support.cases import each
 
 STATES = {"a": "idle", "b": "failed", "c": "ended", "d": "suspended"}
 
@@ -58,6 +59,41 @@ def test_interrupt_says_why_an_agent_runs_on(ctl, fake, agent):
     done = ctl("interrupt", "anna")
     assert (done.code, done.out) == (0, "anna  running\n")
     assert "goes on with the prompt or message that waited" in done.error
+
+
+@each(
+    ("words", "named"),
+    [
+        (("suspend", "[ad]"), "a d"),
+        (("interrupt", "?"), "a b c d"),
+        (("end", "d", "a*"), "d a"),
+        (("rm", "*"), "a b c d"),
+        (("accept", "[!b-z]"), "a"),
+        (("wait", "a*", "--until", "idle"), "a"),
+    ],
+)
+def test_a_glob_is_all_that_it_fits_and_brings_an_array(ctl, several, words, named):
+    done = ctl(*words, "--json")
+    assert (done.code, [one["name"] for one in done.json]) == (0, named.split())
+
+
+def test_a_glob_that_fits_nothing_is_no_agent(ctl, several):
+    done = ctl("end", "x*", "a")
+    assert (done.code, done.out, done.error) == (4, "a  idle\n", "there is no agent 'x*'")
+
+
+def test_resume_all_names_those_that_failed(ctl, fake, agent):
+    lost = {"kind": "failed", "level": "urgent", "text": "lost"}
+    accepted = {"kind": "idle", "level": "info", "text": "failed, and a person has accepted that"}
+    fake({"agent.list": [
+        agent(name="a", state="failed", attention=lost), agent(name="b", state="failed", attention=accepted),
+        agent(name="c", state="failed", attention=lost),
+    ]})  # fmt: skip
+    done = ctl("resume", "--all")
+    assert (done.out, done.error) == (
+        "0 agents resumed\n",
+        "failed, and left so: 'substratctl resume a c' lets them go on",
+    )
 
 
 def test_what_is_frozen_is_called_so(ctl, fake, agent):

@@ -275,10 +275,12 @@ def test_spawn_refuses_what_is_no_name(name):
         (["a", "go on"], ["a"], "go on"),
         (["a", "b", "c"], ["a", "b"], "c"),
         (["x", "y", "b"], ["x", "y", "b"], None),
+        (["a", "anna-*"], ["a", "anna-*"], None),
+        (["a", "why?"], ["a"], "why?"),
     ],
 )
 def test_resume_tells_names_from_a_prompt(words, names, prompt):
-    assert resume.split_words(words, {"a", "b"}) == (names, prompt)
+    assert resume.split_words(words, [{"id": one, "name": f"anna-{one}"} for one in ("a", "b")]) == (names, prompt)
 
 
 def test_names_in_some_states():

@@ -17,7 +17,7 @@ COMMAND = Command(
         "Without a NUMBER: all findings of each agent, its failed turn, and work that has not landed. Numbers are those "
         "that 'show NAME' lists, and go with one NAME. What you accept is the content that was "
         "found: if the files have changed since, nothing is accepted and they are found anew, under another number; other "
-        f"content later asks again. {many.JSON_NOTE}"
+        f"content later asks again. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
     ),
 )
 
@@ -26,9 +26,9 @@ def run(arguments: Arguments) -> int:
     """Accept the findings and return the exit status."""
     names, numbers = _split(arguments)
     with Connection() as connection:
-        agents, status = many.ask_objects(connection, "agent.accept", names, what=numbers or None)
+        agents, status = many.ask_objects(connection, "agent.accept", many.named(connection, names), what=numbers or None)
     if arguments.json:
-        many.put_json(arguments, agents, status, names=len(names))
+        many.put_json(arguments, agents, status, names=many.counted_names(names))
     else:
         for agent in agents:
             print(f"{output.text_of(agent['name'])}  accepted; {attention.said(agent)}")

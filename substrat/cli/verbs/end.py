@@ -13,7 +13,9 @@ COMMAND = Command(
     "NAME...|--all",
     most=None,
     options=(many.ALL, Option("--alone", about="leave the agents that descend from it")),
-    notes=f"An agent's descendants end with it. --all takes each agent that isn't ended.\n{many.JSON_NOTE}",
+    notes=(
+        f"An agent's descendants end with it. --all takes each agent that isn't ended. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
+    ),
 )
 _ENDABLE = ("idle", "queued", "running", "suspended", "failed")
 

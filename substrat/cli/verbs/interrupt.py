@@ -7,13 +7,15 @@ from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 
-COMMAND = Command("interrupt", VERBS["interrupt"], "NAME...", least=1, most=None, notes=many.JSON_NOTE)
+COMMAND = Command(
+    "interrupt", VERBS["interrupt"], "NAME...", least=1, most=None, notes=f"{many.GLOB_NOTE}\n{many.JSON_NOTE}"
+)
 
 
 def run(arguments: Arguments) -> int:
     """Stop the turns, report each agent and return the exit status."""
     with Connection() as connection:
-        agents, status = many.stop(connection, "agent.interrupt", arguments.words)
+        agents, status = many.stop(connection, "agent.interrupt", many.named(connection, arguments.words))
     many.report(arguments, agents, status, "interrupted", everyone=False)
     for agent in agents:
         if agent.get("state") in {"queued", "running"}:

@@ -112,19 +112,14 @@ class _Wanted:
 
     def _named(self, agents: list[Agent]) -> tuple[list[Agent], list[errors.NotFound]]:
         # Imported here because most lists are of all agents.
-        from fnmatch import fnmatchcase
+        from substrat.cli import many
 
-        globs = [word for word in self._words if set(word) & set("*?[")]
+        globs = [word for word in self._words if many.is_glob(word)]
         names = [word for word in self._words if word not in globs]
         known = {agent.get(key) for agent in agents for key in ("name", "id")}
         unknown = [errors.NotFound(f"there is no agent {name!r}") for name in names if name not in known]
-        found = [
-            agent
-            for agent in agents
-            if agent.get("name") in names or agent.get("id") in names
-            or any(fnmatchcase(str(agent.get("name")), glob) for glob in globs)
-        ]  # fmt: skip
-        return found, unknown
+        wanted = {*names, *(name for glob in globs for name in many.fitting(glob, agents))}
+        return [agent for agent in agents if {agent.get("name"), agent.get("id")} & wanted], unknown
 
     def _fits(self, agent: Agent) -> bool:
         if self._kinds and attention.kind(agent) not in self._kinds:

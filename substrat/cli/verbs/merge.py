@@ -28,7 +28,8 @@ COMMAND = Command(
     ),
     notes=(
         "Only commits land; uncommitted files stay in the clone. Several agents land one after the other, "
-        f"the oldest first, each previewed on what landed before it. A conflict changes nothing. {many.JSON_NOTE}"
+        f"the oldest first, each previewed on what landed before it. A conflict changes nothing. "
+        f"{many.GLOB_NOTE}\n{many.JSON_NOTE}"
     ),
 )
 _FINE = ("landed", "nothing")
@@ -41,7 +42,7 @@ def run(arguments: Arguments) -> int:
     can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
     accepted = arguments.values("accept")
     with Connection() as connection:
-        outcomes = _merge(connection, arguments, list(arguments.words), accepted, can_ask=can_ask)
+        outcomes = _merge(connection, arguments, many.named(connection, arguments.words), accepted, can_ask=can_ask)
         held = [one for one in outcomes if one["outcome"] == "held"]
         if held and can_ask and _agrees(held):
             looked = [*accepted, *(str(path) for one in held for path in _files(one))]

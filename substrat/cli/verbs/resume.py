@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli import many, outage, output, turns
+from substrat.cli import attention, many, outage, output, turns
 from substrat.cli.connection import Connection
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 from substrat.cli.table import VERBS
@@ -29,8 +29,8 @@ COMMAND = Command(
     notes=(
         "--all takes the agents that `suspend --all` or `shutdown --suspend` has stopped, or else, if there are none of "
         "those, each that is suspended. Of two or more arguments the last one is the PROMPT "
-        "unless an agent has that name or id; with --all the only argument is the PROMPT. A PROMPT that is "
-        f"'-' is read from standard input.\n{many.JSON_NOTE}"
+        "unless an agent has that name or id, or it is a glob that fits one; with --all the only argument is the PROMPT. "
+        f"A PROMPT that is '-' is read from standard input. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
     ),
 )
 
@@ -49,7 +49,8 @@ def run(arguments: Arguments) -> int:
         results.extend(found)
 
     with Connection(timeout=timeout) as connection:
-        names, given = _who_and_what(arguments, connection)
+        words, given = _who_and_what(arguments, connection)
+        names = many.named(connection, words)
         prompt = turns.read_prompt(arguments, given)
         outage.ask_once(connection, unknown, ask)
         resumed = [turns.agent_and_message("agent.resume", result) for result in results]
@@ -61,18 +62,20 @@ def run(arguments: Arguments) -> int:
             if not arguments.json:
                 _report(resumed, everyone=arguments.flag("all"))
     if arguments.json:
-        many.put_json(arguments, agents, status, names=0 if arguments.flag("all") else len(names))
+        many.put_json(arguments, agents, status, names=0 if arguments.flag("all") else many.counted_names(words))
     return status
 
 
-def split_words(words: list[str], known: set[object]) -> tuple[list[str], str | None]:
+def split_words(words: list[str], agents: list[Agent]) -> tuple[list[str], str | None]:
     """Decide which words are names and which is the prompt.
 
     Args:
         words: two or more words of the command line.
-        known: the names and ids of all agents.
+        agents: all agents, with their names and ids.
     """
-    return (words, None) if words[-1] in known else (words[:-1], words[-1])
+    last = words[-1]
+    is_name = any(last in {agent["name"], agent["id"]} for agent in agents)
+    return (words, None) if is_name or many.fitting(last, agents) else (words[:-1], last)
 
 
 def _check(arguments: Arguments) -> None:
@@ -90,19 +93,21 @@ def _who_and_what(arguments: Arguments, connection: Connection) -> tuple[list[st
     words, prompt = arguments.words, arguments.value("prompt")
     if arguments.flag("all"):
         return _all(connection), words[0] if words else prompt
-    if len(words) == 1 or prompt is not None:
-        return words, prompt
-    known = {agent[key] for agent in connection.call_list("agent.list") for key in ("name", "id")}
-    return split_words(words, known)
+    if len(words) > 1 and prompt is None:
+        return split_words(words, connection.call_list("agent.list", fields=["id", "name"]))
+    return words, prompt
 
 
 def _all(connection: Connection) -> list[str]:
-    """Return the agents that `--all` stands for, and tell which others stay suspended."""
-    agents = connection.call_list("agent.list", fields=["id", "name", "state", "together"])
+    """Return the agents that `--all` stands for, and tell which others stay suspended or failed."""
+    agents = connection.call_list("agent.list", fields=["id", "name", "state", "together", "attention"])
     suspended = [agent for agent in agents if agent.get("state") == "suspended"]
     chosen = [agent for agent in suspended if agent.get("together")] or suspended
     if left := [output.text_of(agent["name"]) for agent in suspended if agent not in chosen]:
         output.note(f"suspended by name, and left so: {', '.join(left)}")
+    if failed := [output.text_of(agent["name"]) for agent in agents if attention.kind(agent) == "failed"]:
+        # After a reboot these are the agents that were at work.
+        output.note(f"failed, and left so: 'substratctl resume {' '.join(failed)}' lets them go on")
     return [str(agent["id"]) for agent in chosen]
 
 

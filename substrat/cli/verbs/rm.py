@@ -17,7 +17,7 @@ COMMAND = Command(
     "NAME...|--ended",
     most=None,
     options=(Option("--ended", about="all agents that are ended"),),
-    notes=f"{many.JSON_NOTE}\nEach object is the agent as it last was.",
+    notes=f"{many.GLOB_NOTE}\n{many.JSON_NOTE} Each object is the agent as it last was.",
 )
 
 

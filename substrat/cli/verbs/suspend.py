@@ -13,7 +13,7 @@ COMMAND = Command(
     "NAME...|--all",
     most=None,
     options=(many.ALL, Option("--freeze", about="stop the turn in memory, where it is: no process ends")),
-    notes=f"--all takes each agent that is idle, queued or running.\n{many.JSON_NOTE}",
+    notes=f"--all takes each agent that is idle, queued or running. {many.GLOB_NOTE}\n{many.JSON_NOTE}",
 )
 
 

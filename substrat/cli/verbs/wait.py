@@ -28,7 +28,7 @@ COMMAND = Command(
         "Without --until: until each is neither queued nor running, waits for no other agent and has asked you nothing; or "
         "until none of them goes on by itself and one needs you now. The exit status is 5 when one of them is then failed, "
         "else 6 when one needs you; a line names it and what to type. With --until it is 0 as soon as each is in one of "
-        f"the states.\n{many.JSON_NOTE}"
+        f"the states. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
     ),
 )
 
@@ -37,8 +37,8 @@ def run(arguments: Arguments) -> int:
     """Wait, print the agents and return the exit status."""
     until = _states(arguments)
     timeout = arguments.seconds("timeout")
-    names = list(dict.fromkeys(arguments.words))
     with Connection(timeout=timeout) as connection:
+        names = list(dict.fromkeys(many.named(connection, arguments.words)))
         # A request for each: a name that fails doesn't end the wait for the others.
         calls: list[Call] = [("agent.wait", {"agents": [name], "until": until}) for name in names]
         try:
@@ -79,7 +79,7 @@ def _goes_on(connection: Connection, outcomes: list[object]) -> bool:
 def _too_long(names: list[str], until: list[str] | None, timeout: float | None) -> errors.WaitTimedOut:
     if until is None:
         those = f"{names[0]} is" if len(names) == 1 else f"some of {', '.join(names)} are"
-        return errors.WaitTimedOut(f"{those} still queued or running after {timeout:g} s; nothing was changed")
+        return errors.WaitTimedOut(f"{those} not done after {timeout:g} s: 'substratctl ls' says why; nothing was changed")
     those = f"{names[0]} wasn't" if len(names) == 1 else f"some of {', '.join(names)} weren't"
     return errors.WaitTimedOut(f"{those} {' or '.join(until)} within {timeout:g} s; nothing was changed")
 
