@@ -2,8 +2,8 @@
 # version is made anew (`make test PYTHON=python3.13`).
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests wait more than they compute, so more than twice the cores of a small machine; who is done takes from the others.
-WORKERS ?= 5
+# How tests are spread over workers: they wait more than they compute, so over more than twice the cores of a small machine.
+SPREAD ?= $(shell cat .ci/spread)
 # What `make soak` and `make fuzz` do.
 SECONDS := 600
 AGENTS ?= 50
@@ -50,15 +50,15 @@ screenshots:
 	@$(BIN)/python docs/screenshots/page.py
 
 test: check
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
+	@$(BIN)/pytest -q $(SPREAD) -m "not slow"
 
 slow:
 	@sh .ci/setup dev
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m slow
+	@$(BIN)/pytest -q $(SPREAD) -m slow
 
 real:
 	@sh .ci/setup dev
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m real -rs
+	@$(BIN)/pytest -q $(SPREAD) -m real -rs
 
 check: lint types
 
@@ -82,7 +82,7 @@ fuzz:
 	@end=$$(($$(date +%s) + $(SECONDS))); seed=$(SEED); \
 	while [ "$$(date +%s)" -lt "$$end" ]; do \
 		echo "seed $$seed"; \
-		$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "hypothesis and not slow" \
+		$(BIN)/pytest -q $(SPREAD) -m "hypothesis and not slow" \
 			--hypothesis-profile fuzz --hypothesis-seed "$$seed" || \
 			{ echo "once more: make fuzz SECONDS=1 SEED=$$seed"; exit 1; }; \
 		seed=$$((seed + 1)); \

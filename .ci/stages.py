@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LEFTOVERS = Path(__file__).parents[1] / "tests" / "support" / "leftovers.py"
 QUARANTINE = Path("tests", "quarantine.txt")
 STAGES = ("lint", "types", "quick", "slow", "ordinary")
-SPREAD = ("-n", os.environ.get("WORKERS", "5"), "--dist", "worksteal")
+SPREAD = (os.environ.get("SPREAD") or Path(__file__).with_name("spread").read_text()).split()
 USER = "substrat-ci"
 SAME_FOR_ALL_USERS = (
     *(f"daemon/{room}" for room in ("agents", "servers", "state", "turns")),

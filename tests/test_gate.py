@@ -66,7 +66,7 @@ def gate(tmp_path):
         (tmp_path / "Makefile").write_text(CHECKS)
         (tmp_path / "suite" / "test_it.py").write_text(HEAD + text)
         (tmp_path / "tests" / "quarantine.txt").write_text(f"# comment\n\n{quarantine}")
-        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "WORKERS": str(workers)}
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SPREAD": f"-n {workers}"}
         command = [sys.executable, PROGRAM, *stages]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         lines = done.stdout.splitlines()
