@@ -1,7 +1,7 @@
 """Daemons that go away, stop or never answer, under the verbs that wait and those that don't."""
 
-import contextlib
 import socket
+import subprocess
 import threading
 import time
 
@@ -154,28 +154,23 @@ def test_a_timeout_is_the_clients_too(ctl, fake, words, greets):
     assert ("isn't known" in last) == (words[0] != "wait")
 
 
-def drip(peer):
-    peer.write(b" ")
-    time.sleep(0.01)
-
-
 ANYTHING = {
-    "drips": drip,
-    "floods": lambda peer: peer.write(b'{"jsonrpc":"2.0","method":"event","params":{}}\n' * 100),
-    "answers something else": lambda peer: peer.write(b'{"jsonrpc":"2.0","id":777,"result":[]}\n' * 100),
-    "greets again": lambda peer: peer.write(b'{"jsonrpc":"2.0","id":0,"result":{}}\n' * 100),
+    "drips": "while printf ' '; do sleep 0.01; done",
+    "floods": """yes '{"jsonrpc":"2.0","method":"event","params":{}}'""",
+    "answers something else": """yes '{"jsonrpc":"2.0","id":777,"result":[]}'""",
+    "greets again": """yes '{"jsonrpc":"2.0","id":0,"result":{}}'""",
 }
 
 
 def without_an_answer(kind, seconds):
-    """A script for a daemon that greets, and then sends something else than answers for a time."""
+    """A script for a daemon that greets, and then sends something else than answers for a time.
+
+    A program does that: a thread of this process would leave the client moments in which nothing has come.
+    """
 
     def serve(peer):
         peer.greet()
-        end = time.monotonic() + seconds
-        with contextlib.suppress(OSError):
-            while time.monotonic() < end:
-                ANYTHING[kind](peer)
+        subprocess.run(["timeout", str(seconds), "sh", "-c", ANYTHING[kind]], stdout=peer.socket, check=False)
 
     return serve
 
