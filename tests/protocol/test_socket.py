@@ -185,6 +185,16 @@ def test_what_is_no_json(idle_wire, line):
     assert idle_wire.exchange(STATUS)["id"] == "s"
 
 
+def test_numbers_and_depths_that_no_client_sends_cost_their_line_only(idle_wire):
+    for line in (
+        b'{"jsonrpc":"2.0","id":1,"method":"agent.list","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
+        b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"agent.list"}',
+        b'{"jsonrpc":"2.0","id":1e400,"method":"agent.list"}',
+    ):
+        assert idle_wire.error(line)[1] in {"ParseError", "InvalidRequest", "InvalidParams"}
+        assert idle_wire.exchange(STATUS)["id"] == "s"
+
+
 @rule("P-FRAME-5", "P-ANS-2")
 @pytest.mark.parametrize("line", [b"[]", b'[{"jsonrpc":"2.0","id":1,"method":"agent.list"}]', b"17", b'"x"', b"null"])
 def test_what_is_no_object(idle_wire, line):
