@@ -40,6 +40,7 @@ from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
+from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
@@ -153,13 +154,14 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             groups, networks, sandboxes = find_cgroups(), Networks(), RunningSandboxes()
             preparer = SandboxPreparer(registry, layout, user, settings.environ, groups)
             preparer.set_limits()
+            checks = SpawnChecks(registry, layout, user, settings.environ, preparer)
             findings = Findings(registry)
             protection = undo.enter_context(closing(Protection(registry, findings, layout)))
             find_bubblewrap = preparer.machine.find_bubblewrap
             sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
             git_sandbox = GitSandbox(find_bubblewrap, preparer.unreadable.paths)
             repositories = Repositories(git_sandbox, preparer.protector.closed)
-            wishes = CloneWishes(registry, repositories, layout.trees, preparer.check_workspace)
+            wishes = CloneWishes(registry, repositories, layout.trees, checks.check_workspace)
             keeping = Keeping(registry, git_sandbox, repositories, layout, user.home, preparer.protector.closed)
             accounting = Accounting(registry, sessions, preparer.leave_out)
             requests = AgentRequests(registry, accounting, sessions)
@@ -224,7 +226,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             clones = Clones(repositories, wishes, keeping, diffing, landings, trees, restoring, checkouts)
             services = Services(
                 requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
-                groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
+                checks, groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
                 Settings(registry, allow_lists),
                 sandboxes, bell, nursery.cancel_scope.cancel,
             )  # fmt: skip

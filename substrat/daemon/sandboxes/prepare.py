@@ -22,7 +22,6 @@ from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import (
     authorities,
-    binds,
     build_spec,
     chat_places,
     clone_mounts,
@@ -44,7 +43,7 @@ from substrat.errors import SandboxFailed, StateUnusable, SubstratError, Workspa
 if TYPE_CHECKING:
     from sandbox.spec import Bind, Mount, Spec
     from substrat.config import Config
-    from substrat.core.agents.records import Agent, SharedPath
+    from substrat.core.agents.records import Agent
     from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.findings import Found
     from substrat.daemon.agents.registry import Registry
@@ -160,62 +159,12 @@ class SandboxPreparer:
         known = self._left_out.get(agent_program, frozenset())
         self._left_out = {agent_program: known | {option}}
 
-    # Before a spawn
-
-    async def check(self) -> None:
-        """Find out whether agents can run here at all.
-
-        Raises:
-            BubblewrapMissing: there is none, or it is too old.
-            NamespacesForbidden: the machine doesn't allow the namespaces that a sandbox needs.
-            AgentProgramMissing: there is no agent program.
-        """
-        if not self._user.has_home:
-            raise SandboxFailed(
-                f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
-            )
-        await self.machine.find_bubblewrap()
-        program.find(self._config.agent.binary)
-        await self._write_authorities()
-
-    async def _write_authorities(self) -> None:
+    async def write_authorities(self) -> None:
+        """Write the file of all certificate authorities, if the configuration adds some."""
         if self._config.sandbox.ca:
             write = partial(authorities.write, self._config.sandbox.ca, self._layout.authorities)
             async with self._writing:
                 self._bundles = await trio.to_thread.run_sync(write)
-
-    async def obstacle(self) -> str | None:
-        """Say why no agent can run under this daemon, None when agents can."""
-        try:
-            await self.check()
-        except SubstratError as problem:
-            return problem.message
-        return None
-
-    def surroundings(self) -> dict[str, str]:
-        """Return the variables by which this daemon finds its files and programs, for `doctor`; no secret is among them."""
-        names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
-        given = {name: self._environ[name] for name in names if name in self._environ}
-        given |= {"SUBSTRAT_STATE_DIR": self._layout.state, "SUBSTRAT_RUNTIME_DIR": self._layout.runtime}
-        return given | {"SUBSTRAT_AGENT_BINARY": self._config.agent.binary}
-
-    def check_workspace(self, path: str) -> str:
-        """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
-        return checking.check_workspace(path, self._user, self.protector.own_places)
-
-    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
-        """Check a new agent's binds; raises the errors of `binds.check`."""
-        own = (
-            *self.protector.own_places,
-            os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
-        )
-        return binds.check(writable, read_only, directory, self._user, own)
-
-    def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
-        """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""
-        others = (root for claim in self._registry.claims() for root in claim.writable)
-        writable = (directory, *(one.path for one in shared if one.writable), *others)
-        return binds.check_ssh_agent(path, writable, self.protector.own_places)
 
     async def explain(self, agent: Agent) -> Explanation:
         """Say how an agent's next turn would be started, by a command that runs while the agent is idle.
@@ -289,7 +238,7 @@ class SandboxPreparer:
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
-        await self._write_authorities()
+        await self.write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)
         objects = await self._objects(agent)
         found, unprotected, kept = await self.protector.protect(agent, holder)
@@ -318,7 +267,7 @@ class SandboxPreparer:
         """Check that a workspace is as it was at the spawn, and make a directory of an agent's own, if it has one."""
         if agent.workspace == agent_dir.scratch:
             os.makedirs(agent_dir.scratch, mode=0o700, exist_ok=True)
-        elif self.check_workspace(agent.workspace) != agent.workspace:
+        elif checking.check_workspace(agent.workspace, self._user, self.protector.own_places) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
 
     async def _objects(self, agent: Agent) -> tuple[str, ...]:

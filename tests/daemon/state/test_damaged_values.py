@@ -197,7 +197,7 @@ class Asked:
         )
         self.server = OperatorServer(Services(
             self.house.supervisor, self.house.families, AgentObjects(registry, self.house.families.overview), runner,
-            preparer, cgroups, places, unused, unused, self.questions, AllowLists(registry, networks), unused,
+            preparer, unused, cgroups, places, unused, unused, self.questions, AllowLists(registry, networks), unused,
             Findings(registry), *[unused] * 6,
         ))  # fmt: skip
 

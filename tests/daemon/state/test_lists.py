@@ -45,8 +45,9 @@ class Asked:
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_nothing)
         )
         self.server = OperatorServer(Services(
-            house.supervisor, house.families, AgentObjects(registry, house.families.overview), runner, preparer, cgroups,
-            Layout("/none", "/none"), chats, unused, self.questions, unused, unused, Findings(registry), *[unused] * 6,
+            house.supervisor, house.families, AgentObjects(registry, house.families.overview), runner, preparer, unused,
+            cgroups, Layout("/none", "/none"), chats, unused, self.questions, unused, unused, Findings(registry),
+            *[unused] * 6,
         ))  # fmt: skip
 
     async def ask(self, method, **params):

@@ -100,7 +100,7 @@ class DaemonCheck(OperatorRequest, frozen=True):
     method: ClassVar[str] = "daemon.check"
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return {"obstacle": await services.preparer.obstacle(), "environment": services.preparer.surroundings()}
+        return {"obstacle": await services.checks.obstacle(), "environment": services.checks.surroundings()}
 
 
 class DaemonShutdown(OperatorRequest, frozen=True):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from substrat.daemon.families.families import Families
     from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
     from substrat.daemon.servers.objects import AgentObjects
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.exec import ExecSessions
@@ -37,6 +38,7 @@ class Services(NamedTuple):
         objects: makes the protocol's agent objects.
         turns: answers questions about running turns.
         preparer: prepares sandboxes.
+        checks: checks what a spawn asks for.
         cgroups: limits whole sandboxes.
         layout: the daemon's directories.
         chats: the user's chats.
@@ -58,6 +60,7 @@ class Services(NamedTuple):
     objects: AgentObjects
     turns: TurnQuestions
     preparer: SandboxPreparer
+    checks: SpawnChecks
     cgroups: Cgroups
     layout: Layout
     chats: Chats

@@ -81,16 +81,16 @@ class AgentSpawn(OperatorRequest, frozen=True):
     wip: Annotated[bool, about("whether its clone has your uncommitted changes, as a first commit")] = False
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        requests, preparer = services.requests, services.preparer
-        await preparer.check()
-        workspace = preparer.check_workspace(self.workspace)
+        requests, preparer, checks = services.requests, services.preparer, services.checks
+        await checks.check()
+        workspace = checks.check_workspace(self.workspace)
         wish = CloneWish(worktree=self.worktree, branch=self.branch, base=self.base, wip=self.wip)
         clone = await services.clones.wishes.check(workspace, wish, self.name or "")
         session, model = await self._adopted(services, workspace)
-        binds = preparer.check_binds(self.bind, self.bind_ro, workspace)
+        binds = checks.check_binds(self.bind, self.bind_ro, workspace)
         ssh_agent = self.ssh_agent
         if ssh_agent is not None:
-            ssh_agent = preparer.check_ssh_agent(ssh_agent, workspace, binds)
+            ssh_agent = checks.check_ssh_agent(ssh_agent, workspace, binds)
         spawn = SpawnRequest(
             workspace, self.name, model, self.network, self.prompt, session=session, restore=self.restore, allow=self.allow,
             binds=binds, environment=_variables(self.env), ssh_agent=ssh_agent, clone=clone, priority=self.priority,

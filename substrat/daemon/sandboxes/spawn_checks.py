@@ -1,0 +1,89 @@
+"""Checks before a spawn: whether agents can run here, and whether a workspace and binds can be an agent's."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from substrat import paths
+from substrat.daemon.sandboxes import binds, program
+from substrat.daemon.workspaces import checking
+from substrat.errors import SandboxFailed, SubstratError
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import SharedPath
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.workspaces.user import User
+
+
+class SpawnChecks:
+    """Checks what a spawn asks for.
+
+    Args:
+        registry: the agents.
+        layout: the daemon's directories.
+        user: who agents are.
+        environ: the daemon's own environment.
+        preparer: prepares sandboxes.
+    """
+
+    def __init__(
+        self, registry: Registry, layout: Layout, user: User, environ: dict[str, str], preparer: SandboxPreparer
+    ) -> None:
+        self._registry = registry
+        self._layout = layout
+        self._user = user
+        self._environ = environ
+        self._preparer = preparer
+        self._protector = preparer.protector
+
+    async def check(self) -> None:
+        """Find out whether agents can run here at all.
+
+        Raises:
+            BubblewrapMissing: there is none, or it is too old.
+            NamespacesForbidden: the machine doesn't allow the namespaces that a sandbox needs.
+            AgentProgramMissing: there is no agent program.
+        """
+        if not self._user.has_home:
+            raise SandboxFailed(
+                f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
+            )
+        await self._preparer.machine.find_bubblewrap()
+        program.find(self._registry.config.agent.binary)
+        await self._preparer.write_authorities()
+
+    async def obstacle(self) -> str | None:
+        """Say why no agent can run under this daemon, None when agents can."""
+        try:
+            await self.check()
+        except SubstratError as problem:
+            return problem.message
+        return None
+
+    def surroundings(self) -> dict[str, str]:
+        """Return the variables by which this daemon finds its files and programs, for `doctor`; no secret is among them."""
+        names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
+        given = {name: self._environ[name] for name in names if name in self._environ}
+        given |= {"SUBSTRAT_STATE_DIR": self._layout.state, "SUBSTRAT_RUNTIME_DIR": self._layout.runtime}
+        return given | {"SUBSTRAT_AGENT_BINARY": self._registry.config.agent.binary}
+
+    def check_workspace(self, path: str) -> str:
+        """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
+        return checking.check_workspace(path, self._user, self._protector.own_places)
+
+    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
+        """Check a new agent's binds; raises the errors of `binds.check`."""
+        own = (
+            *self._protector.own_places,
+            os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
+        )
+        return binds.check(writable, read_only, directory, self._user, own)
+
+    def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
+        """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""
+        others = (root for claim in self._registry.claims() for root in claim.writable)
+        writable = (directory, *(one.path for one in shared if one.writable), *others)
+        return binds.check_ssh_agent(path, writable, self._protector.own_places)
