@@ -23,7 +23,8 @@ from harness import BIN, Figure, Wire, daemon, descendants, paired, rss_mib, swi
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Agent, Policy
+from substrat.core.agents.records import Agent
+from substrat.core.agents.rights import Policy
 from substrat.daemon.state.store import Store
 
 if TYPE_CHECKING:

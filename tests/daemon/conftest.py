@@ -11,7 +11,8 @@ import pytest
 from sandbox.spec import Network
 from substrat import config
 from substrat.core.agents.lifecycle import STATE_OF, Phase
-from substrat.core.agents.records import Agent, Policy
+from substrat.core.agents.records import Agent
+from substrat.core.agents.rights import Policy
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
@@ -22,6 +23,7 @@ from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.requests import AgentRequests
 from substrat.daemon.agents.spawning import SpawnRequest
+from substrat.daemon.agents.turn_prompts import prompt_of
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.families.families import Families
 from substrat.daemon.state.events import Journal
@@ -204,7 +206,7 @@ class AgentsFixture:
         self.families = Families(self.registry, disk_gate, self.logins.of)
         self.admission = self.families.admission
         self.book = Accounting(self.registry, self.runner, self.runner.leave_out)
-        self.supervisor = AgentRequests(self.registry, self.book, self.runner)
+        self.supervisor = AgentRequests(self.registry, self.runner)
         if attached:
             self.families.take_up()
             self.families.waits.end_due()
@@ -229,7 +231,7 @@ class AgentsFixture:
 
     def prompt(self, name):
         """The prompt of the agent's turn."""
-        return self.book.prompt_of(self.turn(name))
+        return prompt_of(self.registry, self.turn(name))
 
     def write(self, name, *bodies):
         """Let an agent's program write lines."""

@@ -14,7 +14,7 @@ from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.records import RESERVED_NAMES, Outcome
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Line
-from substrat.daemon.agents import accounting
+from substrat.daemon.agents import turn_ends
 from substrat.daemon.kernel import sockets
 from substrat.daemon.servers import generate, operator, rpc, slices
 from substrat.daemon.servers.methods import request, table
@@ -210,7 +210,7 @@ def test_limits_are_those_of_the_code(identity, number):
 
 def test_limits_in_tables_are_those_of_the_code():
     assert f"at most the first {event_lines.MAX_RAW} " in document.PROTOCOL
-    assert f"cut after {accounting._MAX_RESULT} characters" in document.PROTOCOL
+    assert f"cut after {turn_ends._MAX_RESULT} characters" in document.PROTOCOL
 
 
 # The text

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from sandbox.spec import Network
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.agents.usage import NO_TOKENS, Tokens
-from substrat.core.netfilter.names import AllowList
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.lifecycle import Phase
+    from substrat.core.agents.rights import Policy
     from substrat.core.agents.stop_reason import StopReason
     from substrat.core.workspaces.clones import Clone
 
@@ -64,49 +63,6 @@ class Completion(StrEnum):
     FAILED = "failed"
     UNFIT = "unfit"
     """It ended its turn with words that don't fit the schema that its result must have."""
-
-
-class SharedPath(NamedTuple):
-    """A place of the host that an agent is shown besides its workspace: its physical path, whether it may write there."""
-
-    path: str
-    writable: bool
-
-    def covers(self, other: SharedPath) -> bool:
-        """Say whether somebody who is shown this may show another that."""
-        inside = other.path == self.path or other.path.startswith(self.path.rstrip("/") + "/")
-        return inside and self.writable >= other.writable
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The rights of an agent. A child's are a subset of its parent's."""
-
-    network: Network
-    allow: tuple[str, ...] = ()
-    """The list of the `filtered` network: patterns of `names` in canonical form, for example `*.example.org:443`."""
-    binds: tuple[SharedPath, ...] = ()
-    """The paths that its sandbox shares besides its workspace."""
-
-    def allows(self, child: Policy) -> bool:
-        """Say whether a child may have the given policy."""
-        if not self.shows(child):
-            return False
-        if self.network is child.network is Network.FILTERED:
-            return AllowList.of(self.allow).covers(AllowList.of(child.allow))
-        return child.network.reach <= self.network.reach
-
-    def within(self, above: Policy) -> Policy:
-        """Return what is left of these rights under those of a parent; what is shown stays as it is."""
-        if self.network.reach > above.network.reach:
-            return replace(self, network=above.network, allow=above.allow)
-        if self.network is above.network is Network.FILTERED:
-            return replace(self, allow=AllowList.of(self.allow).within(AllowList.of(above.allow)).texts)
-        return self
-
-    def shows(self, child: Policy) -> bool:
-        """Say whether a child is shown nothing that isn't shown here."""
-        return all(any(own.covers(other) for own in self.binds) for other in child.binds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,29 +159,6 @@ def abridged(turn: Turn) -> Turn:
     A turn that hasn't ended is returned as it is.
     """
     return turn if turn.outcome is None else replace(turn, result=None, report=None, usage=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Reminder:
-    """Something an agent wants to be told later.
-
-    Args:
-        id: its number.
-        agent: whose it is.
-        due: when it is to be told, in seconds since the epoch.
-        text: its words.
-        every: after how many seconds it is told again; None: it is told once.
-        times: how often it is still told; None: until it is cancelled or its time is over.
-        until: the last moment at which it may be told, in seconds since the epoch.
-    """
-
-    id: int
-    agent: str
-    due: float
-    text: str
-    every: float | None = None
-    times: int | None = None
-    until: float | None = None
 
 
 def left_unfinished(turn: Turn, *, waiting: bool) -> bool:

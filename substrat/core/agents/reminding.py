@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from substrat.errors import InvalidParams
-
-if TYPE_CHECKING:
-    from substrat.core.agents.records import Reminder
 
 LONGEST_S = 366 * 86400.0
 """Seconds, a year: a later time is more likely a mistake of the model's than a wish."""
 SHORTEST_PERIOD_S = 1.0
 """Seconds between two reminders: one that comes while the last one waits unread isn't told, so they don't pile up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reminder:
+    """Something an agent wants to be told later.
+
+    Args:
+        id: its number.
+        agent: whose it is.
+        due: when it is to be told, in seconds since the epoch.
+        text: its words.
+        every: after how many seconds it is told again; None: it is told once.
+        times: how often it is still told; None: until it is cancelled or its time is over.
+        until: the last moment at which it may be told, in seconds since the epoch.
+    """
+
+    id: int
+    agent: str
+    due: float
+    text: str
+    every: float | None = None
+    times: int | None = None
+    until: float | None = None
 
 
 def moment(text: str) -> float:

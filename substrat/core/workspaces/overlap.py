@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from substrat.core.agents.environment import Variables
-    from substrat.core.agents.records import Agent, Policy
+    from substrat.core.agents.records import Agent
+    from substrat.core.agents.rights import Policy
 
 _NOTHING: frozenset[tuple[str, str]] = frozenset()
 _MOST_NAMED = 5

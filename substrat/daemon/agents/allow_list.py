@@ -14,7 +14,8 @@ from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Agent, Policy
+    from substrat.core.agents.records import Agent
+    from substrat.core.agents.rights import Policy
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.network.filtered import Networks

@@ -12,7 +12,8 @@ import structlog
 
 from substrat.core.agents import reminding
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, ItemKind, Reminder
+from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.agents.reminding import Reminder
 from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import LimitReached, NotFound, StorageFailed

@@ -23,7 +23,7 @@ from substrat.core.agents.records import (
 )
 from substrat.core.families import results
 from substrat.core.workspaces import overlap
-from substrat.daemon.agents import mail, spawning
+from substrat.daemon.agents import mail, spawning, turn_prompts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, Refused
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from substrat.config import Config
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.overlap import Overlap
-    from substrat.daemon.agents.accounting import Accounting, StoredSessions
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import SpawnRequest
+    from substrat.daemon.agents.turn_ends import StoredSessions
 
 T = TypeVar("T")
 _SHOWN_PROMPT = 200
@@ -46,13 +46,11 @@ class AgentRequests:
 
     Args:
         registry: the agents.
-        accounting: the record of their turns.
         sessions: finds agents' sessions on disk.
     """
 
-    def __init__(self, registry: Registry, accounting: Accounting, sessions: StoredSessions) -> None:
+    def __init__(self, registry: Registry, sessions: StoredSessions) -> None:
         self.registry = registry
-        self._accounting = accounting
         self._sessions = sessions
         self._store = registry.store
 
@@ -278,12 +276,12 @@ class AgentRequests:
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
         self._sessions.check_resumable(agent)
-        unfinished = prompt or self._accounting.unfinished(agent)
+        unfinished = prompt or turn_prompts.unfinished(self.registry, agent)
         with self.registry.change("agent resumed") as change:
             item, resumed = None, by_a_person(agent)
             (cause,) = change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed", {"by": by}))
             if unfinished is not None:
-                asker = self._accounting.asker_of(agent)
+                asker = turn_prompts.asker_of(self.registry, agent)
                 item = change.add_item(resumed, ItemKind.CONTINUATION, unfinished, asker, Event.RESUME, cause)
             else:
                 change.step(resumed, Event.RESUME)

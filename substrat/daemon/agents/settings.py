@@ -19,7 +19,8 @@ from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
-    from substrat.core.agents.records import Agent, Policy
+    from substrat.core.agents.records import Agent
+    from substrat.core.agents.rights import Policy
     from substrat.daemon.agents.allow_list import AllowLists
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry

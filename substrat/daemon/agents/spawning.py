@@ -17,14 +17,13 @@ from substrat.core.agents.records import (
     RESERVED_NAMES,
     Agent,
     ItemKind,
-    Policy,
     Priority,
     Restore,
     Session,
-    SharedPath,
     by_agent,
     open_turn_id,
 )
+from substrat.core.agents.rights import Policy, SharedPath
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from substrat.core.agents.records import SharedPath
+from substrat.core.agents.rights import SharedPath
 from substrat.daemon.kernel import nofollow
 from substrat.errors import InvalidParams, PolicyDenied
 from substrat.paths import is_within

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from substrat.core.agents import environment, stop_reason
-from substrat.core.agents.records import SharedPath
 from substrat.core.agents.reminding import SHORTEST_PERIOD_S
+from substrat.core.agents.rights import SharedPath
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.daemon.kernel.procfs import MAX_PID

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from sandbox.spec import Network
 from substrat.core.agents.environment import Variables  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Closed, Completion, Intent, ItemKind, Outcome, Priority, Restore, SharedPath
+from substrat.core.agents.records import Closed, Completion, Intent, ItemKind, Outcome, Priority, Restore
+from substrat.core.agents.rights import SharedPath  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.stop_reason import StopReason  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Stage

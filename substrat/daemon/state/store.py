@@ -7,7 +7,9 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.agents.records import Agent, Finding, Policy, Process, Reminder, Session, Turn
+from substrat.core.agents.records import Agent, Finding, Process, Session, Turn
+from substrat.core.agents.reminding import Reminder
+from substrat.core.agents.rights import Policy
 from substrat.core.agents.usage import Tokens
 from substrat.daemon.kernel.fingerprint import content_of
 from substrat.daemon.state.clone_queries import CloneQueries

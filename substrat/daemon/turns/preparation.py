@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from substrat.core.workspaces import git_leftovers, overlap
+from substrat.daemon.agents.turn_prompts import prompt_of
 from substrat.daemon.turns.shortage import patiently
 from substrat.daemon.workspaces import checking, copies, protected_paths
 from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
@@ -106,7 +107,7 @@ class TurnPreparation:
         unfinished = await self._preparer.protector.unfinished(agent)
         guarded = msgspec.structs.replace(prepared.protected, unfinished=unfinished)
         record, kept = protected_paths.encode(guarded), copies.encode(prepared.copies)
-        prompt = self._accounting.prompt_of(turn)
+        prompt = prompt_of(self._registry, turn)
         if unfinished:
             prompt = f"{git_leftovers.notice(unfinished)}\n\n{prompt}"
         make = partial(place.make, prompt, record, prepared.network_mode, kept, own_chats=True, turn=turn.id)

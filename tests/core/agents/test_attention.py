@@ -9,7 +9,8 @@ from sandbox.spec import Network
 from substrat.core.agents import attention
 from substrat.core.agents.attention import AttentionKind, Facts, Level, StuckAfter
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Agent, Finding, Item, ItemKind, Outcome, Policy, Turn
+from substrat.core.agents.records import Agent, Finding, Item, ItemKind, Outcome, Turn
+from substrat.core.agents.rights import Policy
 from substrat.core.families.waits import Wait, WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, Stage
 from tests.support.cases import each

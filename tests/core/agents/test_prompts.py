@@ -11,7 +11,8 @@ from mcp_server import tools
 from sandbox.spec import Network
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import OPERATOR, SYSTEM, Agent, Intent, Item, ItemKind, Policy
+from substrat.core.agents.records import OPERATOR, SYSTEM, Agent, Intent, Item, ItemKind
+from substrat.core.agents.rights import Policy
 from substrat.core.workspaces.clones import Clone
 
 BOUNDARY = "5f2c91ab"

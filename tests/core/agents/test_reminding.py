@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.agents import reminding
-from substrat.core.agents.records import Reminder
+from substrat.core.agents.reminding import Reminder
 from substrat.errors import InvalidParams
 
 delays = st.lists(st.floats(0.0, 500.0), min_size=1, max_size=40)

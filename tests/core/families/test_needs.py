@@ -4,7 +4,8 @@ import pytest
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Agent, Completion, Outcome, Policy, Turn
+from substrat.core.agents.records import Agent, Completion, Outcome, Turn
+from substrat.core.agents.rights import Policy
 from substrat.core.families import needs
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Agent, Policy, Priority
+from substrat.core.agents.records import Agent, Priority
+from substrat.core.agents.rights import Policy
 from substrat.core.families.scheduling import Facts, Obstacle, ObstacleKind, Waiting, most_running, obstacle, order, places
 from substrat.core.workspaces.clones import Clone, Stage
 from tests.support.cases import each

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Agent, Policy
+from substrat.core.agents.records import Agent
+from substrat.core.agents.rights import Policy
 from substrat.core.families import waits
 from substrat.core.families.waits import Report, WaitMode
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.spec import Network
-from substrat.core.agents.records import Policy, SharedPath
+from substrat.core.agents.rights import Policy, SharedPath
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from sandbox.spec import Network
-from substrat.core.agents.records import Policy, SharedPath
+from substrat.core.agents.rights import Policy, SharedPath
 from substrat.daemon.sandboxes import binds
 from substrat.daemon.workspaces.checking import check_workspace
 from substrat.daemon.workspaces.user import User

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sandbox import bwrap, launch
 from sandbox.spec import Bind, Devices, Network, NetworkMode, Processes, Symlink, Tmpfs
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Agent, Policy
+from substrat.core.agents.records import Agent
+from substrat.core.agents.rights import Policy
 from substrat.core.programs.cursor import command_line
 from substrat.daemon.sandboxes import build_spec
 from substrat.daemon.sandboxes.build_spec import HostFacts

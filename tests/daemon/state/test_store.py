@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Closed, Item, ItemKind, Outcome, Policy, Process, Session, Turn, abridged
+from substrat.core.agents.records import Closed, Item, ItemKind, Outcome, Process, Session, Turn, abridged
+from substrat.core.agents.rights import Policy
 from substrat.core.agents.stop_reason import ENDED, SUSPENDED, call_too_long
 from substrat.daemon.state.database import StateDamaged
 from substrat.daemon.state.rows import EventRow

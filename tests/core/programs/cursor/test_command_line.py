@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.spec import Network
-from substrat.core.agents.records import Outcome, Policy, Turn, left_unfinished
+from substrat.core.agents.records import Outcome, Turn, left_unfinished
+from substrat.core.agents.rights import Policy
 from substrat.core.agents.stop_reason import SUSPENDED, took_too_long
 from substrat.core.programs.cursor import command_line
 

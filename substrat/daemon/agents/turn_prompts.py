@@ -1,0 +1,54 @@
+"""Puts the prompt of a turn together from the items that it delivers, and says who gave its agent the task."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from substrat.core.agents import prompts
+from substrat.core.agents.records import OPERATOR, ItemKind, left_unfinished
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent, Turn
+    from substrat.daemon.agents.registry import Registry
+
+
+def prompt_of(registry: Registry, turn: Turn) -> str:
+    """Return the prompt of a turn, which delivers its items, after the words that Substrat has for the agent."""
+    agent = registry.get(turn.agent)
+    clone = agent.clone if agent is not None else None
+    notice = f"{clone.notice}\n\n" if clone is not None and clone.notice and clone.notice_turn == turn.number else ""
+    items = registry.store.items_of_turn(turn.id)
+    prompt = "".join(item.text for item in items if item.kind is not ItemKind.MESSAGE)
+    messages = [item for item in items if item.kind is ItemKind.MESSAGE]
+    if not messages:
+        return notice + prompt
+    delivery = prompts.delivery(messages, secrets.token_hex(4), turn.started_at)
+    return f"{notice}{prompt}\n\n{delivery}" if prompt else notice + delivery
+
+
+def unfinished(registry: Registry, agent: Agent) -> str | None:
+    """Return the prompt with which an agent goes on with its last turn, None if that turn came to its end."""
+    turn = agent.turn
+    if turn is None or not left_unfinished(turn, waiting=agent.waiting > 0):
+        return None
+    if not registry.store.items_of_turn(turn.id):
+        return None  # its items wait again already
+    prompt = prompt_of(registry, turn)
+    return prompts.continuation(prompt) if turn.reported else prompt
+
+
+def asker_of(registry: Registry, agent: Agent) -> tuple[str, str]:
+    """Return who gave an agent the task of its last turn, by id and name: they are told when it is done after all."""
+    turn = agent.turn
+    if turn is not None and left_unfinished(turn, waiting=agent.waiting > 0):
+        return asker(registry, turn)
+    return OPERATOR, OPERATOR
+
+
+def asker(registry: Registry, turn: Turn) -> tuple[str, str]:
+    """Return who gave an agent the task of a turn, by id and name."""
+    for item in registry.store.items_of_turn(turn.id):
+        if item.kind is not ItemKind.MESSAGE:
+            return item.sender, item.sender_name
+    return OPERATOR, OPERATOR
