@@ -11,7 +11,7 @@ from substrat.daemon.workspaces import checking
 from substrat.errors import SandboxFailed, SubstratError
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import SharedPath
+    from substrat.core.agents.rights import SharedPath
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
     from substrat.daemon.state.layout import Layout

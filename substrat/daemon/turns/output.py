@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from substrat.core.programs.program import LineEvent, TurnResult
     from substrat.daemon.kernel.inotify import ChangeFlag
     from substrat.daemon.state.layout import TurnDir
+    from substrat.daemon.turns.stop_request import StopRequest
 
 log = structlog.get_logger("substrat.output")
 
@@ -72,25 +73,6 @@ class TurnObserver(Protocol):
 
     def turn_output_too_long(self, turn: str, limit: int) -> None:
         """The agent has written more bytes than it may."""
-
-
-class StopRequest:
-    """Whether and why a turn is to be stopped."""
-
-    def __init__(self) -> None:
-        self.wanted = trio.Event()
-        self.reason: StopReason | None = None
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether a person or a limit stops the turn, not only its own result."""
-        return self.reason not in {None, AFTER_RESULT}
-
-    def ask(self, reason: StopReason) -> None:
-        """Ask for the turn to be stopped; the first reason counts, except that any reason beats `AFTER_RESULT`."""
-        if not self.is_asked:
-            self.reason = reason
-        self.wanted.set()
 
 
 class TurnOutput:

@@ -86,7 +86,7 @@ class TurnPreparation:
         protected: ExitStack,
     ) -> LaunchPlan | None:
         """Prepare a turn's sandbox and protect its paths; None: the turn was stopped meanwhile."""
-        if not await running.unless_stopped(partial(self._preparer.machine.network_mode, agent)):
+        if not await running.stop_request.unless_asked(partial(self._preparer.machine.network_mode, agent)):
             return None
         if agent.session is not None and not agent.session.stored:
             # It couldn't be moved before, or is an older version's; if it can't be moved now, the turn's end tells that.
