@@ -41,6 +41,7 @@ from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
 from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
+from substrat.daemon.sandboxes.tips import Tips
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
@@ -156,8 +157,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             preparer.set_limits()
             checks = SpawnChecks(registry, layout, user, settings.environ, preparer)
             findings = Findings(registry)
-            protection = undo.enter_context(closing(Protection(registry, findings, layout)))
             find_bubblewrap = preparer.machine.find_bubblewrap
+            tips = Tips(find_bubblewrap, preparer.unreadable.paths)
+            protection = undo.enter_context(closing(Protection(registry, findings, layout, tips)))
             sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
             git_sandbox = GitSandbox(find_bubblewrap, preparer.unreadable.paths)
             repositories = Repositories(git_sandbox, preparer.protector.closed)

@@ -45,11 +45,6 @@ SET_ASIDE = frozenset({
     "git stash pop",
 })  # fmt: skip
 """They, or a command just after them, may end the turn and have a file set aside: docs/workspace.md says why."""
-WRITING_OBJECTS = frozenset({
-    "git gc --quiet --prune=now", "git repack -adq", "git add -A", "echo more >> README.md; git stash",
-    "echo more > new; git stash -u",
-})  # fmt: skip
-"""They write objects anew or set their times: then nothing shows that files of a branch were there before the agent."""
 COMMANDS = (
     # Linked worktrees
     "git worktree add --detach ../tree-a",
@@ -183,7 +178,6 @@ class Walk:
             prepare(one.work, one.run)
         self.wire = wire
         self.seen = 0
-        self.are_anew = False
         self.last = ""
         self.notes = []
 
@@ -264,23 +258,18 @@ class Walk:
         done = self.mine.run(command, number), self.twin.run(command, number)
         is_settled, is_over = self.settle(), self.is_over()
         aside = self.put_back() if is_over else {}
-        self.are_anew = self.are_anew or command in WRITING_OBJECTS
         if any(aside.values()):
             self.begin_anew()
         else:
             assert done[0].returncode == done[1].returncode, f"{command}: {done}"
-            assert not is_over or self.may_end({command, self.last}, aside), f"the turn ended for {aside} after: {command}"
+            may_end = not SET_ASIDE.isdisjoint({command, self.last})
+            assert not is_over or may_end, f"the turn ended for {aside} after: {command}"
         self.last = command
         if is_over or not is_settled:
             self.compare(command)
         if is_over:
             self.start("send", "agent", "--prompt-file", "-")
             self.compare(f"the next turn's start after: {command}")
-
-    def may_end(self, commands, aside):
-        """Whether commands may end the turn though the agent has reached nothing."""
-        are_known_no_more = self.are_anew and not any(".git" in path.parts for path in aside)
-        return are_known_no_more or not SET_ASIDE.isdisjoint(commands)
 
 
 def files(path):

@@ -146,7 +146,7 @@ def publish(house):
     """Make a commit that no agent's repository has yet, with an editor's file and one that takes long to check out."""
     origin = house.directory / "origin"
     house.git(origin, "checkout", "-q", "-b", "slow")
-    (origin / ".envrc").write_text("export A=1\n")
+    (origin / ".envrc").write_text("export A=2\n")
     (origin / ".gitattributes").write_text("slow filter=slow\n")
     (origin / "slow").write_text("slow\n")
     house.git(origin, "add", "-f", ".")
@@ -208,6 +208,60 @@ def test_files_that_a_person_has_checked_out_stay_theirs_though_git_writes_their
     assert agent.tries((".envrc", "x"), (".vscode/settings.json", "x")) == [READ_ONLY] * 2
     agent.finish()
     assert agent.told("workspace:touched") == []
+
+
+@pytest.mark.parametrize(
+    "rewrite", [("gc", "-q", "--prune=now"), ("repack", "-adq"), ("stash", "-q", "-a"), ("add", "-f", ".envrc", ".vscode")]
+)
+def test_the_first_checkout_of_a_file_in_a_later_turn_is_a_persons_though_its_objects_were_written_anew(agent, rewrite):
+    """The branch was there before the agent, but no object shows its age any more."""
+    agent.start()
+    agent.finish()
+    if rewrite[0] in {"stash", "add"}:
+        agent.git("restore", "--source", "tooled", "--worktree", ".envrc", ".vscode")
+    agent.git(*rewrite)
+    agent.git("reset", "-q", "--hard")
+    agent.house.stop()
+    agent.house.start()
+    agent.start_again()
+    agent.git("checkout", "-q", "tooled")
+    agent.wait_told("workspace:protected-again")
+    assert agent.tries((".envrc", "x"), (".vscode/settings.json", "x")) == [READ_ONLY] * 2
+    assert agent.git("status", "--porcelain", "--untracked-files=no") == ""
+    agent.finish()
+    assert agent.told("workspace:touched") == []
+
+
+def plant(agent):
+    """Commit a file as an agent may do it by git's plumbing, and have git hide when."""
+    agent.git("checkout", "-q", "-b", "planted")
+    (agent.work / ".envrc").write_text("evil\n")
+    agent.git("add", "-f", ".envrc")
+    agent.git("commit", "-q", "-m", "planted")
+    agent.git("checkout", "-q", "main")
+    agent.git("gc", "-q", "--prune=now")
+
+
+def check_out_planted(agent):
+    agent.git("checkout", "-q", "planted")
+    agent.house.wait("agent", "failed")
+    assert agent.attention["kind"] == "unsafe"
+    wait_until(lambda: not (agent.work / ".envrc").exists(), "the file to be set aside")
+
+
+def test_a_commit_of_an_earlier_turn_makes_no_file_a_persons(agent):
+    agent.start()
+    agent.finish()
+    plant(agent)
+    agent.start_again()
+    check_out_planted(agent)
+
+
+def test_a_commit_from_before_the_agent_may_be_one_of_another_that_may_write_there(agent):
+    agent.house.ok("spawn", "other", "-w", agent.house.workspace("elsewhere"), "--bind", agent.work)
+    plant(agent)
+    agent.start()
+    check_out_planted(agent)
 
 
 def test_branches_that_are_checked_out_one_after_the_other_end_no_turn(agent):

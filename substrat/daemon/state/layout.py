@@ -405,6 +405,11 @@ class AgentDir(NamedTuple):
         return os.path.join(self.root, "session")
 
     @property
+    def tips(self) -> str:
+        """The tips of its repository's refs at its spawn: `tips.note`."""
+        return os.path.join(self.root, "tips")
+
+    @property
     def scratch(self) -> str:
         """The workspace of an agent that has a directory of its own, by its physical path; it goes with the agent."""
         return os.path.join(os.path.realpath(self.root), SCRATCH)

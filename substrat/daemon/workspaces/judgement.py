@@ -13,6 +13,7 @@ import structlog
 from substrat.core.workspaces import git_config
 from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Treatment, decide
 from substrat.daemon.agents.findings import Found
+from substrat.daemon.sandboxes import tips
 from substrat.daemon.workspaces import copies, replacing
 from substrat.daemon.workspaces.lost_mounts import placeholder
 
@@ -89,8 +90,7 @@ def _is_committed(path: str, now: Copy, sandbox: ProtectedSandbox, before: float
     """Say whether all that is at a path was in the workspace's repository before a moment, as after a checkout."""
     if now.kind not in {"file", "directory"} or "/.git/" in path:
         return False
-    objects = [f"{sandbox.workspace}/.git/objects", *(f"{shared}/objects" for shared in sandbox.protected.git_dirs)]
-    return any(copies.Objects(directory, before).hold(now) for directory in objects if os.path.isdir(directory))
+    return any(copies.Objects(directory, before).hold(now) for directory in tips.objects_of(sandbox))
 
 
 # Where the agent may have been faster

@@ -56,12 +56,15 @@ from substrat.daemon.workspaces.lost_mounts import (
 )
 from substrat.daemon.workspaces.protected_names import ProtectedNames
 from substrat.daemon.workspaces.protected_paths import listed, printable
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from substrat.core.agents.records import Agent
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.sandboxes.tips import Tips
     from substrat.daemon.state.layout import Layout
 
 log = structlog.get_logger("substrat.protection")
@@ -115,13 +118,17 @@ class Protection:
         registry: the agents.
         findings: where changed files are recorded for a person.
         layout: the daemon's directories.
+        tips: knows what stood in a repository before an agent.
         python: the interpreter that runs `sandbox/remount.py`.
     """
 
-    def __init__(self, registry: Registry, findings: Findings, layout: Layout, python: str = sys.executable) -> None:
+    def __init__(
+        self, registry: Registry, findings: Findings, layout: Layout, tips: Tips, python: str = sys.executable
+    ) -> None:
         self._registry = registry
         self._findings = findings
         self._layout = layout
+        self._tips = tips
         self._command = (python, "-I", "-S", os.path.realpath(remount.__file__))
         self._names = ProtectedNames()
         self._sandboxes: dict[str, ProtectedSandbox] = {}
@@ -351,13 +358,15 @@ class Protection:
                 gone[name] = []
         paths = outer_first({path for lost in gone.values() for path in lost})
         sandboxes = list(concerned.values())
-        before = {one.name: self._before_agents(one) for one in sandboxes}
+        before = {one.name: first.created_at if (first := self._first_agent(one)) else 0.0 for one in sandboxes}
         judged = await trio.to_thread.run_sync(judge_all, paths, sandboxes, before, dict(self._agreed))
         reached = [one for one in judged if one.verdict is Treatment.REACHED]
         # A file that git has looked at isn't replaced either before git is done with it: git would take it for changed.
         touched = [one.path for one in reached] or [one.path for one in judged if "/.git/" not in one.path]
         is_early = bool(touched) and await self._must_wait(check, touched)
         if is_early or (reached and await trio.to_thread.run_sync(is_outdated, reached)):
+            return {name for name, lost in gone.items() if lost}
+        if await self._learn(reached, sandboxes):
             return {name for name, lost in gone.items() if lost}
         if reached:
             guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
@@ -383,11 +392,37 @@ class Protection:
 
     # Judging
 
-    def _before_agents(self, sandbox: ProtectedSandbox) -> float:
-        """Return since when an agent may have put objects into the repository of a sandbox's workspace."""
-        return min(
-            (agent.created_at for agent in self._registry.agents if agent.workspace == sandbox.workspace), default=0.0
+    def _first_agent(self, sandbox: ProtectedSandbox) -> Agent | None:
+        """Return the agent since whose spawn agents may have put objects into the repository of a sandbox's workspace.
+
+        Work of agents with clones is kept in that repository too.
+        """
+        there = (
+            agent
+            for agent in self._registry.agents
+            if agent.workspace == sandbox.workspace
+            or any(is_within(sandbox.workspace, root) for root in self._registry.claim(agent).writable)
         )
+        return min(there, key=lambda agent: agent.created_at, default=None)
+
+    async def _learn(self, reached: list[Judgement], sandboxes: list[ProtectedSandbox]) -> bool:
+        """Note which contents stood at a tip before the first agent, and say whether there is one that wasn't known."""
+        has_learned, left = False, {one.path: one.now for one in reached}
+        for sandbox in sandboxes:
+            its = {path: left.pop(path) for path in [*left] if path in sandbox.protected.mounts}
+            first = self._first_agent(sandbox)
+            if its and first is not None:
+                for path in await self._tips.known(self._layout.agent(first.id).tips, sandbox, its):
+                    has_learned = self._agree(sandbox, path, its[path]) or has_learned
+        return has_learned
+
+    def _agree(self, sandbox: ProtectedSandbox, path: str, now: Copy) -> bool:
+        """Note what is at a path as a person's for the rest of the turn; says whether it wasn't noted yet."""
+        agreed = self._agreed.setdefault((sandbox.name, path), {copies.digest(sandbox.copies.get(path, ABSENT))})
+        if len(agreed) >= _MOST_AGREED or copies.digest(now) in agreed:
+            return False
+        agreed.add(copies.digest(now))
+        return True
 
     # Protecting again
 
@@ -411,10 +446,7 @@ class Protection:
             for sandbox in self._sandboxes.values():
                 if one.path in sandbox.protected.mounts:
                     sandbox.replaced[one.path] = inode
-                    was = sandbox.copies.get(one.path, ABSENT)
-                    agreed = self._agreed.setdefault((sandbox.name, one.path), {copies.digest(was)})
-                    if len(agreed) < _MOST_AGREED:
-                        agreed.add(copies.digest(now))
+                    self._agree(sandbox, one.path, now)
                     sandbox.copies[one.path] = now
         return True
 

@@ -15,6 +15,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_hiding, git_leftovers, git_sequencer, overlap
 from substrat.daemon.agents.findings import HIDDEN, WORDS, Found, found_in, roots_of
 from substrat.daemon.kernel.fingerprint import Budget
+from substrat.daemon.sandboxes import tips
 from substrat.daemon.workspaces import checking, copies, git_programs, leftovers, protected_paths, workspace_scan
 from substrat.daemon.workspaces.lost_mounts import keeping
 from substrat.daemon.workspaces.placeholders import Placeholders
@@ -62,13 +63,24 @@ class WorkspaceProtector:
         """The directories that no agent may see, the logins and other agents' chats among them."""
         return checking.closed_places(self._user, self.own_places)
 
-    async def find_git(self, directory: str) -> None:
-        """Note which git directory elsewhere a workspace's repository is in, without waiting long for a slow disk."""
+    async def find_git(self, directory: str) -> tuple[str, ...]:
+        """Note which git directory elsewhere a workspace's repository is in, and return the tips of its refs.
+
+        A slow disk isn't waited for long; it has no tips.
+        """
         with trio.move_on_after(_GIT_SECONDS):
-            found = await trio.to_thread.run_sync(
-                protected_paths.shared_with, directory, self.closed, abandon_on_cancel=True
-            )
-            self._registry.note_git(directory, found[0])
+            shared, found = await trio.to_thread.run_sync(self._look_at_git, directory, abandon_on_cancel=True)
+            self._registry.note_git(directory, shared)
+            return found
+        return ()
+
+    def _look_at_git(self, directory: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        shared = protected_paths.shared_with(directory, self.closed)[0]
+        return shared, tips.read(shared[0] if shared else f"{directory}/.git")
+
+    def note_tips(self, agent: Agent, found: tuple[str, ...]) -> None:
+        """Write down the tips that were found just before an agent was spawned: no work of its own is among them."""
+        tips.note(self._layout.agent(agent.id).tips, found)
 
     async def find_all_git(self) -> None:
         """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""

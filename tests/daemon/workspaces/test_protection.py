@@ -43,7 +43,8 @@ async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_p
     house.spawn("anna", "go")
     anna = house.agent("anna")
     places = Layout(str(tmp_path / "state"), str(tmp_path / "run"))
-    protection = Protection(house.registry, Findings(house.registry), places)
+    unused: Any = None
+    protection = Protection(house.registry, Findings(house.registry), places, unused)
     guard = ProtectedPaths(missing=(str(tmp_path / ".envrc"),))
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:

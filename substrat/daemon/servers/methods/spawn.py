@@ -96,9 +96,10 @@ class AgentSpawn(OperatorRequest, frozen=True):
             binds=binds, environment=_variables(self.env), ssh_agent=ssh_agent, clone=clone, priority=self.priority,
             time_limit=self.time_limit, silence_limit=self.silence_limit, by=connection.by,
         )  # fmt: skip
-        if clone is None:
-            await preparer.protector.find_git(workspace)
+        tips = await preparer.protector.find_git(workspace)
         agent = requests.spawn(spawn)
+        if tips:
+            preparer.protector.note_tips(agent, tips)
         message = services.registry.store.newest_prompt(agent.id) if self.prompt is not None else None
         notes = list(overlap.notes(requests.shared(agent)))
         if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
