@@ -304,7 +304,7 @@ def _unknown(name: str, known: Iterable[str], command: Command) -> str:
 
 def _check_words(command: Command, words: list[str]) -> None:
     if len(words) < command.least:
-        raise command.wrong(f"it takes {command.words}, and {len(words) or 'none'} of them came")
+        raise command.wrong(f"it takes {command.words}, and got {' '.join(words) or 'none'}")
     if command.most is not None and len(words) > command.most:
         takes = f"it takes {command.words}" if command.words else "it takes no arguments"
         quote = "; quote a prompt of several words" if "PROMPT" in command.words else ""

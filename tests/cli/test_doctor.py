@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from substrat import doctor, errors
+from substrat import __version__, doctor, errors
 from substrat.doctor import BROKEN, GOOD, WEAKER
 
 CHECKS = [
@@ -247,13 +247,17 @@ def test_agents_that_cannot_run_under_the_daemon(ctl, machine, fake):
     assert done.json["checks"][-1]["remedy"] == "start it elsewhere"
 
 
-def test_a_daemon_from_before_an_upgrade_is_not_asked_for_more(ctl, machine, fake):
+def test_a_daemon_from_before_an_upgrade_is_to_be_restarted_and_is_not_asked_for_more(ctl, machine, fake):
     fake({"daemon.status": {"version": "9.8", "pid": 7, "agents": 2}, "daemon.check": errors.MethodNotFound("unknown")})
-    assert ctl("doctor", "--json").json["checks"][-1]["state"] == GOOD
+    done = ctl("doctor", "--json")
+    assert (done.code, done.json["agents_can_run"]) == (0, True)
+    daemon = done.json["checks"][-1]
+    assert (daemon["state"], daemon["detail"]) == (WEAKER, f"9.8, pid 7, 2 agents; this program is {__version__}")
+    assert daemon["remedy"].startswith("restart the daemon")
 
 
 def test_json_and_the_exit_status(ctl, machine, fake):
-    daemon_status = {"version": "9.9", "pid": 7, "agents": 2}
+    daemon_status = {"version": __version__, "pid": 7, "agents": 2}
     fake({"daemon.status": daemon_status, "daemon.check": {"obstacle": None}})
     done = ctl("doctor", "--json")
     assert (done.code, done.err, list(done.json)) == (0, "", ["agents_can_run", "checks"])
@@ -261,7 +265,12 @@ def test_json_and_the_exit_status(ctl, machine, fake):
     assert [check["name"] for check in done.json["checks"]] == [*CHECKS, "daemon"]
     assert all(list(check) == ["name", "state", "detail", "remedy"] for check in done.json["checks"])
     assert {check["state"] for check in done.json["checks"]} <= {GOOD, WEAKER, BROKEN}
-    assert done.json["checks"][-1] == {"name": "daemon", "state": GOOD, "detail": "9.9, pid 7, 2 agents", "remedy": ""}
+    assert done.json["checks"][-1] == {
+        "name": "daemon",
+        "state": GOOD,
+        "detail": f"{__version__}, pid 7, 2 agents",
+        "remedy": "",
+    }
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def test_too_many_words():
 
 
 def test_too_few_words():
-    assert "it takes NAME [PROMPT], and none of them came" in wrong()
-    assert "it takes A B, and 1 of them came" in wrong("a", command=Command("two", "two", "A B", 2, 2))
+    assert "it takes NAME [PROMPT], and got none" in wrong()
+    assert "it takes A B, and got a" in wrong("a", command=Command("two", "two", "A B", 2, 2))
 
 
 @pytest.mark.parametrize("line", [("-w",), ("--workspace",), ("--workspace=",), ("-w", ""), ("anna", "hello", "-w")])

@@ -395,7 +395,9 @@ def test_version_with_and_without_a_daemon(ctl, fake):
     assert ctl("version").out.endswith("\nno daemon is running\n")
     assert ctl("version", "--json").json["server"] is None
     fake({})
-    assert ctl("version").out.endswith("\ndaemon substratd 9.9\n")
+    done = ctl("version")
+    assert done.out.endswith("\ndaemon substratd 9.9\n")
+    assert done.error.startswith("restart the daemon")
     assert ctl("version", "--json").json["server"] == "substratd 9.9"
 
 

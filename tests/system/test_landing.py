@@ -157,7 +157,8 @@ def test_a_check_decides_on_the_merged_files(house, app):
     house.start()
     house.spawn("fix", app, commit("a.txt"), "--worktree")
     failed = house.ctl("merge", "fix", "--check", "cat a.txt sub/part.txt; ls ~; echo not good; exit 3")
-    assert (failed.code, "not good" in failed.error) == (1, True)
+    assert (failed.code, "fails on fix's merged files with 3: ls: " in failed.error) == (1, True)
+    assert "with 4 and no output; nothing" in house.ctl("merge", "fix", "--check", "exit 4").error
     assert "a.txt" not in [path.name for path in app.iterdir()]
     assert merged(house, "fix", "--check", "test -f a.txt && test -f sub/part.txt && ! test -e /root/.ssh")[0] == 0
 

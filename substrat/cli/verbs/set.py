@@ -59,7 +59,8 @@ def _read(changes: Sequence[str]) -> dict[str, object]:
         elif key in _LATER:
             raise COMMAND.wrong(f"{key} can't be set yet; the keys are {', '.join(_KEYS)}")
         elif key not in _KEYS or not is_given:
-            raise COMMAND.wrong(f"{key!r} is no KEY=VALUE; the keys are {', '.join(_KEYS)}")
+            problem = "is no KEY=VALUE" if key in _KEYS or not is_given else "is no key"
+            raise COMMAND.wrong(f"{key!r} {problem}; the keys are {', '.join(_KEYS)}")
         elif key in wanted or key in defaults:
             raise COMMAND.wrong(f"{key} came twice; give it once")
         elif not value:

@@ -9,6 +9,8 @@ from substrat.cli.options import Arguments, Command
 from substrat.cli.table import COMMAND_NAME, VERBS
 
 COMMAND = Command("version", VERBS["version"])
+RESTART = "restart the daemon, turns go on: 'systemctl --user restart substratd', or end substratd and start it again"
+"""The remedy where the daemon that runs is of another version than this program, as after an upgrade."""
 
 
 def run(arguments: Arguments) -> int:
@@ -19,6 +21,8 @@ def run(arguments: Arguments) -> int:
     else:
         print(f"{COMMAND_NAME} {__version__}")
         print("no daemon is running" if server is None else f"daemon {output.one_line(server)}")
+        if server is not None and server.rpartition(" ")[2] != __version__:
+            output.note(RESTART)
     return 0
 
 

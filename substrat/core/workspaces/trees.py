@@ -39,11 +39,7 @@ class Contents(NamedTuple):
 
 def contents(clone: Clone) -> Contents:
     """Return the contents of a clone's tree, as of its last keep."""
-    kept, rest = clone.kept, clone.kept.only_here
-    unlanded = (
-        (kept.ahead if clone.is_unlanded else 0, "commit", "commits"),
-        (kept.files, "uncommitted file", "uncommitted files"),
-    )
+    rest = clone.kept.only_here
     lost = (
         (rest.elsewhere, "commit on other branches", "commits on other branches"),
         (rest.nested, "file of a repository inside it", "files of repositories inside it"),
@@ -53,7 +49,20 @@ def contents(clone: Clone) -> Contents:
     )
     failed = () if clone.unkept is None else ("work that couldn't be kept",)
     ignored = ((rest.ignored, "ignored file", "ignored files"),)
-    return Contents(_counted(unlanded), (*failed, *_counted(lost)), _counted(ignored))
+    return Contents(in_no_branch(clone, accepted=False), (*failed, *_counted(lost)), _counted(ignored))
+
+
+def in_no_branch(clone: Clone, *, accepted: bool = True) -> tuple[str, ...]:
+    """Return the work that is in no branch of the user's, in words.
+
+    Args:
+        clone: the clone.
+        accepted: whether commits count which a person has accepted as they are.
+    """
+    kept = clone.kept
+    counts = not kept.landed if accepted else clone.is_unlanded
+    commits = (kept.ahead if counts else 0, "commit", "commits")
+    return _counted((commits, (kept.files, "uncommitted file", "uncommitted files")))
 
 
 def _counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:

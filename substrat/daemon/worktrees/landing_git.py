@@ -244,8 +244,9 @@ class LandingGit:
         if done.status:
             lines = (done.output + done.errors).decode("utf-8", "replace").strip().splitlines() or [""]
             last = "".join(letter if letter.isprintable() else "?" for letter in lines[-1])[:_SAID]
+            words = f": {last}" if last else " and no output"
             raise Refused(
-                f"the check `{command}` fails on the merged files with {done.status}: {last}; nothing was changed"
+                f"the check `{command}` fails on {clone.name}'s merged files with {done.status}{words}; nothing was changed"
             )
 
     async def move(self, clone: Clone, landing: Landing, commit: str, tip: str | None) -> None:

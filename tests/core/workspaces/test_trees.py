@@ -40,6 +40,13 @@ def test_work_needs_a_word_and_what_is_only_there_keeps_a_tree(clone, work, only
     assert (found.work, found.only_here) == (work, only_here)
 
 
+def test_accepted_commits_are_in_no_branch_and_need_no_word():
+    clone = replace(CLONE, kept=replace(AHEAD, files=1), accepted="abc")
+    assert trees.contents(clone).work == ("1 uncommitted file",)
+    assert trees.in_no_branch(clone) == ("2 commits", "1 uncommitted file")
+    assert trees.in_no_branch(replace(clone, kept=replace(AHEAD, landed=True))) == ()
+
+
 def test_the_sentences_name_what_stays_and_what_goes():
     one = replace(CLONE, kept=replace(AHEAD, files=1, only_here=OnlyHere(ignored=1)))
     assert trees.removal_text(one, goes=False) == (

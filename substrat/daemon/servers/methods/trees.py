@@ -64,7 +64,7 @@ def _tree_object(tree: Tree) -> dict[str, object]:
         },
         "bytes": tree.size,
         "state": tree.state,
-        "work": list(decisions.contents(clone).unlanded),
+        "work": list(decisions.in_no_branch(clone)),
         "only_here": list(decisions.contents(clone).only_here),
         "not_kept": clone.unkept,
     }  # fmt: skip
