@@ -170,3 +170,18 @@ def test_tail_is_the_last_events(ctl, several, words, since):
         assert several.calls("events.read")[-1]["since"] == since
     assert ctl("logs", "a", "-n", "0").code == 2
     assert ctl("events", "-n", "3", "--since", "4").code == 2
+
+
+def test_a_diff_without_commits_tells_of_uncommitted_files(ctl, fake, agent):
+    same = {"from": "a" * 40, "to": "a" * 40, "files": [], "added": 0, "deleted": 0, "text": "", "cut": 0}
+    fake({
+        "agent.diff": lambda params: {"agent": params["agent"], **same},
+        "agent.list": [agent(name="a", worktree={"files": 2}), agent(name="b", worktree={"files": 0}), agent(name="c")],
+    })  # fmt: skip
+    done = ctl("diff", "a")
+    assert (done.code, done.out, done.error) == (
+        0,
+        "",
+        "a has committed nothing; 'substratctl diff a --wip' shows 2 files",
+    )
+    assert [ctl("diff", *words).err for words in (("b",), ("c",), ("a", "--wip"), ("a", "--json"))] == [""] * 4

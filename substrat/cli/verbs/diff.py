@@ -39,6 +39,8 @@ def run(arguments: Arguments) -> int:
             connection, "agent.diff", arguments.words, **{key: value for key, value in wanted.items() if value is not None},
             **({"text": True} if wants_text else {}),
         )  # fmt: skip
+        empty = [one.get("agent") for one in found if not one.get("files") and not any(wanted.values())]
+        uncommitted = _uncommitted(connection, empty) if empty and not arguments.json else {}
     if arguments.json:
         many.put_json(arguments, [{name: one[name] for name in _MEMBERS} for one in found], status)
         return status
@@ -58,7 +60,17 @@ def run(arguments: Arguments) -> int:
             _put_patch(str(one.get("text", "")), colour=colour)
             if one.get("cut"):
                 output.note(f"{one['cut']} bytes more: git diff {one['from']} {one['to']} shows all of it")
+        if number := uncommitted.get(one.get("agent")):
+            name, files = output.text_of(one["agent"]), "1 file" if number == 1 else f"{number} files"
+            output.note(f"{name} has committed nothing; 'substratctl diff {name} --wip' shows {files}")
     return status
+
+
+def _uncommitted(connection: Connection, names: list[object]) -> dict[object, object]:
+    """Return how many uncommitted files agents have, by their names, as of their last turns."""
+    agents = connection.call_list("agent.list", fields=["name", "worktree"])
+    works = {agent["name"]: agent.get("worktree") for agent in agents if agent["name"] in names}
+    return {name: work.get("files") for name, work in works.items() if isinstance(work, dict)}
 
 
 def _stat(file: dict[str, object]) -> str:
