@@ -35,7 +35,7 @@ CHANGES = (
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
     "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",
-    "landing asked", "landing intended", "landing noted", "landing decided", "landing heard", "wait over", LOST, *SWEPT,
+    "landing asked", "landing intended", "landing noted", "landing decided", "wait over", LOST, *SWEPT,
     *(f"tool called: {name_of(tool)}" for tool in TOOLS if not tool.hints.reads_only),
 )  # fmt: skip
 """Every commit but those inside a tool call."""

@@ -347,7 +347,7 @@ class LandingObject(TypedDict):
 
     agent: str
     into: str
-    outcome: Literal["landed", "nothing", "conflict", "held", "refused"]
+    outcome: Literal["landed", "nothing", "conflict", "held", "refused", "queued"]
     commit: str | None
     files: list[str]
     text: str

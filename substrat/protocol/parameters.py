@@ -135,6 +135,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "unattended": ("boolean", False, "whether a refusal goes to the operator's inbox too"),
         "request": ("string", False, "an id of the client's own; asking again with it, for example after a restart, hears the same outcomes"),
         "outcomes": ("boolean", False, "whether a refusal of a single agent's work is an outcome too, not an error"),
+        "wait": ("boolean", False, "whether to wait until each is decided; one that isn't has the outcome `queued` else"),
     },
     "agent.restore": {
         "agent": ("string", True, "the agent's name or id"),

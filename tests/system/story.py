@@ -46,7 +46,7 @@ AGENTS, CLONES = "agents", "clones"
 OF_CLONES = frozenset({
     "clone made", "clone set up", "clone failed", "clone kept", "agent renamed", "renaming finished", "settings changed",
     "address given", "prune intended", "tree pruned", "restore intended", "clone restored", "restore failed",
-    "landing asked", "landing intended", "landing noted", "landing decided", "landing heard", "tree made", "base noted",
+    "landing asked", "landing intended", "landing noted", "landing decided", "tree made", "base noted",
     "bundle made", "bundle imported", "branch moved", "refs copied", "old refs deleted", "tree removed",
     "earlier work noted", "tree restored", "agent.diff", "agent.why", "agent.setup", "agent.merge", "agent.set",
     "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "tree.list", "tree.prune",

@@ -1,6 +1,7 @@
 """`diff` and `merge`: what agents changed, and how it comes into the user's branches without harming anything there."""
 
 import json
+import signal
 
 import pytest
 
@@ -221,6 +222,24 @@ def test_the_waiting_command_hears_of_its_landings_across_a_restart(house, app):
     out, _ = waiting.communicate(timeout=60)
     assert [one["outcome"] for one in json.loads(out)] == ["landed"] * 3
     assert git(house, app, "status", "--short") == ""
+
+
+def test_an_interrupted_command_leaves_the_queue_as_it_is_and_says_so(house, app):
+    me(house, app)
+    house.start()
+    for name in ("one", "two"):
+        house.spawn(name, app, commit(f"{name}.txt"), "--worktree")
+    waiting = house.follow("merge", "one", "two", "--check", "until [ -e go ]; do sleep 0.02; done", "--json")
+    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/one.txt")), "the check")
+    waiting.send_signal(signal.SIGINT)
+    out, said = waiting.communicate(timeout=60)
+    assert ([one["outcome"] for one in json.loads(out)], waiting.returncode) == (["queued"] * 2, 130), said
+    assert b"one: its landing in main is still to come" in said
+    (place.parent / "go").touch()
+    wait_until((app / "one.txt").exists, "the first landing")
+    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/two.txt")), "the next check")
+    (place.parent / "go").touch()
+    wait_until((app / "two.txt").exists, "the second landing")
 
 
 def test_squashed_work_counts_as_landed_and_later_work_lands_alone(house, app):

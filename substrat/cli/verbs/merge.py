@@ -41,31 +41,45 @@ def run(arguments: Arguments) -> int:
         raise COMMAND.wrong("--squash and --ff-only contradict each other: leave one of them out")
     can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
     accepted = arguments.values("accept")
+    interrupt = None
     with Connection() as connection:
-        outcomes = _merge(connection, arguments, many.named(connection, arguments.words), accepted, can_ask=can_ask)
+        asked = _asked(arguments, many.named(connection, arguments.words), accepted, can_ask=can_ask)
+        try:
+            outcomes = _merge(connection, asked)
+        except KeyboardInterrupt as pressed:  # the queue stays as it is
+            interrupt = pressed
+            with Connection() as another:
+                outcomes = [one for one in another.call_list("agent.merge", **asked, wait=False) if isinstance(one, dict)]
         held = [one for one in outcomes if one["outcome"] == "held"]
-        if held and can_ask and _agrees(held):
+        if held and can_ask and interrupt is None and _agrees(held):
             looked = [*accepted, *(str(path) for one in held for path in _files(one))]
-            again = _merge(connection, arguments, [str(one["agent"]) for one in held], looked, can_ask=True)
+            again = _merge(connection, _asked(arguments, [str(one["agent"]) for one in held], looked, can_ask=True))
             outcomes = [one for one in outcomes if one["outcome"] != "held"] + again
     if arguments.json:
         check = arguments.value("check")
         many.put_json(arguments, [{**_shown(one), "check": check} for one in outcomes], errors.DONE)
     for one in outcomes:
-        if one["outcome"] not in _FINE:
+        if one["outcome"] == "queued":
+            output.note(f"{one['agent']}: {one['text']}")
+        elif one["outcome"] not in _FINE:
             output.complain(errors.Conflict(str(one["text"])))
         elif not arguments.json:
             print(output.text_of(one["text"]))
         notes = one.get("notes")
         for note in notes if isinstance(notes, list) else ():
             output.note(str(note))
+    if interrupt is not None:
+        sys.stdout.flush()
+        raise interrupt
     return errors.DONE if all(one["outcome"] in _FINE for one in outcomes) else errors.FAILED
 
 
-def _merge(
-    connection: Connection, arguments: Arguments, names: list[str], accepted: list[str], *, can_ask: bool
-) -> list[dict[str, object]]:
-    asked: dict[str, object] = {
+def _asked(arguments: Arguments, names: list[str], accepted: list[str], *, can_ask: bool) -> dict[str, object]:
+    """Return the parameters of a request; with an id of its own it may be made again after a restart of the daemon."""
+    return {
+        "agents": names,
+        "outcomes": True,
+        "request": os.urandom(16).hex(),
         "into": arguments.value("into"),
         "squash": True if arguments.flag("squash") else None,
         "ff_only": True if arguments.flag("ff-only") else None,
@@ -74,13 +88,16 @@ def _merge(
         "accept": accepted or None,
         "unattended": None if can_ask else True,
     }
-    # With an id of its own the request may be made again after a restart of the daemon.
-    asked["request"] = os.urandom(16).hex()
+
+
+def _merge(connection: Connection, asked: dict[str, object]) -> list[dict[str, object]]:
     outage = Outage(connection)
     while True:
         try:
-            found = connection.call_list("agent.merge", agents=names, outcomes=True, **asked)
+            found = connection.call_list("agent.merge", **asked)
         except errors.ConnectionLost:
+            if connection.server:
+                outage.over()
             outage.reconnect()
         else:
             return [one for one in found if isinstance(one, dict)]

@@ -1,4 +1,4 @@
-"""The outcome of a landing: landed, nothing to land, in conflict, held for a look, or refused. Pure."""
+"""The outcome of a landing: landed, nothing to land, in conflict, held for a look, refused, or still queued. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from substrat.core.workspaces.landing import Landing
+
 LANDED = "landed"
 NOTHING = "nothing"
 CONFLICT = "conflict"
 HELD = "held"
 REFUSED = "refused"
+QUEUED = "queued"
 FINE = frozenset({LANDED, NOTHING})
 """The outcomes after which nothing is left to land."""
 
@@ -24,8 +27,8 @@ class Outcome(NamedTuple):
     """The outcome of a landing.
 
     Args:
-        kind: `landed`, `nothing` (all of it is in the branch), `conflict`, `held` (files must be looked at first) or
-            `refused`.
+        kind: `landed`, `nothing` (all of it is in the branch), `conflict`, `held` (files must be looked at first),
+            `refused`, or `queued` while it isn't decided.
         text: one sentence.
         commit: the branch's commit afterwards, if the work landed.
         files: the files in conflict, or those to be looked at.
@@ -50,9 +53,11 @@ class Outcome(NamedTuple):
         return json.dumps(members)
 
 
-def read(text: str) -> Outcome:
-    """Read an outcome that `Outcome.write` has written."""
-    members = json.loads(text)
+def of(landing: Landing) -> Outcome:
+    """Return the outcome that a landing has by now."""
+    if landing.outcome is None:
+        return Outcome(QUEUED, f"its landing in {landing.target} is still to come, whether a command waits for it or not")
+    members = json.loads(landing.outcome)
     return Outcome(**{**members, "files": tuple(members["files"]), "notes": tuple(members["notes"])})
 
 

@@ -61,12 +61,8 @@ class CloneQueries(Database):
         """Store a landing's outcome, and the operator's inbox item that tells it."""
         self._db.execute("UPDATE landings SET outcome = ?, item = ? WHERE id = ?", (outcome, item, number))
 
-    def forget_landings(self, request: str) -> None:
-        """Delete the landings whose outcomes a client has heard."""
-        self._db.execute("DELETE FROM landings WHERE request = ?", (request,))
-
     def forget_old_landings(self, before: float) -> None:
-        """Delete decided landings whose outcomes no client has asked for since a time."""
+        """Delete decided landings that were asked for before a time."""
         self._db.execute("DELETE FROM landings WHERE outcome NOT NULL AND time < ?", (before,))
 
     def _landings(self, condition: str, *values: str) -> list[Landing]:

@@ -279,7 +279,7 @@ class GateRow(NamedTuple):
 
 
 class LandingRow(NamedTuple):
-    """A landing that was asked for; it stays until the client has heard its outcome."""
+    """A landing that was asked for; it stays for a day, so that its outcome can be asked for again."""
 
     id: Annotated[int, NUMBER]
     agent: Annotated[str, IDENTIFIER]

@@ -3,7 +3,7 @@
 Each landing is previewed on the target branch of its moment, the files that it changes are looked at, a check runs on the
 merged files if one was asked for, and then the branch moves by compare and set: with `git merge --ff-only` in the checkout
 that has it checked out, else with `git update-ref`. A conflict changes nothing. Landings that were asked for survive the
-daemon, and so do their outcomes until the client has heard them.
+daemon, and so do their outcomes, for a day.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TRIES = 3
 """How often a landing is previewed anew because the branch moved meanwhile: somebody else is landing there too."""
 _REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ of your repository"
 _KEPT_SECONDS = 86_400.0
-"""How long an outcome is kept that no client has heard; the operator's inbox has what needs a person."""
+"""How long an outcome is kept: a client that hasn't heard the answer asks again; the inbox has what needs a person."""
 
 
 class Landings:
@@ -66,12 +66,13 @@ class Landings:
         self._heard_by: Counter[str] = Counter()
         self._decided = trio.Event()
 
-    async def land(self, request: str, wishes: list[Landing]) -> dict[str, Outcome]:
+    async def land(self, request: str, wishes: list[Landing], *, wait: bool = True) -> dict[str, Outcome]:
         """Ask for landings and wait for their outcomes; they are decided also if the caller goes.
 
         Args:
             request: the client's own id of this request; asking again with it waits for the same landings.
             wishes: the landings; their numbers and requests are ignored.
+            wait: whether to wait; else a landing that isn't decided yet is `queued`.
 
         Returns:
             The outcome of each agent's landing, by the agent's id.
@@ -86,7 +87,7 @@ class Landings:
         self._heard_by[request] += 1
         try:
             asked = self._store.landings_of(request)
-            while any(landing.outcome is None for landing in asked):
+            while wait and any(landing.outcome is None for landing in asked):
                 await self._decided.wait()
                 asked = self._store.landings_of(request)
         finally:
@@ -95,10 +96,7 @@ class Landings:
                 del self._heard_by[request]
         # The landings of an agent go with it when it is removed.
         found = {wish.agent: Outcome(REFUSED, _REMOVED) for wish in wishes}
-        found |= {one.agent: landing_outcome.read(one.outcome) for one in asked if one.outcome is not None}
-        with self._registry.change("landing heard"):
-            self._store.forget_landings(request)
-        return found
+        return found | {one.agent: landing_outcome.of(one) for one in asked}
 
     async def run(self) -> None:
         """Decide landings until cancelled."""

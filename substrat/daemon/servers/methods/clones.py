@@ -98,6 +98,9 @@ class AgentMerge(OperatorRequest, frozen=True):
         about("an id of the client's own; asking again with it, for example after a restart, hears the same outcomes"),
     ] = None
     outcomes: Annotated[bool, about("whether a refusal of a single agent's work is an outcome too, not an error")] = False
+    wait: Annotated[bool, about("whether to wait until each is decided; one that isn't has the outcome `queued` else")] = (
+        True
+    )
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.squash and self.ff_only:
@@ -106,7 +109,7 @@ class AgentMerge(OperatorRequest, frozen=True):
             raise InvalidParams("'agents' names no agent")
         found = [services.requests.find(name) for name in dict.fromkeys(self.agents)]
         wishes = [self._landing(services, agent) for agent in sorted(found, key=lambda agent: agent.created_at)]
-        outcomes = await services.clones.landings.land(self.request or secrets.token_hex(16), wishes)
+        outcomes = await services.clones.landings.land(self.request or secrets.token_hex(16), wishes, wait=self.wait)
         if len(wishes) == 1 and not self.outcomes and (failure := failure_of(outcomes[wishes[0].agent])) is not None:
             raise failure
         return [
