@@ -140,23 +140,28 @@ class DemoStage:
 
     # A person's acts
 
-    def command(self, *words: str) -> str:
+    def command(self, *words: str, status: int = errors.DONE) -> str:
         """Run `substratctl` as a person would, and show it.
+
+        Args:
+            words: its arguments.
+            status: the exit status that it must have.
 
         Returns:
             Its output.
 
         Raises:
-            StageFailed: it failed; the message is its own.
+            StageFailed: it had another one; the message is its own.
         """
         self.say("$ substratctl " + " ".join(_short(word) for word in words))
         done = subprocess.run(
             self._line(*words), env=self._environ, check=False, capture_output=True, text=True, timeout=_PATIENCE_S
         )
-        if done.returncode != 0:
+        if done.returncode != status:
             raise StageFailed(done.stderr.strip().removeprefix("substratctl: ") or f"substratctl {words[0]} failed")
-        if words[0] != "spawn" and done.stdout.strip():
-            self.say(output.paint(done.stdout.rstrip(), output.DIM, on=self._colour))
+        shown = done.stdout + done.stderr if status else done.stdout
+        if words[0] != "spawn" and shown.strip():
+            self.say(output.paint(shown.rstrip(), output.DIM, on=self._colour))
         return done.stdout
 
     def shell(self, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""The demo's story: two agents work in one repository, one is suspended, the daemon dies, everything goes on."""
+"""The demo's story: agents work in one repository, one is suspended, the daemon dies, their work lands in your branch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from substrat import errors
 from substrat.demo.stage import DemoStage, StageFailed
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ _SURVIVE = """\
 /sleep 1.5
 /tool whoami {}
 /say I went on without it."""
+
+_PAINT = "/shell echo {name} >> {file} && git add {file} && git commit -q -m 'Add {name}' && git log --oneline -1"
+_REBASE = (
+    r"/shell git rebase workspace/main || { printf 'red\nblue\n' > colours.txt && git add colours.txt && "
+    "git rebase --continue; }"
+)
 
 
 class Story:
@@ -61,6 +68,10 @@ class Story:
         self._survive()
         stage.chapter("5. Resumed: the same session goes on")
         self._resume(session)
+        stage.chapter(
+            "6. Three agents, each in a clone of its own: two land, one conflicts, is told, and lands after a rebase"
+        )
+        self._land(work)
         self._check_workspace(work)
 
     def _make_repository(self) -> str:
@@ -74,6 +85,8 @@ class Story:
         identity = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost")
         stage.shell("git", *identity, "-C", origin, "commit", "-q", "-m", "Begin")
         stage.shell("git", "clone", "-q", origin, work)
+        for key, value in (("user.name", "Demo"), ("user.email", "demo@localhost")):
+            stage.shell("git", "-C", work, "config", key, value)
         stage.start_daemon()
         stage.say("$ substratd &")
         stage.open_timeline()
@@ -126,13 +139,36 @@ class Story:
         same = stage.agent("ada")["session_id"] == session
         self._prove("the suspended agent, resumed by another daemon, is in the same session and remembers it", true=same)
 
+    def _land(self, work: str) -> None:
+        stage = self._stage
+        painters = {"red": "colours.txt", "green": "leaves.txt", "blue": "colours.txt"}
+        for name, file in painters.items():
+            stage.command("spawn", name, "-w", work, "--worktree", _PAINT.format(name=name, file=file))
+        for name in painters:
+            self._watch(name, f"the end of {name}'s turn", "turn:ended", "turn 1 success")
+        stage.command("diff", "red", "--stat")
+        stage.command("merge", *painters, status=errors.FAILED)
+        log = stage.shell("git", "-C", work, "log", "--format=%s")
+        landed = [name for name in painters if f"Add {name}" in log]
+        self._prove(
+            "two landed in your branch one after the other; a conflict changed nothing", true=landed == ["red", "green"]
+        )
+        self._watch("blue", "blue told of the conflict", "turn:ended", "turn 2 success")
+        stage.command("send", "blue", _REBASE)
+        self._watch("blue", "the end of blue's rebase", "turn:ended", "turn 3 success")
+        stage.command("merge", "blue")
+        colours = stage.shell("cat", os.path.join(work, "colours.txt"))
+        self._prove(
+            "the agent in conflict was told, rebased onto workspace/main, and landed", true=colours == "red\nblue\n"
+        )
+
     def _check_workspace(self, work: str) -> None:
         stage = self._stage
-        stage.chapter("6. What is left in the workspace")
+        stage.chapter("7. What is left in the workspace")
         clean = stage.shell("git", "-C", work, "status", "--porcelain") == "" and not os.path.exists(f"{work}/.cursor")
         log = stage.shell("git", "-C", work, "log", "--format=%s")
         self._prove(
-            "the workspace holds the agent's commit and nothing of Substrat's", true=clean and "Add greet.py" in log
+            "the workspace holds the agents' commits and nothing of Substrat's", true=clean and "Add greet.py" in log
         )
 
     def _watch(self, agent: str, awaited: str, kind: str, text: str) -> Event:
