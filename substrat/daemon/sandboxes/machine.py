@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import structlog
@@ -9,6 +10,7 @@ import trio
 
 from sandbox import host, launch
 from sandbox.spec import Network, NetworkMode
+from substrat.daemon.kernel import helper
 from substrat.daemon.sandboxes import program
 from substrat.errors import BubblewrapMissing, NamespacesForbidden
 
@@ -49,7 +51,7 @@ class Machine:
         """
         if self._bubblewrap is None:
             named = self._registry.config.sandbox.bwrap or None
-            found = await trio.to_thread.run_sync(host.find_bubblewrap, named, abandon_on_cancel=True)
+            found = await trio.to_thread.run_sync(host.find_bubblewrap, named, None, _run)
             if found is None:
                 where = f"at {named}" if named else "on this machine"
                 raise BubblewrapMissing(
@@ -58,7 +60,7 @@ class Machine:
             if not found.new_enough:
                 version, least = (".".join(map(str, number)) for number in (found.version, host.MINIMUM_BWRAP))
                 raise BubblewrapMissing(f"{found.path} is bubblewrap {version}; {least} or newer is needed: upgrade it")
-            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, abandon_on_cancel=True)
+            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, _run)
             if obstacle is not None:
                 raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
             self._bubblewrap = found
@@ -80,7 +82,7 @@ class Machine:
         # Root may have given the launcher a path and a profile of its own since.
         if self._mode is None or self._mode[0] != launcher:
             wanted, python = self._registry.config.sandbox.filtered, program.find_python()[0]
-            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, abandon_on_cancel=True)
+            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, _run)
             if found.mode is None:
                 assert found.obstacle is not None
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
@@ -90,3 +92,18 @@ class Machine:
                 log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
             self._mode = launcher, found.mode
         return self._mode[1]
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program for a look from a worker thread, as `host.run`, but start it in the loop's own."""
+    return trio.from_thread.run(_run_here, command)
+
+
+async def _run_here(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        with trio.fail_after(host.PATIENCE_S):
+            done = await helper.run(command, {})
+    except trio.TooSlowError:
+        raise subprocess.TimeoutExpired(command, host.PATIENCE_S) from None
+    output, errors = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(command, done.returncode, output, errors)

@@ -3,12 +3,15 @@
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 
 import substrat.daemon
 from substrat.daemon.kernel import helper
+from substrat.daemon.sandboxes.machine import Machine
 from tests.daemon.kernel.conftest import PATIENCE, ended
 from tests.support.waiting import wait_until
 
@@ -56,6 +59,27 @@ async def test_none_is_killed_like_an_agent_that_is_started_beside_it(bench):
             await ended(bench.start("/bin/cat", str(SCORE)))
     assert set(scores) == {SCORE.read_bytes()}
     assert set(bench.files[1].read_text().split()) == {"800"}
+
+
+async def test_no_first_look_at_bubblewrap_is_killed_like_an_agent_either(bench, tmp_path):
+    fake, scores = tmp_path / "bwrap", tmp_path / "scores"
+    fake.write_text(f"#!/bin/sh\nread score < {SCORE}; echo $score >> {scores}; echo bubblewrap 0.11.0\n")
+    fake.chmod(0o755)
+    registry: Any = SimpleNamespace(config=SimpleNamespace(sandbox=SimpleNamespace(bwrap=str(fake))))
+    machine, is_done = Machine(registry), False
+
+    async def look():
+        nonlocal is_done
+        for _ in range(40):
+            assert (await machine.find_bubblewrap()).version == (0, 11, 0)
+            machine.forget()
+        is_done = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        while not is_done:
+            await ended(bench.start("/bin/cat", str(SCORE)))
+    assert set(scores.read_text().split()) == {SCORE.read_text().strip()}
 
 
 def test_the_daemon_starts_no_program_in_another_thread():
