@@ -12,7 +12,7 @@ import trio.testing
 
 from sandbox import host
 from substrat.core.agents.records import Process
-from substrat.core.agents.stop_reason import ENDED, SUSPENDED, silent_too_long, took_too_long
+from substrat.core.agents.stop_reason import ENDED, SUSPENDED, StopKind, StopReason, silent_too_long, took_too_long
 from substrat.core.agents.turn_limits import TurnLimits
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, procfs, sandbox_process
@@ -667,6 +667,30 @@ async def test_a_sandbox_that_the_last_daemon_held_goes_on_when_its_protection_s
                 next_turn.release()
             await bench.books.wait_for("after")
     os.close(gate)
+
+
+@pytest.mark.parametrize("killed_by", ["end", "ladder"])
+async def test_a_held_sandbox_that_is_being_killed_is_never_let_go_on(bench, real_bwrap, monkeypatch, killed_by):
+    """The kernel comes to each process in its own time: until then each one that went on would be the agent's."""
+    turn, let_go_on, kill = bench.turn(stop_grace=0.01), [], process.kill
+
+    def kill_and_release(pidfd):
+        kill(pidfd)
+        turn.release()
+
+    monkeypatch.setattr(process, "kill", kill_and_release)
+    monkeypatch.setattr(sandbox_process, "continue_all", let_go_on.append)
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turn.run, bench.launch(f"trap '' INT TERM; echo ready; {WAIT}", sandboxed=True))
+            await bench.books.wait_for("ready")
+            assert await turn.hold()
+            if killed_by == "end":
+                turn.end(StopReason(StopKind.PROTECTION, "/w/.envrc changed"))
+            else:
+                turn.stop(SUSPENDED)
+    assert let_go_on == []
+    assert is_gone(bench)
 
 
 # Its system call filter
