@@ -235,12 +235,13 @@ class Daemon(NamedTuple):
 
 
 @contextmanager
-def daemon(agent: str = STANDIN, root: str | None = None) -> Iterator[Daemon]:
+def daemon(agent: str = STANDIN, root: str | None = None, config: str = "") -> Iterator[Daemon]:
     """Run a daemon with directories of its own, and stop it and its turns afterwards.
 
     Args:
         agent: the agent program.
         root: its directory, which is kept; a temporary one by default.
+        config: further lines of its configuration.
 
     Raises:
         FigureFailed: it doesn't start, or doesn't stop.
@@ -249,7 +250,7 @@ def daemon(agent: str = STANDIN, root: str | None = None) -> Iterator[Daemon]:
         root = root or made
         for name in ("home", "ws"):
             os.makedirs(os.path.join(root, name), exist_ok=True)
-        process, took = _started(agent, root)
+        process, took = _started(agent, root, config)
         path = f"{root}/run/daemon.sock"
         try:
             yield Daemon(root, path, process.pid, took)
@@ -274,12 +275,13 @@ def daemon(agent: str = STANDIN, root: str | None = None) -> Iterator[Daemon]:
                 process.wait(PATIENCE_S)
 
 
-def _started(agent: str, root: str) -> tuple[subprocess.Popen[bytes], float]:
+def _started(agent: str, root: str, further: str) -> tuple[subprocess.Popen[bytes], float]:
     environ = {"PATH": os.environ["PATH"], "HOME": f"{root}/home", "SUBSTRAT_AGENT_BINARY": agent}
     environ["NOTIFY_SOCKET"] = f"{root}/notify"
     config = f"{root}/config.toml"
     with open(config, "w", encoding="utf-8") as file:
-        file.write("[turns]\nmax_running = 256\n")  # a hundred turns run at once, whatever memory the machine has
+        # A hundred turns run at once, whatever memory the machine has.
+        file.write(f"[turns]\nmax_running = 256\n{further}")
     command = [f"{BIN}/substratd", "--state-dir", f"{root}/state", "--runtime-dir", f"{root}/run", "--config", config]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, open(f"{root}/log", "ab") as log:
         ready.bind(f"{root}/notify")

@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness import Figure, FigureFailed, adopt_orphans, kill_descendants, within
-from measures import clones, companion, events, sizes, turns, web
+from measures import clones, companion, events, families, sizes, turns, web
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +56,7 @@ GROUPS = (
     FigureGroup("followers", events.FOLLOWERS_NAMES, events.FOLLOWERS_SECONDS, events.measure_followers),
     FigureGroup("back", events.BACK_NAMES, events.BACK_SECONDS, events.measure_back),
     FigureGroup("hundred", turns.HUNDRED_NAMES, turns.HUNDRED_SECONDS, turns.measure_hundred),
+    FigureGroup("families", families.NAMES, families.SECONDS, families.measure),
     FigureGroup("clones", clones.NAMES, clones.SECONDS, clones.measure),
     FigureGroup("web", web.NAMES, web.SECONDS, web.measure),
     FigureGroup("idle", sizes.IDLE_NAMES, sizes.IDLE_SECONDS, sizes.measure_idle),

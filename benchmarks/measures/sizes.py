@@ -45,7 +45,7 @@ def measure_ls() -> Iterator[Figure]:
     bare = [sys.executable, "-I", "-c", "pass"]
     for agents, (name, most) in LS.items():
         with tempfile.TemporaryDirectory(prefix="") as root:
-            _populate(root, agents)
+            populate(root, agents)
             with daemon(root=root) as running:
                 environ = {**os.environ, "SUBSTRAT_SOCKET": running.socket}
                 command = [f"{BIN}/substratctl", "ls"]
@@ -78,7 +78,7 @@ def measure_idle() -> Iterator[Figure]:
 
 def _at_rest(agents: int) -> _Idle:
     with tempfile.TemporaryDirectory(prefix="") as root:
-        _populate(root, agents)
+        populate(root, agents)
         ready, memory = [], []
         for _ in range(3):
             with daemon(root=root) as running:
@@ -94,17 +94,24 @@ def _at_rest(agents: int) -> _Idle:
         return found._replace(ready=statistics.median(ready), memory=statistics.median(memory))
 
 
-def _populate(root: str, count: int) -> None:
-    """Write idle agents into a new state directory; ten of them share a workspace."""
+def populate(root: str, count: int, *, lead: str | None = None) -> None:
+    """Write idle agents into a new state directory; ten of them share a workspace.
+
+    Args:
+        root: where the directory is made.
+        count: how many agents.
+        lead: the name of one more, whose children the others are; they have no network then.
+    """
     os.makedirs(f"{root}/state", mode=0o700, exist_ok=True)
     store = Store(f"{root}/state/substrat.db")
     now = time.time()
+    policy = Policy(Network.FILTERED, ("*.cursor.sh", "*.cursor.com")) if lead is None else Policy(Network.NONE)
+    first = str(uuid.uuid4())
+    names = ([lead] if lead is not None else []) + [f"idle-{number}" for number in range(count)]
     with store.transaction():
-        for number in range(count):
+        for number, name in enumerate(names):
             workspace = f"{root}/ws-{number // 10}"
             os.makedirs(workspace, exist_ok=True)
-            policy = Policy(Network.FILTERED, ("*.cursor.sh", "*.cursor.com"))
-            store.save_agent(
-                Agent(str(uuid.uuid4()), f"idle-{number}", Phase.IDLE, workspace, "auto", policy, now, since=now)
-            )
+            agent_id, parent = (first, None) if not number else (str(uuid.uuid4()), first if lead is not None else None)
+            store.save_agent(Agent(agent_id, name, Phase.IDLE, workspace, "auto", policy, now, since=now, parent=parent))
     store.close()

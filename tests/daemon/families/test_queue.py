@@ -128,3 +128,18 @@ def test_what_can_not_be_needed_is_refused(house):
     need(house, "tester", "author")
     with pytest.raises(Refused, match="author would wait for tester, who waits for author"):
         house.families.waits.register(house.agent("author"), ["tester"], WaitMode.ALL, None, None)
+
+
+def test_a_child_that_met_the_limit_in_its_work_is_no_success_and_its_parent_learns_it_when_the_account_goes_on(house):
+    house.spawn("lead", "work")
+    house.spawn("kid", "part", parent="lead")
+    house.families.waits.register(house.agent("lead"), None, WaitMode.ALL, None, None)
+    house.finish("lead")
+    house.write("kid", {"type": "tool_call", "subtype": "started", "tool_call": {"shellToolCall": {"args": {}}}})
+    house.fall("kid", errors=LIMIT)
+    assert (house.state("kid"), house.state("lead")) == ("failed", "queued")
+    later(house, held_until(house))
+    told = house.prompt("lead")
+    assert "kid (failed): turn 1, error" in told
+    assert "> the account has used up what it may" in told
+    assert "success" not in told
