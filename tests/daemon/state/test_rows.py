@@ -8,7 +8,7 @@ STORED = [
     None, "", "text", "a\0b", "\udcff", "/a/b", "/a/../b", "x" * 5000, 0, 1, -1, 2**31, 2**53, 2**63 - 1, 1.5, 1e12,
     float("inf"), b"\xff", "[]", "[1.5]", '["a.example"]', '[["/x", true]]', '["text", false]', "[" * 50_000, "{}",
     '{"A": "b"}', '{"inputTokens": 3}', "idle", "none", "hold", "success", "prompt", "settled",
-    "wanted", "0123456789" * 4, "merge", "[1]", "all",
+    "wanted", "suspended", "0123456789" * 4, "merge", "[1]", "all",
     "succeeded", "request", "normal",
 ]  # fmt: skip
 """Values of all kinds, among them at least one that each column takes."""
