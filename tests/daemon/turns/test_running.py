@@ -672,7 +672,8 @@ async def test_a_sandbox_that_the_last_daemon_held_goes_on_when_its_protection_s
 @pytest.mark.parametrize("killed_by", ["end", "ladder"])
 async def test_a_held_sandbox_that_is_being_killed_is_never_let_go_on(bench, real_bwrap, monkeypatch, killed_by):
     """The kernel comes to each process in its own time: until then each one that went on would be the agent's."""
-    turn, let_go_on, kill = bench.turn(stop_grace=0.01), [], process.kill
+    turn, kill = bench.turn(stop_grace=0.01), process.kill
+    let_go_on: list[int] = []
 
     def kill_and_release(pidfd):
         kill(pidfd)
