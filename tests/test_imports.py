@@ -81,7 +81,7 @@ ARROWS = {
     "substrat.treekeeper": set(),
     "substrat.treesetter": set(),
     "substrat.treerestorer": set(),
-    "substrat.cli.verbs.doctor": {"substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
+    "substrat.cli.verbs.doctor": {"substrat", "substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
     "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},
     "substrat.netreader": set(),
     "substrat.doctor": {"sandbox", "substrat.core", "substrat.config", "substrat.daemon.sandboxes.program", *SHARED},

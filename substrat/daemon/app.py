@@ -41,7 +41,7 @@ from substrat.daemon.network.filtered import Networks
 from substrat.daemon.notify import Notifier
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
 from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
-from substrat.daemon.sandboxes.tips import Tips
+from substrat.daemon.sandboxes.tip_proofs import TipProofs
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
@@ -65,6 +65,7 @@ from substrat.daemon.turns.running_turns import RunningTurns
 from substrat.daemon.turns.sandboxes import RunningSandboxes
 from substrat.daemon.turns.starting import TurnStarter
 from substrat.daemon.turns.workspace_look import WorkspaceLook
+from substrat.daemon.workspaces.consequences import Consequences
 from substrat.daemon.workspaces.protection import Protection
 from substrat.daemon.workspaces.user import User
 from substrat.daemon.worktrees.checkouts import Checkouts
@@ -158,8 +159,10 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             checks = SpawnChecks(registry, layout, user, settings.environ, preparer)
             findings = Findings(registry)
             find_bubblewrap = preparer.machine.find_bubblewrap
-            tips = Tips(find_bubblewrap, preparer.unreadable.paths)
-            protection = undo.enter_context(closing(Protection(registry, findings, layout, tips)))
+            proofs = TipProofs(find_bubblewrap, preparer.unreadable.paths)
+            protection = undo.enter_context(
+                closing(Protection(registry, Consequences(registry, findings, layout), layout, proofs.known))
+            )
             sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
             git_sandbox = GitSandbox(find_bubblewrap, preparer.unreadable.paths)
             repositories = Repositories(git_sandbox, preparer.protector.closed)

@@ -148,7 +148,7 @@ class TurnPreparation:
             Path(place.held).unlink(missing_ok=True)
         else:
             kept = copies.decode(await patiently(place.read_kept))
-            await self._protection.finish_putting_back(agent.id, turn.id, kept)
+            await self._protection.consequences.finish_putting_back(agent.id, turn.id, kept)
             protected.enter_context(self._protect(agent, turn, place, left, kept, running, adopted=True))
 
     def _protect(

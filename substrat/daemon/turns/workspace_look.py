@@ -65,7 +65,7 @@ class WorkspaceLook:
             place = self._layout.agent(agent.id).turn(turn.number)
             before = protected_paths.decode(await patiently(place.read_protected))
             if before is not None:
-                async with self._protection.putting_back:
+                async with self._protection.consequences.putting_back:
                     pass  # what is found has its content of then, and the daemon may be changing that just now
                 await self._remove_locks(agent, turn, before)
                 await self._tell_news(agent, turn, before)

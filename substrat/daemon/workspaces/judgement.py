@@ -13,8 +13,7 @@ import structlog
 from substrat.core.workspaces import git_config
 from substrat.core.workspaces.protection import ABSENT, UNKNOWN, Copy, Treatment, decide
 from substrat.daemon.agents.findings import Found
-from substrat.daemon.sandboxes import tips
-from substrat.daemon.workspaces import copies, replacing
+from substrat.daemon.workspaces import copies, replacing, tips
 from substrat.daemon.workspaces.lost_mounts import placeholder
 
 if TYPE_CHECKING:

@@ -17,9 +17,6 @@ import os
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,22 +24,13 @@ import structlog
 import trio
 
 from sandbox import remount
-from substrat.core.agents.stop_reason import StopKind, StopReason
 from substrat.core.workspaces.protection import ABSENT, Copy, Treatment
-from substrat.daemon.agents.findings import Found
-from substrat.daemon.kernel import procfs
 from substrat.daemon.kernel.ratelimit import Share
-from substrat.daemon.state.events import DaemonEvent
-from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces import copies, replacing
 from substrat.daemon.workspaces.judgement import (
     Judgement,
-    event_text,
-    finding_of,
     is_outdated,
     judge_all,
-    replace_all,
-    replace_rest,
 )
 from substrat.daemon.workspaces.lost_mounts import (
     ProtectedSandbox,
@@ -55,17 +43,18 @@ from substrat.daemon.workspaces.lost_mounts import (
     unsettled,
 )
 from substrat.daemon.workspaces.protected_names import ProtectedNames
-from substrat.daemon.workspaces.protected_paths import listed, printable
+from substrat.daemon.workspaces.set_up import SetUpWatch
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
     from substrat.core.agents.records import Agent
-    from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.sandboxes.tips import Tips
     from substrat.daemon.state.layout import Layout
+    from substrat.daemon.workspaces.consequences import Consequences
+
+    Known = Callable[[str, ProtectedSandbox, Mapping[str, Copy]], Awaitable[Collection[str]]]
 
 log = structlog.get_logger("substrat.protection")
 
@@ -82,15 +71,8 @@ _GIT_SECONDS = 10.0
 """How long a person's git is waited for before its files are set aside or replaced: a checkout takes some seconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 """Between two tries, each pause twice the one before: the person's program gets the processor."""
-_SET_UP_PAUSE, _SET_UP_SECONDS = 0.005, 2.0
-"""The kernel doesn't report when bubblewrap has mounted everything (some 10 ms). A sandbox that isn't ready after
-the seconds, for example because a person has frozen it, is checked with `_LONGEST_PAUSE` between checks."""
-_TOLD = 5
-"""Changed files that one event names, each with its change."""
 _MOST_AGREED = 1000
 """Versions of a file that are known as a person's in one turn: a script may replace a file again and again."""
-_LISTED = 100
-"""Paths in an event's data: it is one line."""
 _UNJUDGED = 0
 """Stands for the inode of something that must be judged again; no file has it."""
 
@@ -116,53 +98,32 @@ class Protection:
 
     Args:
         registry: the agents.
-        findings: where changed files are recorded for a person.
+        consequences: ends sandboxes, sets changed files aside, and tells a person.
         layout: the daemon's directories.
-        tips: knows what stood in a repository before an agent.
+        known: says which contents stood in a repository before an agent (`tip_proofs.TipProofs.known`).
         python: the interpreter that runs `sandbox/remount.py`.
     """
 
     def __init__(
-        self, registry: Registry, findings: Findings, layout: Layout, tips: Tips, python: str = sys.executable
+        self, registry: Registry, consequences: Consequences, layout: Layout, known: Known, python: str = sys.executable
     ) -> None:
         self._registry = registry
-        self._findings = findings
+        self.consequences = consequences
         self._layout = layout
-        self._tips = tips
+        self._known = known
         self._command = (python, "-I", "-S", os.path.realpath(remount.__file__))
         self._names = ProtectedNames()
         self._sandboxes: dict[str, ProtectedSandbox] = {}
         self._dirty: set[str] = set()
-        self._ended: set[str] = set()
-        self._unready: dict[str, float] = {}
         self._agreed: dict[tuple[str, str], set[bytes]] = {}
         """The digests of what was at a path at the turn's start, and since then as a person's, by the sandbox's name."""
         self._asked = trio.Event()
-        self.putting_back = trio.Lock()
-        """Held while changed files are put back; the look at an ended turn comes after."""
-        self._is_waited_for = trio.Event()
+        self._set_up = SetUpWatch(self._sandboxes, consequences.ended, self._ask)
         self._share = Share(_PART, _BURST)
 
     def close(self) -> None:
         """Give the kernel's queue back."""
         self._names.close()
-
-    async def finish_putting_back(self, agent_id: str, turn_id: str, kept: Mapping[str, Copy]) -> None:
-        """Finish an earlier daemon's work: move the changed files aside that it noted, and put the copies back.
-
-        Args:
-            agent_id: whose turn is taken over.
-            turn_id: the turn.
-            kept: the copies that were kept for it.
-        """
-        agent = self._registry.get(agent_id)
-        moves = {
-            finding.path: finding.aside
-            for finding in (agent.findings if agent is not None else ())
-            if finding.turn == turn_id and finding.aside is not None
-        }
-        if moves:
-            await trio.to_thread.run_sync(replace_rest, moves, kept, self._layout.aside)
 
     @contextmanager
     def protecting(self, sandbox: ProtectedSandbox, *, adopted: bool = False) -> Iterator[None]:
@@ -179,14 +140,13 @@ class Protection:
         try:
             self._names.watch(self._sandboxes.values())
             if adopted:
-                self._dirty.add(sandbox.name)
-                self._asked.set()
+                self._ask(sandbox.name)
             yield
         finally:
             del self._sandboxes[sandbox.name]
-            self._ended.discard(sandbox.name)
+            self.consequences.ended.discard(sandbox.name)
             self._dirty.discard(sandbox.name)
-            self._unready.pop(sandbox.name, None)
+            self._set_up.forget(sandbox.name)
             self._agreed = {key: digests for key, digests in self._agreed.items() if key[0] != sandbox.name}
             self._names.watch(self._sandboxes.values(), strict=False)
 
@@ -194,11 +154,15 @@ class Protection:
         """Keep the paths protected until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice)
-            nursery.start_soon(self._wait_for_set_up)
+            nursery.start_soon(self._set_up.run)
             while True:
                 await self._asked.wait()
                 self._asked = trio.Event()
                 await self._check()
+
+    def _ask(self, name: str) -> None:
+        self._dirty.add(name)
+        self._asked.set()
 
     async def _notice(self) -> None:
         while True:
@@ -227,7 +191,7 @@ class Protection:
             # One workspace's oddity must not end the protection of the others, nor leave its own agent without.
             log.exception("protection broke")
             left = [self._sandboxes[name] for name in names | check.concerned.keys() if name in self._sandboxes]
-            await self._stop(left, "its protection broke: substratd's log says how", [])
+            await self.consequences.stop(left, "its protection broke: substratd's log says how", [])
         finally:
             for held in check.held.values():
                 held.close()
@@ -241,7 +205,7 @@ class Protection:
             overdue = {name for name in unfinished if trio.current_time() > check.deadlines[name]}
             if overdue:
                 reason = "protected files can't be protected again, or are replaced on the host again and again"
-                await self._stop([check.concerned[name] for name in overdue], reason, [])
+                await self.consequences.stop([check.concerned[name] for name in overdue], reason, [])
                 unfinished -= overdue
             for name in check.concerned.keys() - unfinished:
                 await self._let_go(check, name)
@@ -261,7 +225,7 @@ class Protection:
         for sandbox in list(self._sandboxes.values()):
             if sandbox.name in check.concerned or gone.isdisjoint(sandbox.protected.mounts):
                 continue
-            if self._is_set_up(sandbox):
+            if self._set_up.is_set_up(sandbox):
                 check.concerned[sandbox.name] = sandbox
                 check.deadlines[sandbox.name] = trio.current_time() + _REPLACED_SECONDS
                 check.held[sandbox.name] = ExitStack()
@@ -276,62 +240,18 @@ class Protection:
         """Let a sandbox go on in which all is protected, and tell which paths were without."""
         sandbox = check.concerned.pop(name)
         check.held.pop(name).close()
-        await self._tell_mounted(check, sandbox)
-
-    async def _tell_mounted(self, check: _Check, sandbox: ProtectedSandbox) -> None:
-        mounted = check.mounted.pop(sandbox.name, {})
-        if mounted and sandbox.name not in self._ended:
-            text = f"changed on the host, and protected again: {listed(list(mounted))}"
-            await until_stored(partial(self._tell, sandbox, "workspace:protected-again", text, [*mounted]))
+        await self.consequences.tell_mounted(sandbox, check.mounted.pop(sandbox.name, {}))
 
     def _gone_in(self, sandbox: ProtectedSandbox) -> list[str]:
         """Return the protected paths that aren't mounted in a sandbox; one that isn't set up yet is looked at later."""
         first = sandbox.control.first_process()
-        if first is None or not self._is_set_up(sandbox):
+        if first is None or not self._set_up.is_set_up(sandbox):
             return []
         began = time.thread_time()
         lost = unprotected(sandbox, first)
         if not lost:
             self._share.spend(time.thread_time() - began)
         return lost
-
-    def _is_set_up(self, sandbox: ProtectedSandbox) -> bool:
-        """Say whether a sandbox has everything mounted and runs; one that is still being set up is noted, to be looked at.
-
-        Such a one mustn't be waited for, nor held: stopped in memory it is never ready, and a person may have frozen it.
-        """
-        first = sandbox.control.first_process()
-        if first is None or sandbox.name in self._ended:
-            return False
-        if not procfs.children(first):
-            self._unready.setdefault(sandbox.name, trio.current_time())
-            self._is_waited_for.set()
-            return False
-        return True
-
-    async def _wait_for_set_up(self) -> None:
-        """Ask for a check of sandboxes that were being set up when something changed, as soon as they are ready."""
-        while True:
-            await self._is_waited_for.wait()
-            self._is_waited_for = trio.Event()
-            while self._unready:
-                waiting, self._unready = self._unready, {}
-                for name, since in waiting.items():
-                    sandbox = self._sandboxes.get(name)
-                    if sandbox is not None and self._may_be_set_up(sandbox):
-                        self._dirty.add(name)
-                        self._asked.set()
-                    elif name in self._unready:
-                        self._unready[name] = since
-                is_quick = any(since + _SET_UP_SECONDS > trio.current_time() for since in self._unready.values())
-                await trio.sleep(_SET_UP_PAUSE if is_quick else _LONGEST_PAUSE)
-
-    def _may_be_set_up(self, sandbox: ProtectedSandbox) -> bool:
-        try:
-            return self._is_set_up(sandbox)
-        except Exception:
-            log.exception("can't tell whether a sandbox is set up")
-            return True  # the check ends it, and goes on with the others
 
     async def _hold(self, sandbox: ProtectedSandbox, held: ExitStack) -> None:
         if sandbox.held_mark is not None:
@@ -345,7 +265,7 @@ class Protection:
                 return
         if sandbox.name in self._sandboxes and sandbox.control.first_process() is not None:
             reason = "protected files lost their protection, and its processes couldn't be stopped for a look at them"
-            await self._stop([sandbox], reason, [])
+            await self.consequences.stop([sandbox], reason, [])
 
     async def _restore(self, check: _Check) -> set[str]:
         """Judge the paths that aren't mounted and obey the verdicts; return the sandboxes to check again."""
@@ -354,7 +274,7 @@ class Protection:
         for name, sandbox in concerned.items():
             if gone[name] and (directory := moved(sandbox, gone[name])) is not None:
                 reason = f"{directory} was moved or replaced on the host, and protected files changed where it is now"
-                await self._stop([sandbox], reason, [])
+                await self.consequences.stop([sandbox], reason, [])
                 gone[name] = []
         paths = outer_first({path for lost in gone.values() for path in lost})
         sandboxes = list(concerned.values())
@@ -370,7 +290,7 @@ class Protection:
             return {name for name, lost in gone.items() if lost}
         if reached:
             guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
-            await self._put_back([concerned[name] for name in guilty], reached)
+            await self.consequences.put_back([concerned[name] for name in guilty], reached)
             return {name for name, lost in gone.items() if lost and name not in guilty}
         self._registry.points.before("protected again")
         try:
@@ -380,7 +300,9 @@ class Protection:
             return {name for name, lost in gone.items() if lost}
         except OSError as problem:
             where = problem.filename or "the workspace"
-            await self._stop(list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", [])
+            await self.consequences.stop(
+                list(concerned.values()), f"{where} can't be protected again: {problem.strerror}", []
+            )
             return set()
         # The directories may be new ones; a change before they are watched shows in the check of the mounts below.
         self._names.watch(self._sandboxes.values(), strict=False)
@@ -412,7 +334,7 @@ class Protection:
             its = {path: left.pop(path) for path in [*left] if path in sandbox.protected.mounts}
             first = self._first_agent(sandbox)
             if its and first is not None:
-                for path in await self._tips.known(self._layout.agent(first.id).tips, sandbox, its):
+                for path in await self._known(self._layout.agent(first.id).tips, sandbox, its):
                     has_learned = self._agree(sandbox, path, its[path]) or has_learned
         return has_learned
 
@@ -471,7 +393,7 @@ class Protection:
         if still_lost:
             log.info("not protected yet", path=still_lost[0], reason=problem or "replaced again on the host")
             return False
-        await self._tell_mounted(check, sandbox)
+        await self.consequences.tell_mounted(sandbox, check.mounted.pop(sandbox.name, {}))
         return True
 
     # Where the agent may have been faster
@@ -485,50 +407,3 @@ class Protection:
                 log.info("waiting for git", path=paths[0])
                 return True
         return False
-
-    async def _put_back(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
-        """End the sandboxes, move the changed files aside, and put the copies back."""
-        async with self.putting_back:
-            await self._put_aside(guilty, reached)
-
-    async def _put_aside(self, guilty: list[ProtectedSandbox], reached: list[Judgement]) -> None:
-        stamp = datetime.fromtimestamp(self._registry.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
-        found = [await trio.to_thread.run_sync(finding_of, one, self._layout.aside, stamp) for one in reached]
-        targets = [(one, finding.aside) for one, finding in zip(reached, found, strict=True) if finding.aside is not None]
-        reason = f"{listed([one.path for one in reached])} changed while the protection was off"
-        await self._stop(guilty, reason, found)
-        self._registry.points.before("moved aside")
-        await trio.to_thread.run_sync(replace_all, targets, self._layout.aside)
-        self._registry.points.after("moved aside")
-
-    async def _stop(self, sandboxes: list[ProtectedSandbox], reason: str, found: list[Found]) -> None:
-        """Note why sandboxes end, then end them; the findings stay in their agents' attention."""
-        for sandbox in sandboxes:
-            await until_stored(partial(self._note, sandbox, reason, found))
-        for sandbox in sandboxes:
-            self._ended.add(sandbox.name)
-            sandbox.control.end(StopReason(StopKind.PROTECTION, reason))
-
-    def _note(self, sandbox: ProtectedSandbox, reason: str, found: list[Found]) -> None:
-        wanted = found or [Found(sandbox.workspace, f"its protection was off: {reason}")]
-        with self._registry.change("protected files reached") as change:
-            self._findings.record(sandbox.agent, sandbox.turn, wanted)
-            agent = self._registry.get(sandbox.agent)
-            if agent is None:
-                return
-            turn = agent.turn
-            if turn is not None and turn.id == sandbox.turn and turn.stop is None:
-                change.put_turn(agent, replace(turn, stop=StopReason(StopKind.PROTECTION, reason)))
-            text = "; ".join(map(event_text, found[:_TOLD])) or reason
-            data = {"paths": _paths([one.path for one in found])}
-            change.record(DaemonEvent(sandbox.agent, sandbox.turn, "workspace:touched", text, data))
-
-    def _tell(self, sandbox: ProtectedSandbox, kind: str, text: str, paths: list[str]) -> None:
-        with self._registry.change("note taken") as change:
-            if self._registry.get(sandbox.agent) is not None:
-                change.record(DaemonEvent(sandbox.agent, sandbox.turn, kind, text, {"paths": _paths(paths)}))
-
-
-def _paths(paths: list[str]) -> list[str]:
-    """Return paths as an event tells them."""
-    return [printable(path) for path in paths[:_LISTED]]

@@ -15,8 +15,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_hiding, git_leftovers, git_sequencer, overlap
 from substrat.daemon.agents.findings import HIDDEN, WORDS, Found, found_in, roots_of
 from substrat.daemon.kernel.fingerprint import Budget
-from substrat.daemon.sandboxes import tips
-from substrat.daemon.workspaces import checking, copies, git_programs, leftovers, protected_paths, workspace_scan
+from substrat.daemon.workspaces import checking, copies, git_programs, leftovers, protected_paths, tips, workspace_scan
 from substrat.daemon.workspaces.lost_mounts import keeping
 from substrat.daemon.workspaces.placeholders import Placeholders
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths

@@ -8,6 +8,7 @@ from substrat.core.workspaces.protection import ABSENT, Treatment
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.workspaces import copies
+from substrat.daemon.workspaces.consequences import Consequences
 from substrat.daemon.workspaces.judgement import Judgement, is_outdated
 from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
@@ -24,7 +25,7 @@ class Broken:
         raise ValueError("odd")
 
     def end(self, reason):
-        assert "protection broke" in reason
+        assert "protection broke" in reason.detail
         self.ended.set()
 
 
@@ -44,7 +45,7 @@ async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_p
     anna = house.agent("anna")
     places = Layout(str(tmp_path / "state"), str(tmp_path / "run"))
     unused: Any = None
-    protection = Protection(house.registry, Findings(house.registry), places, unused)
+    protection = Protection(house.registry, Consequences(house.registry, Findings(house.registry), places), places, unused)
     guard = ProtectedPaths(missing=(str(tmp_path / ".envrc"),))
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:

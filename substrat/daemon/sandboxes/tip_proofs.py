@@ -1,4 +1,4 @@
-"""The tips of a repository's refs at an agent's spawn, and whether a file stood at one of them.
+"""Asks git, in sandboxes, whether a file stood at one of the tips that were noted at an agent's spawn (`workspaces.tips`).
 
 No time shows how old an object is that git has written anew since, in a pack for example. But an agent can't make a file
 for which a commit vouches that was there before it, because a commit's id is the hash of all its files.
@@ -7,8 +7,6 @@ for which a commit vouches that was there before it, because a commit's id is th
 from __future__ import annotations
 
 import os
-import re
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,10 +16,11 @@ from sandbox.spec import Bind
 from substrat.core.workspaces import git_proof
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.sandboxes import oneshot
+from substrat.daemon.workspaces.tips import MOST, objects_of
 from substrat.errors import SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from sandbox.host import Bubblewrap
     from substrat.core.workspaces.protection import Copy
@@ -29,20 +28,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.protection")
 
-_MOST = 4096
-"""Tips that are noted: git looks a file up at each of them, which takes some 50 µs."""
-_MOST_DIRECTORIES = 2048
-"""Directories of refs that are looked through: a branch `a/b` has one of its own."""
-_REF_BYTES = 4096
-"""A ref names another one by a path, or has 40 digits (limits.h, PATH_MAX)."""
-_PACKED_BYTES = 64 << 20
-"""About a million refs."""
 _PATIENCE_S = 4.0
 """Agents are stopped in memory meanwhile, and other paths wait. It takes some 40 ms; an agent may make it longer."""
-_ID = re.compile(rb"^\^?([0-9a-f]{40})(?![0-9a-f]| refs/substrat/)", re.MULTILINE)
-"""An id in a ref, in `packed-refs`, and there of an annotated tag's commit (git-pack-refs(1)); sha1 only.
-
-In `refs/substrat` is the work of agents with clones."""
 # Prints, for each file, the commit of the first tip that it stands at, and the trees down to it. $1 are the objects, then
 # come each file's blob and its path. Nothing of the repository but its objects is read.
 _PROVE = """\
@@ -62,54 +49,7 @@ done | git cat-file --batch
 """
 
 
-def read(common: str) -> tuple[str, ...]:
-    """Return the ids at which the refs of a repository are, without running git; branches come first.
-
-    Args:
-        common: the git directory that all its worktrees share; where none is there are no tips.
-    """
-    found: dict[str, None] = {}
-    for name in _names(common):
-        most = _PACKED_BYTES if name == "packed-refs" else _REF_BYTES
-        said = nofollow.read_small(f"{common}/{name}", most) or b""
-        found.update((one.group(1).decode(), None) for one in islice(_ID.finditer(said), _MOST))
-    return tuple(islice(found, _MOST))
-
-
-def _names(common: str) -> Iterator[str]:
-    """Return the files that hold refs, branches first."""
-    yield "HEAD"
-    _, worktrees, _ = next(os.walk(f"{common}/worktrees"), ("", [], []))
-    yield from (f"worktrees/{name}/HEAD" for name in worktrees[:_MOST])
-    loose = (f"{top}/{name}" for start in ("refs/heads", "refs") for top, name in _files(common, start))
-    yield from islice(loose, _MOST)
-    yield "packed-refs"
-
-
-def _files(common: str, start: str) -> Iterator[tuple[str, str]]:
-    for top, inner, names in islice(os.walk(f"{common}/{start}"), _MOST_DIRECTORIES):
-        if top == f"{common}/refs" and "substrat" in inner:
-            inner.remove("substrat")
-        yield from ((os.path.relpath(top, common), name) for name in names)
-
-
-def objects_of(sandbox: ProtectedSandbox) -> list[str]:
-    """Return the directories of objects of the repository that a sandbox's workspace is a checkout of."""
-    places = (f"{sandbox.workspace}/.git", *sandbox.protected.git_dirs)
-    return [objects for git in places if os.path.isdir(objects := f"{git}/objects")]
-
-
-def note(path: str, tips: tuple[str, ...]) -> None:
-    """Write tips to an agent's own file, which no agent sees; without it less is known as a person's."""
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(path, "w", encoding="ascii") as file:
-            file.writelines(f"{tip}\n" for tip in tips)
-    except OSError as problem:
-        log.warning("the tips of refs aren't noted", path=path, reason=problem.strerror)
-
-
-class Tips:
+class TipProofs:
     """Asks git, in sandboxes, whether files stood at noted tips.
 
     Args:
@@ -127,7 +67,7 @@ class Tips:
         """Return those of some paths of which all files stood at tips, each under its own path.
 
         Args:
-            noted: the file of `note`.
+            noted: the file of `tips.note`.
             sandbox: the sandbox that shows them, which may have put anything into its repository.
             found: copies of the files and directories that are there now.
         """
@@ -139,7 +79,7 @@ class Tips:
             for path, copy in found.items()
             if "/.git/" not in f"{path}/"
         }
-        tips = (nofollow.read_own(noted, _MOST * 41) or b"").decode("ascii", "replace").split()
+        tips = (nofollow.read_own(noted, MOST * 41) or b"").decode("ascii", "replace").split()
         if not tips:
             return []
         proof: dict[str, git_proof.GitObject] = {}

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from sandbox import host
-from substrat.daemon.sandboxes import tips
-from substrat.daemon.workspaces import copies
+from substrat.daemon.sandboxes import tip_proofs
+from substrat.daemon.workspaces import copies, tips
 from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from tests.daemon.workspaces.repositories import git
@@ -51,7 +51,7 @@ def holds(tooled, bubblewrap, tmp_path):
         return ()
 
     def ask(name):
-        asked = tips.Tips(found, nothing)
+        asked = tip_proofs.TipProofs(found, nothing)
         path = str(tooled / name)
         sandbox = ProtectedSandbox("t", "a", None, str(tooled), ProtectedPaths(), {}, cast("Any", None), None, None, {})
         return trio.run(asked.known, str(noted), sandbox, {path: copies.take(path)}) == [path]
@@ -136,7 +136,7 @@ def test_objects_that_are_forged_are_not_believed(tooled, holds):
 
 
 def test_a_hostile_repository_makes_git_run_nothing_and_is_not_waited_for(tooled, holds, monkeypatch):
-    monkeypatch.setattr(tips, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(tip_proofs, "_PATIENCE_S", 1.0)
     evil = tooled / "evil"
     evil.write_text(f"#!/bin/sh\ntouch {tooled}/MARK\n")
     evil.chmod(0o755)
