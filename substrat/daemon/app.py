@@ -42,6 +42,7 @@ from substrat.daemon.notify import Notifier
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
 from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
 from substrat.daemon.sandboxes.tip_proofs import TipProofs
+from substrat.daemon.sandboxes.turn_git import TurnGit
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
@@ -202,7 +203,8 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
                 registry, accounting, layout, groups, networks, watcher, preparation, agent_server.serve, now, turns,
                 sandboxes,
             )  # fmt: skip
-            look = WorkspaceLook(registry, accounting, layout, preparer, protection, findings)
+            turn_git = TurnGit(preparer, layout)
+            look = WorkspaceLook(registry, accounting, layout, preparer.protector, turn_git, protection, findings)
             end = TurnEnd(registry, accounting, sessions, groups, turns, sweep_wanted)
             end_steps = (
                 EndStep("look at the workspace", look.look),

@@ -25,10 +25,8 @@ from substrat.daemon.sandboxes import (
     build_spec,
     chat_places,
     clone_mounts,
-    git,
     program,
     sources,
-    unfiltered,
 )
 from substrat.daemon.sandboxes.chat_places import shared_chat
 from substrat.daemon.sandboxes.generated import generate
@@ -38,7 +36,7 @@ from substrat.daemon.sandboxes.person_git import PersonGitReader
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
 from substrat.daemon.workspaces import checking
 from substrat.daemon.workspaces.protector import WorkspaceProtector
-from substrat.errors import SandboxFailed, StateUnusable, SubstratError, WorkspaceUnusable
+from substrat.errors import SandboxFailed, StateUnusable, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from sandbox.spec import Bind, Mount, Spec
@@ -184,7 +182,7 @@ class SandboxPreparer:
         prepared = PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
             notes=(), found=(), copies={}, network_mode=mode, chat=chat, unreadable=unreadable,
-            objects=await self._objects(agent),
+            objects=await self.objects_of(agent),
         )  # fmt: skip
         spec = self._spec(prepared)
         # The environment is not in the command, because a process's arguments can be read by everybody.
@@ -240,7 +238,7 @@ class SandboxPreparer:
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
         await self.write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)
-        objects = await self._objects(agent)
+        objects = await self.objects_of(agent)
         found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
@@ -270,7 +268,7 @@ class SandboxPreparer:
         elif checking.check_workspace(agent.workspace, self._user, self.protector.own_places) != agent.workspace:
             raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
 
-    async def _objects(self, agent: Agent) -> tuple[str, ...]:
+    async def objects_of(self, agent: Agent) -> tuple[str, ...]:
         """Return the directories of objects that an agent's clone borrows, and make sure that it can be mounted."""
         if agent.clone is None:
             return ()
@@ -394,38 +392,6 @@ class SandboxPreparer:
         given = self._config.sandbox
         is_limited = given.process_memory and not is_bounded
         return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
-
-    async def find_unfiltered(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
-        """Return findings about files that a turn has committed without a filter of the person's; a failure is logged."""
-        filters = (await self.person.read()).filters
-        bubblewrap = self.machine.known_bubblewrap
-        is_repository = bool(before.git_dirs) or os.path.isdir(f"{agent.workspace}/.git")
-        is_seen = agent.clone is not None or (before.hiding is not None and is_repository)
-        if not filters or bubblewrap is None or not is_seen:
-            return []
-        since = before.head if agent.clone is None else agent.clone.kept.head or agent.clone.base
-        git_dirs = before.git_dirs if agent.clone is None else ()
-        empty = self._layout.agent(agent.id).no_alternates
-        try:
-            objects = await self._objects(agent)
-            hidden = await self.unreadable.paths()
-            return await unfiltered.find(bubblewrap, agent, since, filters, git_dirs, objects, empty, hidden)
-        except (SubstratError, OSError) as problem:
-            log.info("git wasn't asked about filters", agent=agent.name, reason=str(problem))
-            return []
-
-    async def freshen_index(self, agent: Agent, left: ProtectedPaths) -> None:
-        """Let the workspace's git forget the size of the file that was mounted over `.cursor/mcp.json` (`git.forget_size`).
-
-        A failure is only logged, so that the turn ends: `git status` then shows an unchanged file as changed.
-        """
-        bubblewrap = self.machine.known_bubblewrap
-        if bubblewrap is not None:
-            mcp = os.path.join(PROGRAM.places.workspace, PROGRAM.places.mcp)
-            try:
-                await git.forget_size(bubblewrap, agent.workspace, mcp, left, await self.unreadable.paths())
-            except (SubstratError, OSError) as problem:
-                log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
 
 
 def _git_directories(agent: Agent, found: ProtectedPaths) -> tuple[str, ...]:

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.sandboxes.turn_git import TurnGit
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.ending import EndedTurn
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
     from substrat.daemon.workspaces.protection import Protection
+    from substrat.daemon.workspaces.protector import WorkspaceProtector
 
 log = structlog.get_logger("substrat.look")
 
@@ -37,7 +38,8 @@ class WorkspaceLook:
         registry: the agents.
         accounting: records the notes.
         layout: the daemon's directories.
-        preparer: prepares sandboxes, and knows their protected paths.
+        protector: finds and compares protected paths.
+        git: runs git in workspaces.
         protection: keeps protected paths read-only while turns run.
         findings: the findings that wait for a person.
     """
@@ -47,14 +49,16 @@ class WorkspaceLook:
         registry: Registry,
         accounting: Accounting,
         layout: Layout,
-        preparer: SandboxPreparer,
+        protector: WorkspaceProtector,
+        git: TurnGit,
         protection: Protection,
         findings: Findings,
     ) -> None:
         self._registry = registry
         self._accounting = accounting
         self._layout = layout
-        self._preparer = preparer
+        self._protector = protector
+        self._git = git
         self._protection = protection
         self._findings = findings
 
@@ -70,7 +74,7 @@ class WorkspaceLook:
                 await self._remove_locks(agent, turn, before)
                 await self._tell_news(agent, turn, before)
                 # The person who waits for the turn may ask git next.
-                await self._preparer.freshen_index(agent, before)
+                await self._git.freshen_index(agent, before)
         except Exception:
             error_id = secrets.token_hex(4)
             log.exception("a workspace couldn't be looked at", agent=agent.name, turn=turn.number, error_id=error_id)
@@ -79,7 +83,7 @@ class WorkspaceLook:
 
     async def _remove_locks(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
         """Remove the locks of git's that the turn has left, so that other gits can write."""
-        for lock in await self._preparer.protector.remove_locks(agent, before.unfinished):
+        for lock in await self._protector.remove_locks(agent, before.unfinished):
             text = f"a git of the turn's was killed and had left {lock}, which is removed; its other work stays as it is"
             note = partial(self._accounting.turn_note, turn.id, "workspace:unlocked", text, holds_up_end=True)
             await until_stored(note)
@@ -89,8 +93,8 @@ class WorkspaceLook:
 
         And by which git on the host hides changes, and files that were committed without a filter.
         """
-        found, noted = await self._preparer.protector.find_changes(agent, before)
-        found += await self._preparer.find_unfiltered(agent, before)
+        found, noted = await self._protector.find_changes(agent, before)
+        found += await self._git.find_unfiltered(agent, before)
         for kind in dict.fromkeys(one.kind for one in found):
             some = [one for one in found if one.kind == kind]
             describe = {UNPROTECTED: protected_paths.describe_changes, HIDDEN: git_hiding.describe}.get(kind)

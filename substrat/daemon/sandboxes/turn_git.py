@@ -1,0 +1,66 @@
+"""Runs git in a workspace after a turn, in a sandbox: to find what was committed unfiltered, and to freshen its index."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.programs.table import PROGRAM
+from substrat.daemon.sandboxes import git, unfiltered
+from substrat.errors import SubstratError
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.findings import Found
+    from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.workspaces.protected_paths import ProtectedPaths
+
+log = structlog.get_logger("substrat.turn_git")
+
+
+class TurnGit:
+    """Runs git in the workspaces of one daemon's agents after their turns.
+
+    Args:
+        preparer: knows how sandboxes are made here.
+        layout: the daemon's directories.
+    """
+
+    def __init__(self, preparer: SandboxPreparer, layout: Layout) -> None:
+        self._preparer = preparer
+        self._layout = layout
+
+    async def find_unfiltered(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
+        """Return findings about files that a turn has committed without a filter of the person's; a failure is logged."""
+        filters = (await self._preparer.person.read()).filters
+        bubblewrap = self._preparer.machine.known_bubblewrap
+        is_repository = bool(before.git_dirs) or os.path.isdir(f"{agent.workspace}/.git")
+        is_seen = agent.clone is not None or (before.hiding is not None and is_repository)
+        if not filters or bubblewrap is None or not is_seen:
+            return []
+        since = before.head if agent.clone is None else agent.clone.kept.head or agent.clone.base
+        git_dirs = before.git_dirs if agent.clone is None else ()
+        empty = self._layout.agent(agent.id).no_alternates
+        try:
+            objects = await self._preparer.objects_of(agent)
+            hidden = await self._preparer.unreadable.paths()
+            return await unfiltered.find(bubblewrap, agent, since, filters, git_dirs, objects, empty, hidden)
+        except (SubstratError, OSError) as problem:
+            log.info("git wasn't asked about filters", agent=agent.name, reason=str(problem))
+            return []
+
+    async def freshen_index(self, agent: Agent, left: ProtectedPaths) -> None:
+        """Let the workspace's git forget the size of the file that was mounted over `.cursor/mcp.json` (`git.forget_size`).
+
+        A failure is only logged, so that the turn ends: `git status` then shows an unchanged file as changed.
+        """
+        bubblewrap = self._preparer.machine.known_bubblewrap
+        if bubblewrap is not None:
+            mcp = os.path.join(PROGRAM.places.workspace, PROGRAM.places.mcp)
+            try:
+                await git.forget_size(bubblewrap, agent.workspace, mcp, left, await self._preparer.unreadable.paths())
+            except (SubstratError, OSError) as problem:
+                log.info("git's index stays as it is", agent=agent.name, reason=str(problem))
