@@ -143,6 +143,7 @@ class Waiting(NamedTuple):
         priority: its priority.
         number: the number of its oldest item; items are numbered as they come.
         obstacle: why it can't begin whatever room there is; None: it can.
+        trial: the login whose gate is shut and of which it may be the trial (`account_gate`); None: its login is open.
     """
 
     agent: str
@@ -150,6 +151,7 @@ class Waiting(NamedTuple):
     priority: Priority
     number: int
     obstacle: Obstacle | None = None
+    trial: str | None = None
 
 
 def order(waiting: Iterable[Waiting], served: Mapping[str, int]) -> list[Waiting]:
@@ -175,6 +177,24 @@ def order(waiting: Iterable[Waiting], served: Mapping[str, int]) -> list[Waiting
             if members:
                 heapq.heappush(line, (last[family], members[-1].number, family))
     return found
+
+
+def starts(waiting: Iterable[Waiting], served: Mapping[str, int], room: int) -> list[str]:
+    """Return the ids of the agents that begin now, in order.
+
+    Args:
+        waiting: the agents that wait.
+        served: as for `order`.
+        room: how many turns may begin; at least 1.
+    """
+    found, tried = list[str](), set[str]()
+    for one in order((one for one in waiting if one.obstacle is None), served):
+        if one.trial is None:
+            found.append(one.agent)
+        elif one.trial not in tried:  # one turn of a login alone tries whether the account may go on
+            found.append(one.agent)
+            tried.add(one.trial)
+    return found[:room]
 
 
 class Place(NamedTuple):

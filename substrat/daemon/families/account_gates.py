@@ -63,6 +63,11 @@ class AccountGates:
             return None
         return account_gate.obstacle(gate, self._registry.now(), is_trying=self.is_trying(gate))
 
+    def trial_of(self, agent: Agent, gates: Mapping[str, Gate]) -> str | None:
+        """Return an agent's login if its gate is shut, so that a turn of the agent would be the trial."""
+        login = self.login_of(agent) if gates else ""
+        return login if login in gates else None
+
     # Changes
 
     def turn_begun(self, turn: Turn) -> None:

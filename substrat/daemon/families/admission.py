@@ -70,19 +70,17 @@ class Admission:
         ready = [one for one in waiting if one.obstacle is None]
         may_start = self._disk_gate.look(registry.config.disk.free, needed=bool(ready) and room > 0)
         obstacles = {one.agent: one.obstacle for one in waiting if one.obstacle is not None}
-        for agent, obstacle in obstacles.items():
-            _wait(registry, agent, obstacle)
-        held = {agent: one.text for agent, one in obstacles.items() if one.kind is ObstacleKind.ACCOUNT}
+        for agent_id, obstacle in obstacles.items():
+            _wait(registry, agent_id, obstacle)
+        held = {agent_id: one.text for agent_id, one in obstacles.items() if one.kind is ObstacleKind.ACCOUNT}
         self._tell(ObstacleKind.ACCOUNT, held)
         if not may_start:
             self._tell(None, {one.agent: self._disk_gate.reason or "" for one in ready})
             return
         self._told[None].clear()
         try:
-            for one in queue.ordered(ready) if room > 0 else ():
-                room -= self._start_turn(one.agent)
-                if room == 0:
-                    break
+            for agent_id in queue.starts(ready, room):
+                self._start_turn(registry.find(agent_id))
         except StorageFailed as problem:
             # Accepted items stay queued and are tried again: no event tells when there is room.
             log.error("no turn started", reason=problem.message)  # noqa: TRY400 - it says it all
@@ -103,12 +101,8 @@ class Admission:
             return  # it is told when there is room for that
         told.update(news)
 
-    def _start_turn(self, agent_id: str) -> bool:
-        """Begin an agent's turn and say so, unless one that has just begun tries whether its login may go on."""
+    def _start_turn(self, agent: Agent) -> None:
         registry, gates = self._registry, self._gates
-        agent = registry.get(agent_id)
-        if agent is None or gates.obstacle(agent, gates.shut()) is not None:
-            return False
         items = _next_delivery(registry.store.waiting_items(agent.id))
         number = agent.turn.number + 1 if agent.turn is not None else 1
         now, login = registry.now(), gates.login_of(agent)
@@ -127,31 +121,23 @@ class Admission:
                 started = change.put_clone(started, _with_notice(agent.clone, agent.turn, number))
             change.step(started, Event.START)
         self._queue.began(agent)
-        return True
 
 
 def _wait(registry: Registry, agent_id: str, obstacle: Obstacle) -> None:
-    """Let an agent wait that can't begin, and see to it that it is looked at again in time."""
-    agent = registry.get(agent_id)
-    if agent is None or obstacle.until is None:
+    """See to it that an agent that can't begin is looked at again in time, and tell one that messages woke too often."""
+    if obstacle.until is None:
         return
-    is_new = agent.retry_at is None or agent.retry_at <= registry.now()
-    if obstacle.kind is ObstacleKind.ASLEEP and is_new:
-        _put_off(registry, agent, obstacle.until)
-    else:
-        registry.wake_at(obstacle.until)
-
-
-def _put_off(registry: Registry, agent: Agent, until: float) -> None:
-    """Let an agent wait that messages have woken too often."""
-    registry.wake_at(until)
+    registry.wake_at(obstacle.until)
+    agent = registry.find(agent_id)
+    if obstacle.kind is not ObstacleKind.ASLEEP or (agent.retry_at is not None and agent.retry_at > registry.now()):
+        return
     text = (
         f"its turn waits: messages alone have started its last {registry.config.limits.wakes} turns; it goes on "
-        f"at {prompts.timestamp(until)}, or when a person prompts it"
+        f"at {prompts.timestamp(obstacle.until)}, or when a person prompts it"
     )
     try:
         with registry.change("wait told") as change:
-            change.put(replace(agent, retry_at=until))
+            change.put(replace(agent, retry_at=obstacle.until))
             change.record(DaemonEvent(agent.id, None, "turn:waiting", text))
     except StorageFailed as problem:
         log.error("wait not told", agent=agent.name, reason=problem.message)  # noqa: TRY400 - it says it all

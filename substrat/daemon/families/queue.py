@@ -11,7 +11,7 @@ from substrat.core.families.scheduling import Facts, Waiting
 from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from substrat.core.agents.records import Agent
     from substrat.core.families.scheduling import Place
@@ -69,13 +69,15 @@ class Queue:
                     self._gates.obstacle(agent, gates),
                 )  # fmt: skip
                 obstacle = scheduling.obstacle(agent, facts, now)
-                found.append(Waiting(agent.id, registry.root_of(agent).id, agent.priority, first[agent.id], obstacle))
+                family, trial = registry.root_of(agent).id, self._gates.trial_of(agent, gates)
+                found.append(Waiting(agent.id, family, agent.priority, first[agent.id], obstacle, trial))
         return found
 
-    def ordered(self, waiting: Iterable[Waiting]) -> list[Waiting]:
-        """Return agents that wait in the order in which they begin."""
-        those = list(waiting)
-        return scheduling.order(those, self._served()) if len(those) > 1 else those
+    def starts(self, waiting: Sequence[Waiting], room: int) -> list[str]:
+        """Return the ids of the agents that begin, as many as there is room for, in order."""
+        if room <= 0:
+            return []
+        return scheduling.starts(waiting, self._served() if len(waiting) > 1 else {}, room)
 
     def places(self) -> list[Place]:
         """Return every agent that waits with its place and the reason, the next to begin first."""

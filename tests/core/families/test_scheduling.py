@@ -10,7 +10,17 @@ from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Priority
 from substrat.core.agents.rights import Policy
-from substrat.core.families.scheduling import Facts, Obstacle, ObstacleKind, Waiting, most_running, obstacle, order, places
+from substrat.core.families.scheduling import (
+    Facts,
+    Obstacle,
+    ObstacleKind,
+    Waiting,
+    most_running,
+    obstacle,
+    order,
+    places,
+    starts,
+)
 from substrat.core.workspaces.clones import Clone, Stage
 from tests.support.cases import each
 
@@ -89,6 +99,17 @@ def test_families_take_turns():
     waiting = [Waiting(f"{family}{number}", family, Priority.NORMAL, number) for number, family in enumerate("aaabbc", 1)]
     assert [one.agent for one in order(waiting, {})] == ["a1", "b4", "c6", "a2", "b5", "a3"]
     assert [family for family, _ in groupby(one.family for one in order(waiting, {"a": 3, "b": 1}))] == [*"cbaba"]
+
+
+def test_those_begin_for_whom_there_is_room_and_one_alone_of_a_login_that_tries():
+    waiting = [
+        Waiting("a", "a", Priority.NORMAL, 1, trial="used up"), Waiting("b", "b", Priority.NORMAL, 2, trial="used up"),
+        Waiting("c", "c", Priority.NORMAL, 3), Waiting("d", "d", Priority.NORMAL, 4, trial="another"),
+        Waiting("e", "e", Priority.HIGH, 5), Waiting("f", "f", Priority.HIGH, 6, Obstacle(ObstacleKind.CLONE, "not ready")),
+    ]  # fmt: skip
+    assert starts(waiting, {}, 9) == ["e", "a", "c", "d"]
+    assert starts(waiting, {"a": 1}, 9) == ["e", "b", "c", "d"], "its family's turn came longest ago"
+    assert starts(waiting, {}, 3) == ["e", "a", "c"], "a turn that doesn't begin takes no room"
 
 
 def test_reasons_are_sentences_about_the_place():
