@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -18,6 +19,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
+from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.logins import Logins
@@ -258,14 +260,11 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             nursery.start_soon(disk_watch.run)
             bell.look_at_all()
             nursery.start_soon(bell.run)
-            reminders.tell_due()
-            families.waits.end_due()
-            inbox.end_due()
+            end_all_due = partial(end_due, registry, reminders.tell_due, families.waits.end_due, inbox.end_due)
+            end_all_due()
 
             def ring() -> None:
-                reminders.tell_due()
-                families.waits.end_due()
-                inbox.end_due()
+                end_all_due()
                 registry.admit()
 
             nursery.start_soon(timer.run, ring)

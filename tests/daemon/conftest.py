@@ -19,6 +19,7 @@ from substrat.core.programs.ndjson import Splitter
 from substrat.core.programs.program import TurnResult
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.disk_gate import DiskGate
+from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.requests import AgentRequests
@@ -209,7 +210,7 @@ class AgentsFixture:
         self.supervisor = AgentRequests(self.registry, self.runner)
         if attached:
             self.families.take_up()
-            self.families.waits.end_due()
+            end_due(self.registry, self.families.waits.end_due)
 
     def restart(self, *, attached=True):
         """Begin anew with another runner."""

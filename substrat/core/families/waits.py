@@ -8,7 +8,7 @@ waits for `a` and `b`; `a` finishes and nothing happens; `b` finishes and anna's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.lifecycle import Phase
@@ -81,6 +81,31 @@ def is_finished(agent: Agent | None, *, has_open_wait: bool, asks: bool) -> bool
 def is_satisfied(mode: WaitMode, members: Sequence[str], finished: Collection[str]) -> bool:
     """Say whether a wait is over, given the members that have finished."""
     return any(member in finished for member in members) if mode is WaitMode.ANY else len(finished) == len(members)
+
+
+class Ending(Enum):
+    """The ways in which a wait ends."""
+
+    GONE = auto()
+    """Its agent works no more, so it is told nothing."""
+    TIMED_OUT = auto()
+    SATISFIED = auto()
+
+
+def ending(wait: Wait, agent: Agent | None, finished: Collection[str], now: float) -> Ending | None:
+    """Return how an open wait ends; None: it goes on.
+
+    Args:
+        wait: the wait.
+        agent: the agent that waits; None: it was removed.
+        finished: those of its members that have finished.
+        now: the time, in seconds since the epoch.
+    """
+    if agent is None or agent.phase in {Phase.ENDING, Phase.ENDED}:
+        return Ending.GONE
+    if wait.deadline is not None and wait.deadline <= now:
+        return Ending.TIMED_OUT
+    return Ending.SATISFIED if is_satisfied(wait.mode, wait.members, finished) else None
 
 
 def circle(waiter: str, members: Iterable[str], waits_for: Callable[[str], Iterable[str]]) -> tuple[str, ...] | None:

@@ -160,6 +160,23 @@ class Change:
             self.put(agent)
         return number
 
+    def tell(self, agent: Agent, text: str, by: str, cause: int | None = None, reply_to: int | None = None) -> int:
+        """Tell an agent something in Substrat's name, which starts a turn.
+
+        Args:
+            agent: the addressee.
+            text: the words.
+            by: who has brought it about, as events' `data.by` says it.
+            cause: the cursor of the event that has.
+            reply_to: the number of the message that it answers.
+
+        Returns:
+            The item's number.
+        """
+        data = {"by": by} if reply_to is None else {"by": by, "reply_to": reply_to}
+        told = self.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}", data, cause))
+        return self.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *told, reply_to=reply_to)
+
     def take_items(self, agent: Agent, items: Collection[Item]) -> Agent:
         """Take items that are closed now off an agent's count; one that was queued for them alone is idle."""
         agent = self.put(replace(agent, waiting=agent.waiting - sum(item.starts_turn for item in items)))
@@ -195,10 +212,7 @@ class Change:
         sender = self._registry.get(item.sender) if item.intent is Intent.REQUEST else None
         if sender is None or sender.phase in {Phase.ENDING, Phase.ENDED}:
             return
-        text = f"Your message {item.id} will not be answered: {why}."
-        data = {"by": SYSTEM, "reply_to": item.id}
-        cause = self.record(DaemonEvent(sender.id, None, "message:received", f"from Substrat: {text}", data, item.cause))
-        self.add_item(sender, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *cause, reply_to=item.id)
+        self.tell(sender, f"Your message {item.id} will not be answered: {why}.", SYSTEM, item.cause, item.id)
 
     def step(self, agent: Agent, event: Event) -> Agent:
         """Take a lifecycle step, and carry out its commands after the commit.

@@ -6,23 +6,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import BY_OPERATOR, OPERATOR, SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
 from substrat.core.agents.reminding import LONGEST_S
 from substrat.daemon.agents import mail
-from substrat.daemon.agents.disk_gate import PAUSE
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import InvalidParams, LimitReached, NotFound, Refused, StorageFailed
+from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
 from substrat.protocol import answers
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
-
-log = structlog.get_logger("substrat.inbox")
 
 
 class Question(NamedTuple):
@@ -93,19 +88,11 @@ class Inbox:
             raise InvalidParams(f"deadline_s can be up to {LONGEST_S:g} seconds, not {question.deadline_s:g}")
         return self._registry.now() + question.deadline_s
 
-    def end_due(self) -> None:
-        """Answer the questions whose time is over with their defaults, and set the timer for the next one."""
-        now = self._registry.now()
-        try:
-            for item in self._store.questions_due(now):
-                self._answer_by_default(item)
-        except StorageFailed as problem:
-            log.error("questions not answered", reason=problem.message)  # noqa: TRY400 - the sentence says it all
-            self._registry.wake_at(now + PAUSE)
-            return
-        coming = self._store.next_deadline()
-        if coming is not None:
-            self._registry.wake_at(coming)
+    def end_due(self, now: float) -> float | None:
+        """Answer the questions whose time is over with their defaults; return when the next one's is (`due.end_due`)."""
+        for item in self._store.questions_due(now):
+            self._answer_by_default(item)
+        return self._store.next_deadline()
 
     def _answer_by_default(self, item: Item) -> None:
         agent = self._registry.get(item.sender)

@@ -8,22 +8,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
 from substrat.core.agents import reminding
-from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.records import SYSTEM
 from substrat.core.agents.reminding import Reminder
-from substrat.daemon.agents.disk_gate import PAUSE
-from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import LimitReached, NotFound, StorageFailed
+from substrat.errors import LimitReached, NotFound
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
-
-log = structlog.get_logger("substrat.reminders")
 
 MOST = 100
 """Reminders of one agent: `whoami` lists them all, and all agents' are looked through for the next one that is due."""
@@ -96,20 +90,8 @@ class Reminders:
         with self._registry.change("reminder cancelled"):
             self._store.forget_reminder(number)
 
-    def tell_due(self) -> None:
-        """Put due reminders into inboxes, and set the timer for the next one; on a full disk, try again a little later."""
-        now = self._registry.now()
-        try:
-            self._tell_all(now)
-        except StorageFailed as problem:
-            log.error("reminders not told", reason=problem.message)  # noqa: TRY400 - the sentence says it all
-            self._registry.wake_at(now + PAUSE)
-            return
-        coming = self._store.reminders()
-        if coming:
-            self._registry.wake_at(coming[0].due)
-
-    def _tell_all(self, now: float) -> None:
+    def tell_due(self, now: float) -> float | None:
+        """Put due reminders into inboxes, and return when the next one is due (`due.end_due`)."""
         for reminder in self._store.reminders(due=now):
             with self._registry.change("reminder due") as change:
                 coming = reminding.following(reminder, now)
@@ -120,11 +102,10 @@ class Reminders:
                 agent = self._registry.get(reminder.agent)
                 if agent is not None and agent.phase not in {Phase.ENDING, Phase.ENDED}:
                     self._deliver(change, agent, reminder)
+        return next((reminder.due for reminder in self._store.reminders()), None)
 
     def _deliver(self, change: Change, agent: Agent, reminder: Reminder) -> None:
         text = f"You wanted to be reminded: {reminder.text}"
         if reminder.every is not None and self._store.is_waiting(agent.id, SYSTEM, text):
             return  # one that comes every hour doesn't pile up while its agent is suspended
-        data = {"by": f"reminder:{reminder.id}"}
-        (cause,) = change.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}", data))
-        change.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, cause)
+        change.tell(agent, text, f"reminder:{reminder.id}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.agents.records import SYSTEM
 from substrat.core.families import needs
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, NotFound, PolicyDenied, Refused, StorageFailed
@@ -136,10 +136,7 @@ class Needs:
             return
         if self._waits.awaits(parent, agent):
             return
-        words = f"Your child agent {agent.name} has done nothing: {why}."
-        data = {"by": SYSTEM}
-        cause = change.record(DaemonEvent(parent.id, None, "message:received", f"from Substrat: {words}", data, *told))
-        change.add_item(parent, ItemKind.MESSAGE, words, (SYSTEM, SYSTEM), Event.MAIL, *cause)
+        change.tell(parent, f"Your child agent {agent.name} has done nothing: {why}.", SYSTEM, *told)
 
     def apply(self, change: Change) -> None:
         """Take a committed change over into memory."""

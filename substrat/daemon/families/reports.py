@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts
-from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, ItemKind, Outcome, by_agent
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.records import ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.families import results
-from substrat.daemon.state.events import DaemonEvent
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
@@ -75,7 +74,7 @@ class Reports:
             if question is not None and self._waits.awaits(asker, agent):
                 continue
             if not self._waits.adopts(change, asker, agent, turn.id, text, reply_to):
-                self._send(change, asker, agent, turn, text, reply_to, ended)
+                self._store.note_report(change.tell(asker, text, by_agent(agent), ended, reply_to), turn.id)
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
         outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)
@@ -84,16 +83,6 @@ class Reports:
         else:
             text = prompts.turn_as_answer(agent.name, reply_to, outcome, said)
         return results.shortened(text, self._registry.config.limits.message_bytes)
-
-    def _send(
-        self, change: Change, asker: Agent, agent: Agent, turn: Turn, text: str, reply_to: int | None, ended: int
-    ) -> None:
-        data = {"by": by_agent(agent), **({"reply_to": reply_to} if reply_to is not None else {})}
-        told = DaemonEvent(asker.id, None, "message:received", f"from Substrat: {text}", data, ended)
-        report = change.add_item(
-            asker, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *change.record(told), reply_to=reply_to
-        )
-        self._store.note_report(report, turn.id)
 
     def _items_behind(self, turn: Turn) -> list[Item]:
         """Return the items that a turn delivered, and those of the turns before it whose work it has gone on with."""

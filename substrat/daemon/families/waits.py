@@ -10,15 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
 from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
 from substrat.core.families import results, waits
-from substrat.core.families.waits import Report, Wait, WaitMode
-from substrat.daemon.agents.disk_gate import PAUSE
+from substrat.core.families.waits import Ending, Report, Wait, WaitMode
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import InvalidParams, LimitReached, NotFound, Refused, StorageFailed
+from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -27,15 +24,14 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
-log = structlog.get_logger("substrat.waits")
-
 MOST = 16
 """Open waits of one agent: a model that registers more has lost count, and each change of a member looks at all of them."""
 MOST_MEMBERS = 1000
 """Agents in one wait: more than a family may have, and a list that is still looked through in a millisecond."""
 LONGEST_S = 366 * 86400.0
 """Seconds, a year, as for reminders."""
-_STOPPED = frozenset({Phase.ENDING, Phase.ENDED})
+_TIMELESS = float("-inf")
+"""The time at which no wait has passed its deadline: a change ends waits, and the timer those whose time is over."""
 
 
 class Waits:
@@ -289,17 +285,18 @@ class Waits:
         changed = [*change.agents, *change.removed]
         for agent_id in changed:  # it grows: one that is woken may have finished by that
             found = [wait for wait in self.about(agent_id) if wait.is_open]
-            changed += [wait.agent for wait in found if self._look(change, wait, timed_out=False)]
+            changed += [wait.agent for wait in found if self._look(change, wait, _TIMELESS)]
 
-    def _look(self, change: Change, wait: Wait, *, timed_out: bool) -> bool:
+    def _look(self, change: Change, wait: Wait, now: float) -> bool:
         """End a wait if it is over, and say whether it was."""
-        agent = self._registry.get(wait.agent)
-        if agent is None or agent.phase in _STOPPED:
+        agent, finished = self._registry.get(wait.agent), self.finished(wait.members)
+        ending = waits.ending(wait, agent, finished, now)
+        if ending is None:
+            return False
+        if agent is None or ending is Ending.GONE:
             change.put_wait(wait.id, None)
             return True
-        finished = self.finished(wait.members)
-        if not timed_out and not waits.is_satisfied(wait.mode, wait.members, finished):
-            return False
+        timed_out = ending is Ending.TIMED_OUT
         text = self._words(wait, finished, timed_out=timed_out)
         told, data = text.partition("\n")[0], {"wait": wait.id, "timed_out": timed_out}
         cause = None if timed_out else self._last_of(wait.members)
@@ -362,27 +359,14 @@ class Waits:
 
     # Time
 
-    def end_due(self) -> None:
-        """End the waits whose time is over, or that are over without a change, and set the timer for the next one."""
-        now = self._registry.now()
-        try:
-            for wait in self.listed():
-                self._end_if_over(wait, now)
-        except StorageFailed as problem:
-            log.error("waits not told", reason=problem.message)  # noqa: TRY400 - the sentence says it all
-            self._registry.wake_at(now + PAUSE)
-            return
-        coming = [wait.deadline for wait in self.listed() if wait.deadline is not None]
-        if coming:
-            self._registry.wake_at(min(coming))
-
-    def _end_if_over(self, wait: Wait, now: float) -> None:
-        timed_out = wait.deadline is not None and wait.deadline <= now
-        agent = self._registry.get(wait.agent)
-        is_over = timed_out or agent is None or agent.phase in _STOPPED
-        if is_over or waits.is_satisfied(wait.mode, wait.members, self.finished(wait.members)):
-            with self._registry.change("wait over") as change:
-                self._look(change, wait, timed_out=timed_out)
+    def end_due(self, now: float) -> float | None:
+        """End the waits whose time is over, or that are over without a change; return when the next one's is."""
+        for wait in self.listed():
+            agent, finished = self._registry.get(wait.agent), self.finished(wait.members)
+            if waits.ending(wait, agent, finished, now) is not None:
+                with self._registry.change("wait over") as change:
+                    self._look(change, wait, now)
+        return min((wait.deadline for wait in self.listed() if wait.deadline is not None), default=None)
 
 
 def _opened(wait: Wait) -> str:

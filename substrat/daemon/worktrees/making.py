@@ -17,7 +17,7 @@ import trio
 import substrat.treemaker
 from sandbox.spec import Bind, Mount
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, ItemKind, by_agent
+from substrat.core.agents.records import ItemKind, by_agent
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.sandboxes import clone_mounts
@@ -291,9 +291,7 @@ class Making:
             return
         if self._waits.awaits(parent, agent):
             return
-        text = f"Your child agent {agent.name} has nowhere to work: {message}"
-        told = DaemonEvent(parent.id, None, "message:received", f"from Substrat: {text}", {"by": by_agent(agent)}, failed)
-        change.add_item(parent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *change.record(told))
+        change.tell(parent, f"Your child agent {agent.name} has nowhere to work: {message}", by_agent(agent), failed)
 
 
 def _request(clone: Clone, places: GitPlaces) -> dict[str, object]:

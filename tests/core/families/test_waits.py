@@ -1,5 +1,7 @@
 """When waits are over, which circles they would close, and the words that wake."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,8 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent
 from substrat.core.agents.rights import Policy
 from substrat.core.families import waits
-from substrat.core.families.waits import Report, WaitMode
+from substrat.core.families.waits import Ending, Report, Wait, WaitMode
+from tests.support.cases import each
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -27,6 +30,24 @@ def test_all_or_any_must_have_finished():
     assert waits.is_satisfied(WaitMode.ALL, "abc", {"a", "b", "c"})
     assert waits.is_satisfied(WaitMode.ANY, "abc", {"b"})
     assert not waits.is_satisfied(WaitMode.ANY, "abc", set())
+
+
+ENDINGS = [
+    (Phase.IDLE, "", 9.0, None), (Phase.IDLE, "a", 9.0, None), (Phase.IDLE, "ab", 9.0, Ending.SATISFIED),
+    (Phase.SUSPENDED, "ab", 9.0, Ending.SATISFIED), (Phase.RUNNING, "a", 10.0, Ending.TIMED_OUT),
+    (Phase.IDLE, "ab", 10.0, Ending.TIMED_OUT), (Phase.ENDING, "ab", 10.0, Ending.GONE),
+    (Phase.ENDED, "", 9.0, Ending.GONE), (None, "ab", 10.0, Ending.GONE),
+]  # fmt: skip
+
+
+@each(("phase", "finished", "now", "expected"), ENDINGS)
+def test_a_wait_ends_with_its_agent_its_time_or_its_members(phase, finished, now, expected):
+    agent = Agent("id", "anna", phase, "/w", "auto", Policy(Network.NONE), 1.0) if phase is not None else None
+    wait = Wait(1, "id", ("a", "b"), ("a", "b"), WaitMode.ALL, 1.0, deadline=10.0)
+    assert waits.ending(wait, agent, set(finished), now) is expected
+    if expected is Ending.TIMED_OUT:
+        without = waits.ending(replace(wait, deadline=None), agent, set(finished), now)
+        assert without is (Ending.SATISFIED if finished == "ab" else None)
 
 
 @pytest.mark.parametrize("length", [2, 3, 7])

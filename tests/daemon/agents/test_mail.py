@@ -5,6 +5,7 @@ import pytest
 from substrat.core.agents import prompts
 from substrat.core.agents.records import Intent, Item, ItemKind
 from substrat.daemon.agents import mail
+from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.reminders import Reminders, ReminderWish
 from substrat.errors import LimitReached
 
@@ -104,7 +105,7 @@ def remind(house, name):
     reminders = Reminders(house.registry)
     reminders.add(house.agent(name), ReminderWish("of something", 0))
     house.clock.time += 1
-    reminders.tell_due()
+    end_due(house.registry, reminders.tell_due)
 
 
 def test_what_cannot_be_refused_is_put_off_and_told(pair):
@@ -170,9 +171,9 @@ def test_a_reminder_that_is_due_on_a_full_disk_is_told_later(house):
     reminders.add(house.agent("bob"), ReminderWish("stretch", 10.0))
     house.clock.time += 20
     house.store.failing = True
-    reminders.tell_due()
+    end_due(house.registry, reminders.tell_due)
     assert house.runner.admissions[-1] > house.clock.time
     house.store.failing = False
-    reminders.tell_due()
+    end_due(house.registry, reminders.tell_due)
     assert house.state("bob") == "running"
     assert "stretch" in house.prompt("bob")

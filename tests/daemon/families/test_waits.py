@@ -7,6 +7,7 @@ import pytest
 from substrat.core.agents.records import Intent
 from substrat.core.agents.stop_reason import took_too_long
 from substrat.core.families.waits import WaitMode
+from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.errors import LimitReached, NotFound, Refused, StorageFailed
 
@@ -28,7 +29,7 @@ def wait(house, *names, mode=WaitMode.ALL, timeout_s=None, note=None, name="lead
 
 def pass_time(house, seconds):
     house.clock.time += seconds
-    house.families.waits.end_due()
+    end_due(house.registry, house.families.waits.end_due)
 
 
 def test_an_agent_is_woken_once_with_all_results(lead):

@@ -19,6 +19,7 @@ from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.daemon.agents.allow_list import AllowLists
+from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.findings import Findings, Found
 from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.daemon.agents.reminders import Reminders, ReminderWish
@@ -237,7 +238,7 @@ class Asked:
     async def go_on(self):
         """Do a daemon's own work, and accept new work."""
         self.house.clock.time += 10.0
-        self.reminders.tell_due()
+        end_due(self.house.registry, self.reminders.tell_due)
         self.house.registry.admit()
         await self.sweeper.sweep()
         for name in ("good", "child"):
