@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from sandbox import host
+from substrat.core.agents.cgroup_limits import RanOut
 from substrat.core.agents.records import Process
 from substrat.core.agents.stop_reason import ENDED, SUSPENDED, StopKind, StopReason, silent_too_long, took_too_long
 from substrat.core.agents.turn_limits import TurnLimits
@@ -106,9 +107,11 @@ class Bench:
         self.gate = str(directory / "gate")
         os.mkfifo(self.gate)
 
-    def turn(self, offset=0, *, stop_grace=5.0, result_grace=10.0, frozen=False, **pace):
+    def turn(self, offset=0, *, stop_grace=5.0, result_grace=10.0, frozen=False, group=None, **pace):
         how = TurnLimits(stop_grace, result_grace, **pace)
-        return RunningTurn("t", self.place, offset, self.books, self.watcher, how, Failpoints({}), frozen=frozen)
+        return RunningTurn(
+            "t", self.place, offset, self.books, self.watcher, how, Failpoints({}), group=group, frozen=frozen
+        )
 
     def launch(self, script, *, sandboxed=False, options=()):
         """Say how a script is started; `$GATE` is a pipe that it can wait at."""
@@ -669,10 +672,34 @@ async def test_a_sandbox_that_the_last_daemon_held_goes_on_when_its_protection_s
     os.close(gate)
 
 
-@pytest.mark.parametrize("killed_by", ["end", "ladder"])
-async def test_a_held_sandbox_that_is_being_killed_is_never_let_go_on(bench, real_bwrap, monkeypatch, killed_by):
+class Freezer:
+    """Takes a cgroup's place: it stops bubblewrap's outer process too, and notes what was gone when it let all go on."""
+
+    is_there = True
+
+    def __init__(self, bench):
+        self._bench = bench
+        self.was_gone = []
+
+    def freeze(self):
+        (outer,) = self._bench.books.spawned
+        inner, _ = sandbox_process.read_status(self._bench.place.read_status())
+        os.kill(outer.pid, signal.SIGSTOP)
+        return sandbox_process.stop_all(present(inner))
+
+    def thaw(self):
+        self.was_gone.append(is_gone(self._bench))
+
+    def ran_out(self):
+        return RanOut()
+
+
+@pytest.mark.parametrize("in_cgroup", [False, True])
+@pytest.mark.parametrize("killed_by", ["end", "ladder", "somebody"])
+async def test_a_held_sandbox_that_is_being_killed_is_never_let_go_on(bench, real_bwrap, monkeypatch, killed_by, in_cgroup):
     """The kernel comes to each process in its own time: until then each one that went on would be the agent's."""
-    turn, kill = bench.turn(stop_grace=0.01), process.kill
+    freezer = Freezer(bench) if in_cgroup else None
+    turn, kill = bench.turn(stop_grace=0.01, group=freezer), process.kill
     let_go_on: list[int] = []
 
     def kill_and_release(pidfd):
@@ -688,10 +715,14 @@ async def test_a_held_sandbox_that_is_being_killed_is_never_let_go_on(bench, rea
             assert await turn.hold()
             if killed_by == "end":
                 turn.end(StopReason(StopKind.PROTECTION, "/w/.envrc changed"))
-            else:
+            elif killed_by == "ladder":
                 turn.stop(SUSPENDED)
+            else:
+                os.kill(present(turn.first_process()), signal.SIGKILL)
     assert let_go_on == []
     assert is_gone(bench)
+    if freezer is not None:
+        assert freezer.was_gone == [True]
 
 
 # Its system call filter
