@@ -252,8 +252,8 @@ def test_a_daemon_from_before_an_upgrade_is_to_be_restarted_and_is_not_asked_for
     done = ctl("doctor", "--json")
     assert (done.code, done.json["agents_can_run"]) == (0, True)
     daemon = done.json["checks"][-1]
-    assert (daemon["state"], daemon["detail"]) == (WEAKER, f"9.8, pid 7, 2 agents; this program is {__version__}")
-    assert daemon["remedy"].startswith("restart the daemon")
+    assert (daemon["state"], daemon["detail"]) == (WEAKER, "9.8, pid 7, 2 agents, of another version than this program")
+    assert daemon["remedy"].startswith(f"this program is {__version__}, so restart the daemon")
 
 
 def test_json_and_the_exit_status(ctl, machine, fake):

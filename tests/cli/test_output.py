@@ -397,7 +397,7 @@ def test_version_with_and_without_a_daemon(ctl, fake):
     fake({})
     done = ctl("version")
     assert done.out.endswith("\ndaemon substratd 9.9\n")
-    assert done.error.startswith("restart the daemon")
+    assert "so restart the daemon; turns go on" in done.error
     assert ctl("version", "--json").json["server"] == "substratd 9.9"
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 
-from substrat import __version__, errors
+from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
-from substrat.cli.verbs.version import RESTART
+from substrat.cli.verbs.version import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,6 +164,6 @@ def _judged(status: dict[str, object], obstacle: str | None) -> CheckResult:
         return CheckResult("daemon", WEAKER, f"{detail}; {damaged} more were set aside or have no records", remedy)
     if reason := status.get("waiting_for"):
         return CheckResult("daemon", WEAKER, f"{detail}; no turn starts: {reason}", "make room on the disk")
-    if status["version"] != __version__:
-        return CheckResult("daemon", WEAKER, f"{detail}; this program is {__version__}", RESTART)
+    if what_to_do := restart(str(status["version"])):
+        return CheckResult("daemon", WEAKER, f"{detail}, of another version than this program", what_to_do)
     return CheckResult("daemon", GOOD, detail)

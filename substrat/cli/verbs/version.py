@@ -9,8 +9,6 @@ from substrat.cli.options import Arguments, Command
 from substrat.cli.table import COMMAND_NAME, VERBS
 
 COMMAND = Command("version", VERBS["version"])
-RESTART = "restart the daemon, turns go on: 'systemctl --user restart substratd', or end substratd and start it again"
-"""The remedy where the daemon that runs is of another version than this program, as after an upgrade."""
 
 
 def run(arguments: Arguments) -> int:
@@ -21,9 +19,23 @@ def run(arguments: Arguments) -> int:
     else:
         print(f"{COMMAND_NAME} {__version__}")
         print("no daemon is running" if server is None else f"daemon {output.one_line(server)}")
-        if server is not None and server.rpartition(" ")[2] != __version__:
-            output.note(RESTART)
+        if server is not None and (remedy := restart(server.rpartition(" ")[2])):
+            output.note(remedy)
     return 0
+
+
+def restart(running: str) -> str | None:
+    """Return what to do where the daemon that runs is of another version than this program; None where it isn't.
+
+    An example: after an upgrade the old daemon runs on.
+
+    Args:
+        running: the daemon's version.
+    """
+    if running == __version__:
+        return None
+    how = "'systemctl --user restart substratd', or end substratd and start it again"
+    return f"this program is {__version__}, so restart the daemon; turns go on: {how}"
 
 
 def _server() -> str | None:
