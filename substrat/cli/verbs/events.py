@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from substrat.cli import output
+from substrat.cli import output, wrapping
 from substrat.cli.connection import Connection
 from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.render import Chorus
 from substrat.cli.table import VERBS
-from substrat.cli.verbs.logs import TAIL, pausing, start
+from substrat.cli.verbs.logs import HANG, TAIL, pausing, start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from substrat.cli.follow import Event
 
@@ -37,20 +37,23 @@ def run(arguments: Arguments) -> int:
         since = _RECENT if follow else 0
     names: dict[str, str] = {}
     chorus = Chorus(names, colour=output.has_colour(sys.stdout), aligned=sys.stdout.isatty())
-    feed = Feed(Connection(), None, since, on_quiet=str if arguments.json else pausing(chorus))
+    write = wrapping.writing(HANG)
+    feed = Feed(Connection(), None, since, on_quiet=str if arguments.json else pausing(chorus, write))
     try:
         events = feed.follow() if follow else feed.past()
         if arguments.json:
             for event in events:
                 output.put_json(event)
         else:
-            _render(feed, events, chorus, names)
+            _render(feed, events, chorus, names, write)
     finally:
         feed.close()
     return 0
 
 
-def _render(feed: Feed, events: Iterator[Event], chorus: Chorus, names: dict[str, str]) -> None:
+def _render(
+    feed: Feed, events: Iterator[Event], chorus: Chorus, names: dict[str, str], write: Callable[[str], None]
+) -> None:
     try:
         for event in events:
             agent = event.get("agent")
@@ -58,6 +61,6 @@ def _render(feed: Feed, events: Iterator[Event], chorus: Chorus, names: dict[str
                 names.update(feed.names())
                 # A removed agent isn't in the list; asking once is enough.
                 names.setdefault(agent, agent[:8])
-            sys.stdout.write(chorus.feed(event))
+            write(chorus.feed(event))
     finally:
-        sys.stdout.write(chorus.finish())
+        write(chorus.finish())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import sys
 
-from substrat.cli import many, output
+from substrat.cli import many, output, wrapping
 from substrat.cli.connection import Connection
 from substrat.cli.follow import Feed, Feeds
 from substrat.cli.options import Arguments, Command, Option
@@ -39,6 +39,8 @@ COMMAND = Command(
     ),
 )
 
+HANG = 9
+"""Columns of the time before a line of several agents: the rest of a line that is broken begins below the name."""
 _MOST_FOLLOWED = 64
 """A connection may have as many subscriptions (docs/protocol.md)."""
 
@@ -58,8 +60,9 @@ def run(arguments: Arguments) -> int:
     except BaseException:
         connection.__exit__()
         raise
-    renderer: Renderer | Chorus = _renderer(agents, several=len(arguments.words) > 1)
-    feed = _feed(connection, agents, since, renderer, raw=raw, silent=raw or arguments.json)
+    several = len(arguments.words) > 1
+    renderer, write = _renderer(agents, several=several), wrapping.writing(HANG if several else 0)
+    feed = _feed(connection, agents, since, renderer, write, raw=raw, silent=raw or arguments.json)
     try:
         events = feed.follow() if arguments.flag("follow") else feed.past()
         if raw:
@@ -68,7 +71,7 @@ def run(arguments: Arguments) -> int:
             for event in events:
                 output.put_json(event)
         else:
-            put_text(renderer, events)
+            _put_text(renderer, events, write)
     finally:
         feed.close()
     return status
@@ -109,13 +112,13 @@ def start(arguments: Arguments) -> int | None:
     return -tail
 
 
-def put_text(renderer: Renderer | Chorus, events: Iterator[Event]) -> None:
+def _put_text(renderer: Renderer | Chorus, events: Iterator[Event], write: Callable[[str], None]) -> None:
     """Write events as people read them."""
     try:
         for event in events:
-            sys.stdout.write(renderer.feed(event))
+            write(renderer.feed(event))
     finally:
-        sys.stdout.write(renderer.finish())
+        write(renderer.finish())
 
 
 def output_of(event: Event) -> str:
@@ -126,11 +129,11 @@ def output_of(event: Event) -> str:
     return transcript.output_of(event)
 
 
-def pausing(renderer: Renderer | Chorus) -> Callable[[], None]:
+def pausing(renderer: Renderer | Chorus, write: Callable[[str], None]) -> Callable[[], None]:
     """Return a function that writes a renderer's held-back text."""
 
     def pause() -> None:
-        sys.stdout.write(renderer.pause())
+        write(renderer.pause())
 
     return pause
 
@@ -144,16 +147,15 @@ def _renderer(agents: list[Agent], *, several: bool) -> Renderer | Chorus:
 
 
 def _feed(
-    connection: Connection, agents: list[Agent], since: int, renderer: Renderer | Chorus, *, raw: bool, silent: bool
-) -> Feed | Feeds:
+    connection: Connection, agents: list[Agent], since: int, renderer: Renderer | Chorus, write: Callable[[str], None],
+    *, raw: bool, silent: bool,
+) -> Feed | Feeds:  # fmt: skip
     """Make the feed of the agents' events; `silent` when the renderer isn't used."""
     interrupt = renderer.interrupt if isinstance(renderer, Renderer) and not silent else str
-    on_quiet = pausing(renderer) if not silent else str
+    on_quiet = pausing(renderer, write) if not silent else str
     ids = [str(agent["id"]) for agent in agents]
     if len(ids) == 1:
-        return Feed(
-            connection, ids[0], since, lines=raw, before_notice=lambda: sys.stdout.write(interrupt()), on_quiet=on_quiet
-        )
+        return Feed(connection, ids[0], since, lines=raw, before_notice=lambda: write(interrupt()), on_quiet=on_quiet)
     return Feeds(connection, ids, since, lines=raw, on_quiet=on_quiet)
 
 

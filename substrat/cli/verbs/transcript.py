@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from substrat.cli import many, output, transcripts
+from substrat.cli import many, output, transcripts, wrapping
 from substrat.cli.connection import Connection
 from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
@@ -140,15 +140,15 @@ def _steps(feed: Feed, only: str | None, lost: list[NotFound]) -> Iterator[Trans
 
 
 def _put_text(turns: dict[str, Turn], steps: Iterator[TranscriptStep], *, whole: bool) -> None:
-    colour = output.has_colour(sys.stdout)
+    colour, write = output.has_colour(sys.stdout), wrapping.writing()
 
     def put_head(turn: Turn | None) -> None:
-        sys.stdout.write(output.paint(f"── {transcripts.heading(turn)} ──", output.BOLD, on=colour) + "\n")
+        write(output.paint(f"── {transcripts.heading(turn)} ──", output.BOLD, on=colour) + "\n")
         used = transcripts.usage_line(turn)
-        sys.stdout.write(output.paint(f"   {used}", output.DIM, on=colour) + "\n\n" if used else "\n")
+        write(output.paint(f"   {used}", output.DIM, on=colour) + "\n\n" if used else "\n")
 
     for step in _with_heads(turns, steps, put_head):
-        sys.stdout.write(transcripts.as_text(step, colour=colour, whole=whole))
+        write(transcripts.as_text(step, colour=colour, whole=whole))
 
 
 def _put_markdown(agent: Agent, turns: dict[str, Turn], steps: Iterator[TranscriptStep]) -> None:
