@@ -428,7 +428,7 @@ def test_spawn_sends_what_was_asked_for(ctl, fake, agent, monkeypatch, tmp_path)
         "b.org",
         "do it",
     )
-    assert ctl(*words).out == f"anna  spawned (id {agent()['id']}) in {agent()['workspace']}\n"
+    assert ctl(*words).out == f"anna  spawned in {agent()['workspace']}\n"
     assert daemon.calls("agent.spawn") == [{
         "workspace": str(tmp_path), "name": "anna", "model": "m", "network": "filtered", "allow": ["a.org", "b.org"],
         "prompt": "do it",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from substrat import errors
-from substrat.cli import outage, output, turns
+from substrat.cli import outage, output, turns, wrapping
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 from substrat.cli.table import VERBS
@@ -103,7 +103,8 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         output.put_json(agent)
     else:
-        print(f"{output.text_of(agent['name'])}  spawned (id {output.text_of(agent['id'])}) {_where(agent)}")
+        name = output.text_of(agent["name"])
+        wrapping.writing(output.width(name) + 2)(f"{name}  spawned {_where(agent)}\n")
     return 0
 
 
