@@ -148,6 +148,19 @@ def test_files_that_the_host_would_obey_are_looked_at_first(house, app, deed, pa
     assert (app / path).is_symlink() or (app / path).exists()
 
 
+def test_a_file_that_changed_after_it_was_shown_is_shown_anew(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell echo one > .envrc; echo one > .vimrc; git add -A; git commit -qm x", "--worktree")
+    assert merged(house, "fix")[1][0]["protected"] == [".envrc", ".vimrc"]
+    house.ok("send", "fix", "--wait", "/shell echo evil > .envrc; git commit -qam y")
+    code, (outcome,) = merged(house, "fix", "--accept", ".envrc", "--accept", ".vimrc")
+    assert (code, outcome["protected"], outcome["commit"]) == (1, [".envrc"], None)
+    assert "changed since it was shown" in house.ok("inbox")[-1]["text"]
+    house.ok("send", "fix", "--wait", commit("harmless.txt"))
+    assert merged(house, "fix", "--accept", ".")[0] == 0
+    assert (app / ".envrc").read_text() == "evil\n"
+
+
 def test_harmless_links_land(house, app):
     house.start()
     house.spawn("fix", app, "/shell ln -s sub/part.txt link; git add -A; git commit -qm x", "--worktree")

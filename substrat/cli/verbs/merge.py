@@ -110,7 +110,7 @@ def _shown(outcome: dict[str, object]) -> dict[str, object]:
         "agent": outcome["agent"],
         "into": outcome["into"],
         "outcome": "refused" if is_held else outcome["outcome"],
-        "commit": outcome["commit"],
+        "commit": None if is_held else outcome["commit"],
         "files": [] if is_held else files,
         "protected": files if is_held else [],
     }

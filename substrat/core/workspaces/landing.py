@@ -186,15 +186,21 @@ def _climbs(target: str) -> bool:
     return ".." in parts[next((number for number, part in enumerate(parts) if part != ".."), len(parts)) :]
 
 
-def unaccepted(found: Iterable[Suspect], accepted: Collection[str]) -> tuple[Suspect, ...]:
-    """Return the files that a person hasn't accepted; a directory's name accepts all in it, `.` the top level's."""
-    if "." in accepted:
-        return ()
-    return tuple(
-        one
-        for one in found
-        if not any(one.path == name or one.path.startswith(f"{name.rstrip('/')}/") for name in accepted)
-    )
+def unaccepted(found: Iterable[Suspect], accepted: Collection[str], changed: Collection[str] = ()) -> tuple[Suspect, ...]:
+    """Return the files that a person hasn't accepted.
+
+    Args:
+        found: the files that must be looked at.
+        accepted: the names that a person has accepted; a directory's accepts all in it, `.` all there are.
+        changed: files that have changed since they were shown: nobody has accepted what they are now.
+    """
+    left = []
+    for one in found:
+        if not any(name in {".", one.path} or one.path.startswith(f"{name.rstrip('/')}/") for name in accepted):
+            left.append(one)
+        elif one.path in changed:
+            left.append(one._replace(reason=f"{one.reason}; it has changed since it was shown"))
+    return tuple(left)
 
 
 def listed(held: Sequence[Suspect]) -> tuple[str, str]:
@@ -235,7 +241,8 @@ def conflict_prompt(target: str, files: Iterable[str]) -> str:
     if len(names) > _MOST_LISTED:
         listed += f"\n- and {len(names) - _MOST_LISTED} more"
     return (
-        f"Your work can't be landed in {target}: it conflicts with changes that came there meanwhile. Nothing was changed. "
-        f"Rebase your branch onto workspace/{target} (`git rebase {shlex.quote(f'workspace/{target}')}`), resolve the "
+        f"From Substrat: your work can't be landed in {target}: it conflicts with changes that came there meanwhile. "
+        f"Nothing was changed. Rebase your branch onto workspace/{target} "
+        f"(`git rebase {shlex.quote(f'workspace/{target}')}`), resolve the "
         f"conflicts, and see that the tests pass. Files in conflict:\n{listed}"
     )

@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
         kind: `landed`, `nothing` (all of it is in the branch), `conflict`, `held` (files must be looked at first),
             `refused`, or `queued` while it isn't decided.
         text: one sentence.
-        commit: the branch's commit afterwards, if the work landed.
+        commit: the branch's commit afterwards, if the work landed; the agent's that must be looked at, if it is held.
         files: the files in conflict, or those to be looked at.
         notes: further sentences.
     """

@@ -243,6 +243,7 @@ class CloneRow(NamedTuple):
     bounced: Annotated[str | None, or_null(COMMIT)]
     landed_head: Annotated[str | None, or_null(COMMIT)]
     landed_commit: Annotated[str | None, or_null(COMMIT)]
+    shown: Annotated[str | None, or_null(COMMIT)]
     removed_at: Annotated[float | None, or_null(MOMENT)]
     former_name: Annotated[str | None, or_null(NAME)]
     turn: Annotated[int, COUNT]

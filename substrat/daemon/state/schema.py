@@ -198,6 +198,7 @@ MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
     """,
     "ALTER TABLE agents ADD COLUMN shared TEXT;",
+    "ALTER TABLE clones ADD COLUMN shown TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -156,7 +156,7 @@ class Landings:
                 commit = await self._git.preview(clone, landing, tip, head, agent.name)
                 files = await self._git.changed(clone, tip, commit)
                 suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
-                if held := decisions.unaccepted(suspects, landing.accepted):
+                if held := decisions.unaccepted(suspects, landing.accepted, await self._git.changed_since(clone, head)):
                     return _held(agent, clone, landing, held)
                 if landing.check_command is not None:
                     await self._git.check(clone, commit, landing.check_command)
@@ -189,7 +189,7 @@ class Landings:
         if agent is None or agent.clone is None or outcome.kind != LANDED:
             return
         clone = agent.clone
-        landed = replace(clone, bounced=None, landed_head=clone.kept.head, landed_commit=outcome.commit)
+        landed = replace(clone, bounced=None, landed_head=clone.kept.head, landed_commit=outcome.commit, shown=None)
         if landed != clone:
             with self._registry.change("landing noted") as change:
                 change.record(DaemonEvent(agent.id, None, "worktree:landed", outcome.text, {"commit": outcome.commit}))
@@ -223,6 +223,8 @@ class Landings:
                 prompt = decisions.conflict_prompt(landing.target, outcome.files)
                 change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
                 return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to solve it")
+        if outcome.kind == HELD and clone is not None:
+            agent = change.put_clone(agent, replace(clone, shown=outcome.commit))
         if is_heard and not landing.unattended:
             return None, outcome
         return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
@@ -257,7 +259,7 @@ def _held(agent: Agent, clone: Clone, landing: Landing, held: tuple[Suspect, ...
         f"`substratctl diff {agent.name}` shows them; to land them: "
         f"{decisions.command(agent.name, landing, clone.target, options)}"
     )
-    return Outcome(HELD, text, files=tuple(one.path for one in held))
+    return Outcome(HELD, text, clone.kept.head, tuple(one.path for one in held))
 
 
 def failure_of(outcome: Outcome) -> Conflict | None:

@@ -113,6 +113,13 @@ class LandingGit:
         options = ("--raw", "--numstat", "-z", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-renames")
         return diffs.parse(await self._read(clone, ("diff", *options, before, commit, "--")))
 
+    async def changed_since(self, clone: Clone, head: str) -> frozenset[str]:
+        """Return the files that have changed since a person was shown those that must be looked at."""
+        if clone.shown in {None, head}:
+            return frozenset()
+        shown = await self._repositories.commit(clone.git_dir, str(clone.shown))
+        return frozenset(file.path for file in await self.changed(clone, shown, head))
+
     async def surroundings(self, clone: Clone, commit: str) -> Surroundings:
         """Return all besides the changed files of a commit that decides which of them must be looked at."""
         done = await self._sandbox.run(
