@@ -31,7 +31,8 @@ SAME_FOR_ALL_USERS = (
         f"system/test_{name}.py"
         for name in (
             "acceptance", "bell", "broken_turns", "commands", "damage", "failures", "hidden_changes", "kills", "killpoints",
-            "landing", "log", "lost_turns", "messages", "needs_you", "queue", "questions", "refusals", "restore", "results",
+            "landing", "landing_kills", "log",
+            "lost_turns", "messages", "needs_you", "queue", "questions", "refusals", "restore", "results",
             "settings", "suspend", "survival", "turns", "views", "waits", "why",
         )
     ),

@@ -42,8 +42,8 @@ class ActivityObject(TypedDict):
     since: str
 
 
-class WorktreeObject(TypedDict):
-    """An agent's private clone, as of its last keep."""
+class _KeptBase(TypedDict):
+    """The members of all objects of private clones, as of the last keep."""
 
     branch: str
     base: str | None
@@ -51,6 +51,11 @@ class WorktreeObject(TypedDict):
     ahead: int
     behind: int
     files: int
+
+
+class WorktreeObject(_KeptBase):
+    """An agent's private clone, as of its last keep."""
+
     landed: bool
 
 
@@ -384,19 +389,13 @@ class OnlyHereObject(TypedDict):
     ignored: int
 
 
-class TreeObject(TypedDict):
+class TreeObject(_KeptBase):
     """The tree of a private clone."""
 
     agent: str
     id: str
     path: str
     repository: str
-    branch: str
-    base: str | None
-    head: str | None
-    ahead: int
-    behind: int
-    files: int
     unlanded: bool
     kept_only_here: OnlyHereObject
     bytes: int | None

@@ -318,10 +318,15 @@ def test_files_that_the_users_git_runs_are_looked_at_first(house, app):
 
 def test_the_users_merge_settings_change_nothing(house, app):
     me(house, app)
+    for subject in ("one pack", "two packs"):
+        git(house, app, "commit", "-q", "--allow-empty", "-m", subject)
+        git(house, app, "repack", "-q")
     for key in ("merge.autoStash", "merge.verifySignatures", "commit.gpgsign"):
         git(house, app, "config", key, "true")
     git(house, app, "config", "merge.ff", "false")
     git(house, app, "config", "branch.main.mergeOptions", "--no-commit -s ours")
+    git(house, app, "config", "gc.autoPackLimit", "1")
+    git(house, app, "config", "gc.autoDetach", "false")
     house.start()
     for name in ("one", "two"):
         house.spawn(name, app, commit(f"{name}.txt"), "--worktree")
@@ -329,6 +334,7 @@ def test_the_users_merge_settings_change_nothing(house, app):
     done = house.ctl("merge", "two", "--json")
     assert (done.code, "unsigned" in done.err) == (0, True)
     assert (done.json["commit"], git(house, app, "status", "--short")) == (git(house, app, "rev-parse", "main"), "")
+    assert "packs: 2" in git(house, app, "count-objects", "-v").splitlines()
 
 
 def test_unlanded_work_asks_for_a_person_until_it_is_accepted(house, app):

@@ -338,6 +338,7 @@ class LandingGit:
 
 
 def _plain(target: str) -> dict[str, str]:
-    """Return the settings with which git only moves a branch and its files: no hooks, monitors, merge options."""
+    """Return the settings with which git only moves a branch and its files: no hooks, monitors, merge options, gc."""
     own = {f"branch.{target}.mergeOptions": ""} if target else {}
-    return {"core.hooksPath": "/dev/null", "core.fsmonitor": "false", "submodule.recurse": "false", **own}
+    off = dict.fromkeys(("core.fsmonitor", "submodule.recurse", "maintenance.auto"), "false")
+    return {"core.hooksPath": "/dev/null", "gc.auto": "0", **off, **own}
