@@ -2,13 +2,15 @@
 
 A *login* is an agent program and the hash of its account or key. A turn that fails because of the account's usage limit
 shuts the gate of its login: no turn of it begins until the time that the program has stated, else for 5, 10, 20 … 60
-minutes. Then one turn, the *trial*, begins alone. When it calls a tool or succeeds the gate opens; if it meets the limit
+minutes. Then one turn, the *trial*, begins alone. When it calls a tool or succeeds the gate opens, and the others begin one
+after the other within some seconds, each at a time of its own; if the trial meets the limit
 again the gate stays shut, for longer; if it ends otherwise it has shown nothing, and another one may try. Without that,
 each of a hundred agents would fail with the same limit, one after the other.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,10 +25,13 @@ FIRST_S = 300.0
 LONGEST_S = 3600.0
 """Seconds: each further time is twice as long, up to an hour, in which a person may have raised the limit."""
 
+SPREAD_S = 5.0
+"""Seconds over which the turns of a login begin once its gate has opened: all at once would meet limits of rate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The gate of a login, which is shut; there is none for a login whose turns begin.
+    """The gate of a login, which is shut or has just opened; there is none for a login whose turns begin.
 
     Args:
         login: the login, for example `cursor-agent:9f86d081884c7d65`.
@@ -34,7 +39,8 @@ class Gate:
         reason: the failure, in one sentence.
         shut_at: when, in seconds since the epoch.
         until: when a turn may try, in seconds since the epoch.
-        failures: how many turns in a row, each begun after the one before had shut the gate, have met the limit.
+        failures: how many turns in a row, each begun after the one before had shut the gate, have met the limit; 0: it has
+            opened at `shut_at`, and the last of those that waited may begin at `until`.
         trial: the id of the turn that tries, if one does.
     """
 
@@ -45,6 +51,11 @@ class Gate:
     until: float
     failures: int = 1
     trial: str | None = None
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether no turn but a trial may begin."""
+        return self.failures > 0
 
 
 def pause(failures: int) -> float:
@@ -85,6 +96,11 @@ def after_other_end(gate: Gate, turn: Turn, *, succeeded: bool) -> Gate | None:
     return replace(gate, trial=None) if gate.trial == turn.id else gate
 
 
+def opened(gate: Gate, now: float) -> Gate:
+    """Return a gate that opens now, in seconds since the epoch."""
+    return replace(gate, shut_at=now, until=now + SPREAD_S, failures=0, trial=None)
+
+
 def may_try(gate: Gate, now: float, *, is_trying: bool) -> bool:
     """Say whether a turn may begin as the trial.
 
@@ -102,8 +118,19 @@ def tried_by_a_person(gate: Gate, now: float) -> Gate:
     return replace(gate, until=min(gate.until, now))
 
 
-def obstacle(gate: Gate, now: float, *, is_trying: bool) -> Obstacle | None:
-    """Return why a turn of the gate's login can't begin, None if one may begin as the trial; arguments as for `may_try`."""
+def obstacle(gate: Gate, now: float, agent: str, *, is_trying: bool) -> Obstacle | None:
+    """Return why a turn of the gate's login can't begin, None if one may.
+
+    Args:
+        gate: the gate.
+        now: the time, in seconds since the epoch.
+        agent: the id of the turn's agent, which gives it a time of its own once the gate has opened.
+        is_trying: whether the gate's trial runs.
+    """
+    if not gate.is_shut:
+        at = gate.shut_at + SPREAD_S * zlib.crc32(agent.encode()) / 2**32
+        text = f"its account may go on, and the turns of its login begin one after the other: this one at {timestamp(at)}"
+        return Obstacle(ObstacleKind.ACCOUNT, text, at) if gate.shut_at <= now < at else None
     if may_try(gate, now, is_trying=is_trying):
         return None
     if is_trying:

@@ -44,6 +44,10 @@ class AccountGates:
 
     def shut(self) -> dict[str, Gate]:
         """Return the gates that are shut, by login; there is none for most of a daemon's life."""
+        return {login: gate for login, gate in self.known().items() if gate.is_shut}
+
+    def known(self) -> dict[str, Gate]:
+        """Return the gates that are shut or have just opened, by login."""
         return self._store.gates()
 
     def is_trying(self, gate: Gate) -> bool:
@@ -56,25 +60,27 @@ class AccountGates:
 
         Args:
             agent: the agent.
-            gates: those that are shut.
+            gates: those that are known.
         """
         gate = gates.get(self.login_of(agent)) if gates else None
         if gate is None:
             return None
-        return account_gate.obstacle(gate, self._registry.now(), is_trying=self.is_trying(gate))
+        return account_gate.obstacle(gate, self._registry.now(), agent.id, is_trying=self.is_trying(gate))
 
     def trial_of(self, agent: Agent, gates: Mapping[str, Gate]) -> str | None:
         """Return an agent's login if its gate is shut, so that a turn of the agent would be the trial."""
-        login = self.login_of(agent) if gates else ""
-        return login if login in gates else None
+        gate = gates.get(self.login_of(agent)) if gates else None
+        return gate.login if gate is not None and gate.is_shut else None
 
     # Changes
 
     def turn_begun(self, turn: Turn) -> None:
         """Make a turn that begins the trial of its login's gate, if that is shut, as a part of the change under way."""
-        gate = self.shut().get(turn.login or "")
-        if gate is not None:
+        gate = self.known().get(turn.login or "")
+        if gate is not None and gate.is_shut:
             self._store.save_gate(replace(gate, trial=turn.id))
+        elif gate is not None and not gate.shut_at <= self._registry.now() < gate.until:
+            self._store.forget_gate(gate.login)
 
     def tool_called(self, change: Change, turn: Turn) -> None:
         """Open the gate of a trial that has called a tool: the model has answered, whenever the turn ends.
@@ -115,7 +121,7 @@ class AccountGates:
                 self._store.save_gate(opened)
 
     def _open(self, change: Change, turn: Turn, gate: Gate, cause: int | None) -> None:
-        self._store.forget_gate(gate.login)
+        self._store.save_gate(account_gate.opened(gate, self._registry.now()))
         text = f"the account may go on: the turns of {gate.login} begin again"
         data = {"by": SYSTEM, "login": gate.login}
         change.record(DaemonEvent(turn.agent, turn.id, "gate:opened", text, data, cause))

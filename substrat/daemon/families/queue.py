@@ -59,7 +59,7 @@ class Queue:
         """Return every agent that waits for a turn, with what keeps it from beginning."""
         registry = self._registry
         first = registry.store.first_waiting()
-        gates = self._gates.shut()
+        gates = self._gates.known()
         now = registry.now()
         found = []
         for agent in registry.agents:

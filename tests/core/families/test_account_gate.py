@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from substrat.core.agents.records import Turn
 from substrat.core.families import account_gate
-from substrat.core.families.account_gate import Gate, after_other_end, may_try, obstacle, pause, shut, tried_by_a_person
+from substrat.core.families.account_gate import (
+    Gate,
+    after_other_end,
+    may_try,
+    obstacle,
+    opened,
+    pause,
+    shut,
+    tried_by_a_person,
+)
 
 LOGIN = "cursor-agent:0123456789abcdef"
 
@@ -38,7 +47,7 @@ def test_a_hundred_turns_that_ran_already_count_as_one():
 def test_a_stated_time_counts_in_place_of_the_pause():
     gate = shut(None, LOGIN, turn(), "used up", 5000.0, 100.0)
     assert gate.until == 5000.0
-    assert "held until 1970-01-01T01:23:20.000Z: " in obstacle(gate, 399.0, is_trying=False).text
+    assert "held until 1970-01-01T01:23:20.000Z: " in obstacle(gate, 399.0, "a", is_trying=False).text
 
 
 def test_one_turn_tries_when_it_is_time():
@@ -46,10 +55,25 @@ def test_one_turn_tries_when_it_is_time():
     assert not may_try(gate, 399.0, is_trying=False)
     assert may_try(gate, 400.0, is_trying=False)
     assert not may_try(gate, 400.0, is_trying=True)
-    assert "no time stated, next try 1970-01-01T00:06:40.000Z: " in obstacle(gate, 399.0, is_trying=False).text
-    assert obstacle(gate, 399.0, is_trying=False).until == 400.0
-    assert "another turn tries" in obstacle(gate, 500.0, is_trying=True).text
-    assert obstacle(gate, 500.0, is_trying=False) is None
+    assert "no time stated, next try 1970-01-01T00:06:40.000Z: " in obstacle(gate, 399.0, "a", is_trying=False).text
+    assert obstacle(gate, 399.0, "a", is_trying=False).until == 400.0
+    assert "another turn tries" in obstacle(gate, 500.0, "a", is_trying=True).text
+    assert obstacle(gate, 500.0, "a", is_trying=False) is None
+
+
+def test_when_it_opens_the_turns_of_its_login_begin_one_after_the_other():
+    gate = opened(shut(None, LOGIN, turn(), "used up", None, 100.0), 400.0)
+    assert not gate.is_shut
+    agents = [f"agent-{number}" for number in range(100)]
+    found = [obstacle(gate, 400.0, agent, is_trying=False) for agent in agents]
+    times = [one.until for one in found if one is not None and one.until is not None]
+    assert len(set(times)) == 100
+    assert 400.0 < min(times) < 401.0
+    assert 404.0 < max(times) < gate.until == 400.0 + account_gate.SPREAD_S
+    for agent, time in zip(agents, times, strict=True):
+        assert obstacle(gate, time - 0.001, agent, is_trying=False).until == time
+        assert obstacle(gate, time, agent, is_trying=False) is None
+        assert obstacle(gate, 399.0, agent, is_trying=False) is None, "the clock was set back"
 
 
 def test_a_clock_that_is_set_back_holds_nobody():

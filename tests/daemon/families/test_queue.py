@@ -3,6 +3,7 @@
 import pytest
 
 from substrat.core.agents.records import Priority
+from substrat.core.families.account_gate import SPREAD_S
 from substrat.core.families.waits import WaitMode
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
@@ -48,6 +49,8 @@ def test_a_gate_holds_its_login_and_one_turn_tries_at_a_time(house):
     later(house, held_until(house) + 1)
     trying = next(name for name in ("a", "c") if house.state(name) == "running")
     house.finish(trying)
+    assert {house.state("a"), house.state("c")} == {"idle", "queued"}, "each at a time of its own"
+    later(house, house.clock.time + SPREAD_S)
     assert {house.state("a"), house.state("c")} == {"idle", "running"}
     assert house.families.gates.shut() == {}
 
