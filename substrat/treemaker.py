@@ -29,6 +29,8 @@ AGENTS = "refs/remotes/agents/"
 
 _COPIED = ("core.autocrlf", "core.eol", "core.safecrlf", "core.filemode", "core.ignorecase", "core.symlinks", "i18n.")
 """Settings of the user's repository that decide how files and commits look; none names a program (git-config(1))."""
+_USERS = {"GIT_DIR": REPOSITORY, "GIT_WORK_TREE": "/"}
+"""The user's repository; git would look for the directory that a submodule's `core.worktree` names, and end without it."""
 _SUBSTRAT = {
     f"GIT_{role}_{part}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -89,7 +91,7 @@ def renew(request: dict[str, Any]) -> dict[str, object]:
 
 def _begin(request: dict[str, Any]) -> None:
     """Make the git directory, without a commit."""
-    form = _run("git", "rev-parse", "--show-object-format", environ={**os.environ, "GIT_DIR": REPOSITORY}).strip()
+    form = _run("git", "rev-parse", "--show-object-format", environ={**os.environ, **_USERS}).strip()
     options = ("-q", "--template=", f"--object-format={form}", f"--initial-branch={request['branch']}")
     _run("git", "init", *options, TREE)
     os.makedirs(f"{TREE}/.git/info", exist_ok=True)
@@ -127,7 +129,7 @@ def refresh(request: dict[str, Any]) -> dict[str, object]:
 
 
 def _user_refs(request: dict[str, Any]) -> list[tuple[str, str]]:
-    environ = {**os.environ, "GIT_DIR": REPOSITORY}
+    environ = {**os.environ, **_USERS}
     form = "--format=%(refname) %(objectname)"
     listed = _run("git", "for-each-ref", form, "refs/heads", "refs/remotes", "refs/tags", environ=environ)
     known = _known(line.partition(" ")[2] for line in listed.splitlines())

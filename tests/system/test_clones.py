@@ -172,7 +172,7 @@ def test_a_repository_without_commits(house):
     assert git(house, empty, "show", "refs/substrat/fix/head:a.txt") == "new"
 
 
-@pytest.mark.parametrize("form", ["shallow", "sha256", "linked", "borrowing", "detached"])
+@pytest.mark.parametrize("form", ["shallow", "sha256", "linked", "borrowing", "detached", "submodule", "broken ref"])
 def test_repositories_of_other_forms(house, app, form):
     work = house.workspace("other")
     work.rmdir()
@@ -190,6 +190,12 @@ def test_repositories_of_other_forms(house, app, form):
         case "detached":
             git(house, app, "clone", "-q", str(app), str(work))
             git(house, work, "checkout", "-q", "--detach")
+        case "submodule":
+            git(house, app, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", app, "other")
+            work = app / "other"
+        case "broken ref":
+            git(house, app, "clone", "-q", str(app), str(work))
+            (work / ".git" / "refs" / "heads" / "broken").write_text("12" * 20 + "\n")
     house.start()
     house.spawn("fix", work, commit("a.txt"), "--worktree")
     assert house.show("fix")["worktree"]["ahead"] == 1, house.events("fix")

@@ -23,6 +23,7 @@ from substrat.paths import is_within
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from substrat.core.agents.records import Agent
     from substrat.core.workspaces.git_config import Setting
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.workspaces.user import User
@@ -95,8 +96,8 @@ class PersonGitReader:
         self._home = user.home
         self._config_home = environ.get("XDG_CONFIG_HOME")
 
-    async def read(self) -> PersonGit:
-        """Read it."""
+    async def read(self, agent: Agent) -> PersonGit:
+        """Read it for an agent; for a private clone with the filters of the repository that it is of."""
         # Those that have ended left links too.
         claims = (self._registry.claim(agent) for agent in self._registry.agents)
         written = tuple({path: None for claim in claims for path in (*claim.writable, *claim.git)})
@@ -104,10 +105,13 @@ class PersonGitReader:
         # A clone's work is kept in a sandbox that shows no more than these.
         roots = (*host.system_roots(), *map(os.path.realpath, (*given.bind_ro, *given.path)))
         visible = Visible(roots, (*given.path, *build_spec.PATH.split(":")), self._home)
-        return await trio.to_thread.run_sync(read, self._home, self._config_home, written, visible)
+        git_dir = agent.clone.git_dir if agent.clone is not None else None
+        return await trio.to_thread.run_sync(read, self._home, self._config_home, written, visible, git_dir)
 
 
-def read(home: str, config_home: str | None, written: tuple[str, ...], visible: Visible) -> PersonGit:
+def read(
+    home: str, config_home: str | None, written: tuple[str, ...], visible: Visible, git_dir: str | None = None
+) -> PersonGit:
     """Read the person's configuration; files that are missing or can't be read are left out.
 
     Args:
@@ -115,6 +119,7 @@ def read(home: str, config_home: str | None, written: tuple[str, ...], visible: 
         config_home: `XDG_CONFIG_HOME`, None where it isn't set.
         written: the directories that agents may write to.
         visible: what the sandbox shows.
+        git_dir: the git directory that a clone is of, whose own filters (`git lfs install --local`) the clone has too.
     """
     reader = _Reader(home, written)
     below = f"{config_home or f'{home}/.config'}/git"
@@ -124,7 +129,8 @@ def read(home: str, config_home: str | None, written: tuple[str, ...], visible: 
     settings = (
         item for path in ("/etc/gitconfig", f"{below}/config", f"{home}/.gitconfig") for item in reader.config(path)
     )
-    layer = Layer((*rules, *settings))
+    own = (nofollow.read_small(f"{git_dir}/config", LONGEST_CONFIG) if git_dir is not None else None) or b""
+    layer = Layer((*rules, *settings, *filter(person_git.is_filter, git_config.parse(own).settings)))
     return PersonGit(layer, person_git.absent_filters(layer, visible.shows), tuple(reader.unread.items()))
 
 

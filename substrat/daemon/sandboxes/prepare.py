@@ -210,7 +210,7 @@ class SandboxPreparer:
 
     async def _generate(self, agent: Agent, agent_dir: AgentDir, found: ProtectedPaths, chat: str | None) -> None:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
-        person = await self.person.read()
+        person = await self.person.read(agent)
         # Its first turn may have begun meanwhile, or the agent may have been removed.
         current = self._registry.get(agent.id)
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
@@ -242,7 +242,7 @@ class SandboxPreparer:
         found, unprotected, kept = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
-        person = await self.person.read()
+        person = await self.person.read(agent)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, self._layout.agent(agent.id), agent)
         self._registry.points.before("files made")
         left_out = await trio.to_thread.run_sync(partial(

@@ -35,7 +35,7 @@ class TurnGit:
 
     async def find_unfiltered(self, agent: Agent, before: ProtectedPaths) -> list[Found]:
         """Return findings about files that a turn has committed without a filter of the person's; a failure is logged."""
-        filters = (await self._preparer.person.read()).filters
+        filters = (await self._preparer.person.read(agent)).filters
         bubblewrap = self._preparer.machine.known_bubblewrap
         is_repository = bool(before.git_dirs) or os.path.isdir(f"{agent.workspace}/.git")
         is_seen = agent.clone is not None or (before.hiding is not None and is_repository)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from typing import NamedTuple
 
@@ -62,7 +63,10 @@ def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
         if os.path.dirname(own) != f"{common}/worktrees":
             raise WorkspaceUnusable(f"{refusal}isn't one of {common}'s worktrees, so it isn't shown")
     elif not _is_its_worktree(own, workspace):
-        raise WorkspaceUnusable(f"{refusal}doesn't lead back, so it isn't shown: its core.worktree names another directory")
+        raise WorkspaceUnusable(
+            f"{refusal}doesn't lead back, so it isn't shown: if it belongs to this directory, "
+            f"`git --git-dir={shlex.quote(own)} config core.worktree {shlex.quote(workspace)}` says so"
+        )
     if not _is_git_directory(common):
         raise WorkspaceUnusable(f"{refusal}belongs to no repository, so it isn't shown")
     for other in closed:

@@ -103,9 +103,11 @@ class GitSandbox:
         bubblewrap = await self._find_bubblewrap()
         unreadable = await self._unreadable()
         limits = host.helper_limits(int(seconds) + 1, memory=_MEMORY, file_bytes=file_bytes)
+        # A submodule's `core.worktree` names a directory that isn't shown, and git would end for that.
+        given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
         return await oneshot.run(
             bubblewrap, command, mounts, workdir, unreadable, seconds, limits=limits,
-            variables={**_ALONE, **settings(SAFE), **(variables or {})},
+            variables={**_ALONE, **settings(SAFE), **given},
         )  # fmt: skip
 
     async def git(

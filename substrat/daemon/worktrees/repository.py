@@ -51,7 +51,8 @@ class RepositoryFacts(NamedTuple):
         places: where it has its parts.
         branch: the branch that is checked out; None: HEAD is detached.
         head: HEAD's commit; None: it has none yet.
-        is_partial: whether objects of it are only at a remote.
+        promisor: the setting that says that objects of it are only at a remote, such as `remote.origin.promisor true`;
+            None: all are there.
         base: the commit that was asked for; None: there is none of that name.
         tip: the tip of the branch that was asked for; None: there is no such branch.
         has_unlanded: whether these hold commits or files that are nowhere else.
@@ -60,7 +61,7 @@ class RepositoryFacts(NamedTuple):
     places: GitPlaces
     branch: str | None
     head: str | None
-    is_partial: bool
+    promisor: str | None
     base: str | None
     tip: str | None
     has_unlanded: bool
@@ -86,7 +87,8 @@ if [ "$(wc -c <{_PACK})" -lt {_SMALL} ]
 then git unpack-objects -q --strict --max-input-size="$most" <{_PACK} >&2 || exit
 else git index-pack --stdin --fix-thin --strict --max-input-size="$most" <{_PACK} >&2 || exit
 fi
-git rev-list --objects --quiet "$@" --not --all >&2 || exit
+# A broken ref of the user's is passed over; a commit that is missing fails `update-ref`.
+git rev-list --objects --quiet --ignore-missing "$@" --not --all >&2 || exit
 printf '%b' "$refs" | git update-ref -z --stdin --no-deref || exit
 set -- "$w" "$b" "$t"
 {_STATE}"""
@@ -145,9 +147,9 @@ class Repositories:
         lines = [None if line == "-" else line for line in os.fsdecode(done.output).splitlines()]
         if len(lines) != 9:
             raise GitFailed(f"git can't read {places.common}: `git status` in {places.top} says why")
-        head_ref, head, partial, commit, tip, kept, wip, landed, same = lines
+        head_ref, head, promisor, commit, tip, kept, wip, landed, same = lines
         return RepositoryFacts(
-            places, (head_ref or "").removeprefix("refs/heads/") or None, head, partial is not None, commit,
+            places, (head_ref or "").removeprefix("refs/heads/") or None, head, promisor, commit,
             tip if branch else None,
             has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None),
         )  # fmt: skip

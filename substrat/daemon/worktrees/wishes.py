@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -102,10 +103,14 @@ class CloneWishes:
 
 def _check(facts: RepositoryFacts, wish: CloneWish, name: str) -> None:
     top, base = facts.places.top, wish.base
-    if facts.is_partial:
+    if facts.promisor is not None:
+        key, _, value = facts.promisor.partition(" ")
+        remote = value if key == "extensions.partialclone" else key.removeprefix("remote.").removesuffix(".promisor")
+        git = ("git", "-C", top)
         raise WorkspaceUnusable(
             f"{top} is a partial clone, whose missing files git would fetch one by one without a network: "
-            f"`git fetch --refetch --no-filter` completes it"
+            f"`{shlex.join(git)} fetch --refetch --no-filter {shlex.quote(remote)}` completes it, then "
+            f"`{shlex.join(git)} config --unset-all {shlex.quote(key)}` says so"
         )
     if base is not None and facts.base is None:
         raise InvalidParams(f"{base!r} is no commit in {top}: `git log` there shows which there are")

@@ -54,7 +54,7 @@ class AgentShow(OperatorRequest, frozen=True):
     agent: AgentName
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        person = await services.preparer.person.read()
+        person = await services.preparer.person.read(services.requests.find(self.agent))
         agent = services.requests.find(self.agent)
         use = services.turns.use(agent)
         shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []

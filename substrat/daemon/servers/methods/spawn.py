@@ -104,7 +104,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         notes = list(overlap.notes(requests.shared(agent)))
         if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
             notes.append(overlap.beside(beside))
-        notes += [f"is without {text}" for text in (await preparer.person.read()).absent]
+        notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
         return {
             **services.objects.one(agent),
             **({"message": message} if message is not None else {}),
