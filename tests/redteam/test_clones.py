@@ -1,7 +1,9 @@
 """What worked in a checkout that is shared with a person, tried once more in a private clone: none of it works there."""
 
 import json
+import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -135,3 +137,102 @@ def test_gits_own_commands_work_as_in_a_checkout(house, app):
     assert said.startswith("renamed\nfatal: could not create leading directories of '../outside/.git': Read-only"), said
     assert house.show("fix")["worktree"]["ahead"] == 1
     assert house.git(app, "fsck", "--no-dangling") == ""
+
+
+class Attempt(NamedTuple):
+    """A script at the top of a checkout, and a command of the person's there; the file `ran` shows that the script won."""
+
+    script: str
+    look: str
+
+
+EVIL = "git config core.fsmonitor 'touch {ran}; false'"
+WON = "&& touch {ran}"
+ATTEMPTS = {
+    "a hook": Attempt(
+        "cd .git; mkdir -p hooks; printf '#!/bin/sh\\ntouch {ran}\\n' > hooks/post-commit; chmod +x hooks/post-commit",
+        "git commit -q --allow-empty -m mine",
+    ),
+    "a filter": Attempt(
+        "echo '* filter=x' > .gitattributes; git config filter.x.clean 'touch {ran}; cat'",
+        "echo > x; git add x; git rm -fq x",
+    ),
+    "a program for status": Attempt(EVIL, "git status"),
+    "an alias": Attempt("git config alias.st '!touch {ran}'", "git st"),
+    "an included file": Attempt(
+        "git config include.path ../inc; git config -f inc core.fsmonitor 'touch {ran}; false'", "git status"
+    ),
+    "a nested repository": Attempt(
+        f"git init -q n; git -C n commit -q --allow-empty -m n; git add n; cd n; {EVIL}", "git status"
+    ),
+    "a linked worktree's configuration": Attempt(
+        "git config extensions.worktreeConfig true; mkdir -p .git/worktrees/other; "
+        "git config -f .git/worktrees/other/config.worktree core.fsmonitor 'touch {ran}; false'",
+        "git -C ../other status",
+    ),
+    "a rebase under way": Attempt(
+        "GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -q -i HEAD~1; cd .git/rebase-merge; "
+        "echo 'x touch {ran}' >> git-rebase-todo",
+        "git rebase --continue",
+    ),
+    "a link in a parent's place": Attempt(
+        "mv sub was; ln -s {out} sub", f"echo mine > sub/part.txt; test -e {{out}}/part.txt {WON}"
+    ),
+    "a file that two write": Attempt("echo theirs > README.md", f"grep theirs README.md {WON}"),
+    "another's chat": Attempt(
+        "echo theirs > $HOME/.cursor/chats/0/1/store.db || true", f"grep theirs $HOME/.cursor/chats/0/1/store.db {WON}"
+    ),
+    "a mark in the index": Attempt(
+        "git update-index --skip-worktree README.md; echo theirs > README.md",
+        f"test -z \"$(git status -s)\" && grep theirs README.md {WON}",
+    ),
+    "an excluded file": Attempt(
+        "mkdir -p .git/info; echo hidden >> .git/info/exclude; touch hidden",
+        f"test -z \"$(git status -s)\" && test -e hidden {WON}",
+    ),
+    "a replaced commit": Attempt(
+        "git replace -f HEAD $(git commit-tree -m theirs HEAD^{{tree}})", f"git log -1 --format=%s | grep theirs {WON}"
+    ),
+    "a moved branch": Attempt(
+        "git update-ref refs/heads/main $(git commit-tree -m theirs HEAD^{{tree}})", f"git log main | grep theirs {WON}"
+    ),
+    "a thrown away stash": Attempt(
+        "git reflog expire --expire=now --all; git stash clear; git gc -q --prune=now",
+        "git stash list | grep WIP || touch {ran}",
+    ),
+    "an editor's task": Attempt("mkdir -p .vscode; echo '{{}}' > .vscode/tasks.json", f"test -e .vscode/tasks.json {WON}"),
+}  # fmt: skip
+"""The kinds that worked in a checkout which a person and agents share."""
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app, name):
+    """The control: the same script, at work in the checkout itself, wins."""
+    ran, out, chat = (
+        house.directory / "ran",
+        house.directory / "out",
+        house.home / ".cursor" / "chats" / "0" / "1" / "store.db",
+    )
+    out.mkdir()
+    chat.parent.mkdir(parents=True)
+    chat.write_text("mine")
+    attempt = Attempt(*(part.format(ran=ran, out=out) for part in ATTEMPTS[name]))
+    who = {f"GIT_{role}_{part}": "me" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+
+    def person(command):
+        environment = house.environment(GIT_EDITOR="true", **who)
+        return subprocess.run(["sh", "-c", command], cwd=app, env=environment, capture_output=True, text=True, check=False)
+
+    person("echo more >> README.md; git stash -q")
+    house.start()
+    before = fingerprint(app)
+    agent = house.spawn("fix", app, f"/shell set -e; {attempt.script}; echo all of it", "--worktree")
+    assert "all of it\n" in house.shell("fix"), agent
+    assert fingerprint(app) == before
+    person(attempt.look)
+    person(
+        "git status; git diff refs/substrat/fix/wip; git log --all --stat; git checkout -q --detach; git checkout -q main"
+    )
+    assert not ran.exists(), house.shell("fix")
+    control = person(attempt.script), person(attempt.look)
+    assert ran.exists(), control
