@@ -29,7 +29,7 @@ def scribble(path):
     if not target.startswith("/") or target.startswith("/dev/") or target.endswith("/stdout"):
         return "left"
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-    os.fchmod(descriptor, 0o4777)
+    tried(lambda: os.fchmod(descriptor, 0o4777))  # refused whatever the file is
     return os.pwrite(descriptor, b"EVIL", 0)
 
 answer = {"files": {}, "memory": [], "environment": ""}
