@@ -1,5 +1,6 @@
 """A daemon whose log is on a full disk, has lost its reader, or isn't read: it starts, serves and ends as any other."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -32,8 +33,8 @@ def logging(house):
 
 
 def log_much(house, daemon):
-    """Have the daemon write more lines than a pipe holds: each reload makes one."""
-    for _ in range(1500):
+    """Have the daemon write more lines than a pipe of one page holds: each reload makes one."""
+    for _ in range(100):
         daemon.send_signal(signal.SIGHUP)
         with house.wire() as wire:
             wire.call("daemon.status")
@@ -58,6 +59,7 @@ def test_a_log_whose_reader_has_gone(house, logging):
 
 def test_a_log_that_nobody_reads(house, logging):
     reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     with os.fdopen(reading, "rb") as pipe:
         daemon = logging(writing)
         log_much(house, daemon)
