@@ -277,32 +277,32 @@ def victims(table, column):
 
 COLUMNS = list(columns())
 TABLES = sorted({table for table, _ in COLUMNS})
-OFTEN = {"null", "not UTF-8", "the largest", "bytes", "an object"}
-"""The values that `make test` tries."""
+OFTEN = ("null", "not UTF-8", "the largest", "bytes", "an object")
+"""The values of which `make test` tries two for each column, by turns."""
 
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_no_value_breaks_what_it_does_not_belong_to(scene, clock, table):
-    await every_column(scene, clock, table, OFTEN)
+    await every_column(scene, clock, table, lambda number: (OFTEN[number % 5], OFTEN[(number + 1) % 5]))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("table", TABLES)
 async def test_no_other_value_breaks_what_it_does_not_belong_to(scene, clock, table):
-    await every_column(scene, clock, table, VALUES.keys() - OFTEN)
+    await every_column(scene, clock, table, lambda _number: VALUES)
 
 
-async def every_column(scene, clock, table, names):
+async def every_column(scene, clock, table, values_of):
     kind = type(scene.house)
     clock.time = 1_700_001_000.0
     control = Asked(kind, str(shutil.copy(scene.house.path, scene.directory / "control.db")), clock, scene.directory)
     expected = await control.everything()
     control.house.store.close()
     tried = 0
-    for column in [column for other, column in COLUMNS if other == table]:
+    for number, column in enumerate(column for other, column in COLUMNS if other == table):
         for where in victims(table, column):
-            for what in sorted(names):
+            for what in values_of(number):
                 path = damaged(scene, table, column, where, VALUES[what])
                 if path is None:
                     continue
