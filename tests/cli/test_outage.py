@@ -282,7 +282,8 @@ def test_what_may_take_long_says_nothing_of_the_daemon_and_stopping_says_what_it
         (("resume", "anna"), "which agents were resumed isn't known"),
     ],
 )
-def test_what_is_lost_with_its_answer_is_said_and_not_repeated(ctl, fake, words, unknown):
+def test_what_is_lost_with_its_answer_is_said_and_not_repeated(ctl, fake, words, unknown, monkeypatch):
+    monkeypatch.setattr(connection_module, "SILENCE_S", 20.0)  # a busy machine is not told of
     asked = []
 
     def serve(peer):
