@@ -278,19 +278,6 @@ def snapshot(house):
     return {name: content for name, content in contents.items() if content}
 
 
-def test_a_damaged_database_is_refused_untouched(daemon):
-    daemon.spawn("anna", daemon.workspace(), "hello")
-    daemon.stop()
-    path = database(daemon)
-    path.write_bytes(b"this is no database" * 1000)
-    before = snapshot(daemon)
-    code, said = daemon.refused()
-    assert code == 1, said
-    assert str(path) in said or str(daemon.state) in said
-    assert "Traceback" not in said
-    assert snapshot(daemon) == before
-
-
 def test_a_database_of_a_newer_version_is_refused_untouched(daemon):
     daemon.spawn("anna", daemon.workspace(), "hello")
     daemon.stop()
@@ -310,19 +297,6 @@ def test_a_database_of_a_newer_version_is_refused_untouched(daemon):
     base.close()
     daemon.start()
     assert daemon.show("anna")["turn"]["result"] == "hello"
-
-
-def test_a_database_with_a_hole_is_refused_in_a_sentence(daemon):
-    daemon.spawn("anna", daemon.workspace(), "hello")
-    daemon.stop()
-    path = database(daemon)
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xff" * 8192)
-    code, said = daemon.refused()
-    assert code == 1, said
-    assert str(daemon.state) in said
-    assert "Traceback" not in said
 
 
 def test_a_state_directory_that_is_a_file(house):

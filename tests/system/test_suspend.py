@@ -20,30 +20,14 @@ def note(number, frame):
 ignored = {ignored}
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, note)
-{more}
 mark("ready")
 while True:
     signal.pause()
 """
 
-DOUBLE_FORK = """
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        for descriptor in range(3):
-            os.close(descriptor)
-        mark("orphan")
-        while True:
-            signal.pause()
-    os._exit(0)
-wait_for("orphan")
-"""
 
-
-def stubborn(ignored, more=""):
-    return STUBBORN.replace("{ignored}", ignored).replace("{more}", more)
+def stubborn(ignored):
+    return STUBBORN.replace("{ignored}", ignored)
 
 
 def start(house, source, until):
@@ -62,18 +46,6 @@ def check_suspended(house):
     assert agent["turn"]["ended_at"]
     assert house.sandboxed() == set(), "when suspend has answered the process tree is gone"
     return agent
-
-
-def test_suspend_in_the_middle_of_a_turn(daemon):
-    work = daemon.workspace()
-    session = daemon.held("anna", work)["session_id"]
-    assert daemon.sandboxed()
-    agent = check_suspended(daemon)
-    assert agent["session_id"] == session
-    assert agent["turn"]["result"] is None
-    kinds = [event["kind"] for event in daemon.events("anna")]
-    assert "turn:ended" in kinds
-    assert "result:success" not in kinds
 
 
 def test_the_first_rung_is_sigint(house, until):
@@ -99,31 +71,9 @@ def test_an_agent_that_ignores_both_is_killed(house, until):
     assert (work / f"got-{signal.SIGTERM:d}").exists()
 
 
-def test_an_orphan_of_the_agent_ends_with_the_turn(house, until):
-    start(house, stubborn("set()", DOUBLE_FORK), until)
-    check_suspended(house)
-
-
 def test_an_agent_that_stopped_itself_can_be_suspended(house, until):
     start(house, 'begin()\nmark("ready")\nos.kill(os.getpid(), signal.SIGSTOP)\n', until)
     check_suspended(house)
-
-
-def test_an_agent_that_prints_a_result_when_it_is_told_to_stop(house, until):
-    """A turn that finishes while it is being stopped is accounted for once, and the agent is suspended."""
-    source = """
-begin()
-signal.signal(signal.SIGINT, lambda *_: (finish("just in time"), sys.exit(0)))
-mark("ready")
-while True:
-    signal.pause()
-"""
-    start(house, source, until)
-    agent = house.ok("suspend", "anna")
-    assert agent["state"] == "suspended"
-    assert agent["turn"]["outcome"] in {"success", "interrupted"}
-    assert [event["kind"] for event in house.events("anna")].count("turn:ended") == 1
-    assert not house.sandboxed()
 
 
 def test_suspend_of_an_idle_agent(daemon):
@@ -249,17 +199,6 @@ def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(daemon):
     done = daemon.ctl("resume", "anna", "--wait", "--timeout", "20")
     assert done.code == 0, done
     assert "the very first task" in daemon.events("anna", "user")[-1]["text"]
-
-
-def test_the_standin_remembers_across_suspend_and_resume(daemon):
-    work = daemon.workspace()
-    daemon.spawn("anna", work, "remember me")
-    daemon.ok("send", "anna", "/sleep 1000")
-    daemon.wait("anna", "running")
-    daemon.ok("suspend", "anna")
-    done = daemon.ctl("resume", "anna", "/recall", "--wait", "--timeout", "20")
-    assert done.code == 0, done
-    assert "remember me" in done.out
 
 
 def test_resume_of_an_idle_agent_that_was_suspended_runs_nothing(daemon):
