@@ -45,7 +45,7 @@ class Whoami(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="whoam
 
 
 class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_agents", tag_field="_tool"):
-    """List the other agents you can write to: name, state since when, parent, status, waits, last result's first line."""
+    """List the other agents you can write to: name, state and its reason, status, waits, parent, last words."""
 
     title: ClassVar[str] = "List the other agents"
     hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)

@@ -12,6 +12,7 @@ from substrat.errors import NotFound
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.queue import Queue
     from substrat.daemon.families.waits import Waits
 
 _LONGEST = 200
@@ -24,11 +25,13 @@ class AgentLists:
     Args:
         registry: the agents.
         waits: their waits for others.
+        queue: tells why one is queued.
     """
 
-    def __init__(self, registry: Registry, waits: Waits) -> None:
+    def __init__(self, registry: Registry, waits: Waits, queue: Queue) -> None:
         self._registry = registry
         self._waits = waits
+        self._queue = queue
 
     def others(self, caller: Agent, scope: str) -> list[dict[str, object]]:
         """List the agents besides one that haven't ended.
@@ -38,8 +41,7 @@ class AgentLists:
             scope: `children`, `family` (its root and all that descend from it), or `all`.
         """
         found = [one for one in self._scope(caller, scope) if one.id != caller.id and one.phase != Phase.ENDED]
-        askers = self._registry.store.askers([one.id for one in found])
-        return [self._row(one, asks=one.id in askers) for one in found]
+        return self._rows(found)
 
     def one(self, caller: Agent, name: str) -> dict[str, object]:
         """Return the facts about an agent, more of them about a descendant; raises `NotFound`."""
@@ -47,7 +49,7 @@ class AgentLists:
             agent = self._registry.find(name)
         except NotFound:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
-        facts = self._row(agent, asks=bool(self._registry.store.askers([agent.id])))
+        (facts,) = self._rows([agent])
         if agent in self._registry.family(caller)[1:]:
             turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
             facts["last_outcome"] = self._waits.outcome_of(agent, turn)
@@ -61,7 +63,13 @@ class AgentLists:
             return registry.children(caller.id)
         return registry.family(registry.root_of(caller)) if scope == "family" else list(registry.agents)
 
-    def _row(self, agent: Agent, *, asks: bool) -> dict[str, object]:
+    def _rows(self, agents: list[Agent]) -> list[dict[str, object]]:
+        askers = self._registry.store.askers([one.id for one in agents])
+        queued = any(one.phase == Phase.QUEUED for one in agents)
+        reasons = {place.agent: place.reason for place in self._queue.places()} if queued else {}
+        return [self._row(one, reasons.get(one.id), asks=one.id in askers) for one in agents]
+
+    def _row(self, agent: Agent, reason: str | None, *, asks: bool) -> dict[str, object]:
         registry = self._registry
         waits = [name for wait in self._waits.open_of(agent.id) for name in wait.names]
         waits += [OPERATOR] if asks and agent.phase != Phase.ENDED else []
@@ -73,6 +81,7 @@ class AgentLists:
             "parent": registry.name_of(agent.parent) or OPERATOR,
             "status": agent.status,
             **({"waits_for": waits} if waits else {}),
+            **({"reason": reason} if reason is not None else {}),
             **({"last": came.strip().partition("\n")[0][:_LONGEST]} if came else {}),
         }
 

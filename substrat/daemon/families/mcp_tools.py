@@ -60,7 +60,7 @@ class ToolCalls:
         self._reminders = reminders
         self._inbox = inbox
         self._messages = Messages(requests)
-        self.lists = AgentLists(requests.registry, families.waits)
+        self.lists = AgentLists(requests.registry, families.waits, families.queue)
         self._steering = Steering(requests)
 
     def perform(

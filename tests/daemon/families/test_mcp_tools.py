@@ -76,6 +76,14 @@ def test_who_else_there_is(call, house):
     assert agents == [{"name": "eve", "state": "idle", "since": since, "parent": "operator", "status": "thinking"}]
 
 
+def test_a_queued_agent_is_listed_with_its_reason(call, house):
+    good(call("bob", "spawn_agent", {"prompt": "task", "name": "first"}))
+    good(call("bob", "spawn_agent", {"prompt": "task", "name": "then", "needs": ["first"]}))
+    first, then = json.loads(good(call("bob", "list_agents", {"scope": "children"})))["agents"]
+    assert ("reason" in first, then["state"], "first" in then["reason"]) == (False, "queued", True)
+    assert json.loads(good(call("bob", "get_agent", {"name": "then"})))["reason"] == then["reason"]
+
+
 def test_messages_reach_whom_they_are_for(call, house):
     good(call("bob", "send_message", {"to": "eve", "text": "hi eve"}))
     assert "hi eve" in house.prompt("eve")
