@@ -36,7 +36,7 @@ def test_fifty_children_cost_their_lead_two_turns_beside_five_kills(house, until
     for done in KILLS:
         for name in PLAIN[:done]:
             (work / name).touch()
-        until(lambda done=done: sum(one["state"] == "idle" for one in plain(house)) >= done, f"{done} results")
+        until(lambda done=done: sum(one["state"] == "idle" for one in plain(house)) >= done, f"{done} results", 90.0)
         house.kill()
         house.start(config=CONFIG)
     for name in PLAIN:
