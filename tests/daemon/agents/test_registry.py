@@ -11,6 +11,7 @@ from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import OPERATOR, Outcome, Process
 from substrat.core.agents.stop_reason import ENDED, INTERRUPTED, SUSPENDED, took_too_long
 from substrat.core.families.waits import WaitMode
+from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.errors import StorageFailed, SubstratError
 
@@ -264,7 +265,7 @@ def perform(house, act):
         case "later":
             house.clock.time += 1000
             house.registry.admit()
-            house.families.waits.end_due()
+            end_due(house.registry, house.families.waits.end_due)
         case "full disk":
             house.store.failing = not house.store.failing
         case "answer" | "dismiss":
