@@ -335,7 +335,14 @@ def check_waits(house):
         assert not any(wait.agent in house.families.waits.awaited(member) for member in wait.members), "no circle"
 
 
-@given(st.lists(acts, max_size=40))
+FAMILY = [
+    ("spawn", "a", True), ("child", "b", "a"), ("child", "c", "a"), ("wait", "a", ["b"], WaitMode.ALL, None),
+    ("finish", "a"),
+]  # fmt: skip
+"""The beginning of half of the walks: without it few of them come to a wait."""
+
+
+@given(st.builds(list.__add__, st.sampled_from([[], FAMILY]), st.lists(acts, max_size=40)))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 def test_whatever_happens_memory_and_disk_agree_and_nobody_is_forgotten(new_house, walk):
     house = new_house(turns={"max_running": 2}, limits={"children": 2, "depth": 2, "waiting_items": 3})
