@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.protection")
 
 _PATIENCE_S = 4.0
-"""Agents are stopped in memory meanwhile, and other paths wait. It takes some 40 ms; an agent may make it longer."""
+"""Agents are stopped in memory meanwhile, others too whose files change. It takes some 40 ms; an agent may slow it down."""
 # Prints, for each file, the commit of the first tip that it stands at, and the trees down to it. $1 are the objects, then
 # come each file's blob and its path. Nothing of the repository but its objects is read.
 _PROVE = """\

@@ -201,20 +201,24 @@ class Protection:
         pause = _FIRST_PAUSE
         await self._concern(check, names)
         while check.concerned:
+            looked_at = set(check.concerned)  # others may join meanwhile: they are looked at next
             unfinished = await self._restore(check)
             overdue = {name for name in unfinished if trio.current_time() > check.deadlines[name]}
             if overdue:
                 reason = "protected files can't be protected again, or are replaced on the host again and again"
                 await self.consequences.stop([check.concerned[name] for name in overdue], reason, [])
                 unfinished -= overdue
-            for name in check.concerned.keys() - unfinished:
+            for name in looked_at - unfinished:
                 await self._let_go(check, name)
             if unfinished:
                 await trio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-            self._take()
-            names, self._dirty = self._dirty, set()
-            await self._concern(check, names)
+            await self._concern_changed(check)
+
+    async def _concern_changed(self, check: _Check) -> None:
+        self._take()
+        names, self._dirty = self._dirty, set()
+        await self._concern(check, names)
 
     async def _concern(self, check: _Check, names: set[str]) -> None:
         """Find out which sandboxes show something that has lost its protection, and stop those in memory."""
@@ -286,7 +290,7 @@ class Protection:
         is_early = bool(touched) and await self._must_wait(check, touched)
         if is_early or (reached and await trio.to_thread.run_sync(is_outdated, reached)):
             return {name for name, lost in gone.items() if lost}
-        if await self._learn(reached, sandboxes):
+        if reached and await self._learn(check, reached, sandboxes):
             return {name for name, lost in gone.items() if lost}
         if reached:
             guilty = [name for name, lost in gone.items() if any(one.path in lost for one in reached)]
@@ -327,16 +331,28 @@ class Protection:
         )
         return min(there, key=lambda agent: agent.created_at, default=None)
 
-    async def _learn(self, reached: list[Judgement], sandboxes: list[ProtectedSandbox]) -> bool:
-        """Note which contents stood at a tip before the first agent, and say whether there is one that wasn't known."""
-        has_learned, left = False, {one.path: one.now for one in reached}
-        for sandbox in sandboxes:
-            its = {path: left.pop(path) for path in [*left] if path in sandbox.protected.mounts}
-            first = self._first_agent(sandbox)
-            if its and first is not None:
-                for path in await self._known(self._layout.agent(first.id).tips, sandbox, its):
-                    has_learned = self._agree(sandbox, path, its[path]) or has_learned
+    async def _learn(self, check: _Check, reached: list[Judgement], sandboxes: list[ProtectedSandbox]) -> bool:
+        """Note which contents stood at a tip before the first agent, and say whether there is one that wasn't known.
+
+        An agent may make git slow, so other sandboxes that lose something meanwhile are stopped in memory at once.
+        """
+        has_learned, left, is_over = False, {one.path: one.now for one in reached}, trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._concern_others, check, is_over)
+            for sandbox in sandboxes:
+                its = {path: left.pop(path) for path in [*left] if path in sandbox.protected.mounts}
+                first = self._first_agent(sandbox)
+                if its and first is not None:
+                    for path in await self._known(self._layout.agent(first.id).tips, sandbox, its):
+                        has_learned = self._agree(sandbox, path, its[path]) or has_learned
+            is_over.set()
         return has_learned
+
+    async def _concern_others(self, check: _Check, is_over: trio.Event) -> None:
+        while not is_over.is_set():
+            with trio.move_on_after(_LONGEST_PAUSE):
+                await is_over.wait()
+            await self._concern_changed(check)
 
     def _agree(self, sandbox: ProtectedSandbox, path: str, now: Copy) -> bool:
         """Note what is at a path as a person's for the rest of the turn; says whether it wasn't noted yet."""
