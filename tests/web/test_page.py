@@ -204,3 +204,17 @@ def test_no_view_scrolls_sideways_on_a_phone(visit, daemon, asking):
             if part is not None:
                 part.click()
             assert page.evaluate(WIDER) == [], place
+
+
+def test_work_is_seen_looked_at_and_landed(visit, daemon):
+    work = daemon.workspace("repository", git=True)
+    daemon.spawn("bob", work, "/shell echo evil > .envrc; git add .; git commit -qm x", "--worktree")
+    page = visit()
+    page.get_by_role("link", name="bob").click()
+    page.locator(".diff li", has_text=".envrc").wait_for()
+    page.get_by_role("button", name="Merge", exact=True).click()
+    page.get_by_role("alert").get_by_text("you must look at before they land in main").wait_for()
+    assert not (work / ".envrc").exists()
+    page.get_by_role("button", name="Merge: I have looked at 1 file").click()
+    page.get_by_role("alert").get_by_text("bob's work is in main").wait_for()
+    assert (work / ".envrc").read_text() == "evil\n"
