@@ -47,6 +47,7 @@ def examine(environ: Mapping[str, str]) -> list[CheckResult]:
         _system_calls,
         lambda: _limits(loaded),
         _kernel,
+        lambda: _git(environ),
         lambda: _agent_program(environ, loaded),
         lambda: _login(environ, loaded),
         lambda: _chats(environ),
@@ -113,6 +114,16 @@ def _has_pidfd() -> bool:
     except OSError:
         return False
     return True
+
+
+def _git(environ: Mapping[str, str]) -> CheckResult:
+    path = shutil.which("git", path=environ.get("PATH")) or ""
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return machine.git(None)
+    found = re.match(r"git version (\d+)\.(\d+)", said)
+    return machine.git((int(found[1]), int(found[2])) if found else None)
 
 
 def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:

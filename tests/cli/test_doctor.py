@@ -16,6 +16,7 @@ CHECKS = [
     "system calls",
     "limits",
     "kernel",
+    "git",
     "agent program",
     "login",
     "chats folder",
@@ -30,6 +31,7 @@ CHECKS = [
 def environment(tmp_path, executable, monkeypatch):
     """An environment whose bubblewrap, agent program and home are good ones of the test's own; `PATH` has nothing else."""
     executable("bwrap", 'case "$1" in --version) echo "bubblewrap 0.11.0";; esac')
+    executable("git", 'echo "git version 2.39.5"')
     executable("cursor-agent", 'echo "2026.01.01-abc"; echo more')
     monkeypatch.setattr("sandbox.host._wheel_bubblewrap", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path / "programs"))

@@ -18,6 +18,7 @@ _MIB, _GIB = 1 << 20, 1 << 30  # bytes
 _LITTLE_SPACE = _GIB  # a build's output or a clone may fill less
 _KERNEL_FOR_PIDFDS = (5, 3)  # pidfd_open(2), "VERSIONS"
 _KERNEL_FOR_LIMITS = (5, 14)  # the first that counts RLIMIT_NPROC by user namespace ("ucounts")
+_GIT_FOR_LANDING = (2, 38)  # git-merge-tree(1), --write-tree
 _SYSTEMD_FOR_SUBGROUPS = 254  # its NEWS: DelegateSubgroup=
 
 
@@ -176,6 +177,18 @@ def kernel(found: Kernel) -> CheckResult:
         detail = f"{version} counts processes by user only, so a sandbox's aren't limited"
         return CheckResult("kernel", WEAKER, detail, f"boot Linux {_dotted(_KERNEL_FOR_LIMITS)} or newer")
     return CheckResult("kernel", GOOD, version)
+
+
+def git(version: tuple[int, ...] | None) -> CheckResult:
+    """Judge git, which agents' private clones need; None: it isn't there or doesn't start."""
+    if version is None:
+        return CheckResult("git", WEAKER, "there is none: agents get no private clones", "sudo apt install git")
+    if version < _GIT_FOR_LANDING:
+        least = _dotted(_GIT_FOR_LANDING)
+        return CheckResult(
+            "git", WEAKER, f"{_dotted(version)}: work in clones can't be landed", f"install git {least} or newer"
+        )
+    return CheckResult("git", GOOD, _dotted(version))
 
 
 def agent_program_missing(said: str, *, is_default: bool) -> CheckResult:

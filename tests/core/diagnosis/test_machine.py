@@ -35,6 +35,9 @@ CASES = {
     "a filtered pidfd": (machine.kernel(Kernel((6, 1), pidfd=False)), BROKEN, "without pidfd_open", "boot"),
     "no children": (machine.kernel(Kernel((6, 1), children=False)), WEAKER, "can't be frozen", "CONFIG_PROC_CHILDREN"),
     "an old kernel": (machine.kernel(Kernel((5, 10))), WEAKER, "aren't limited", "Linux 5.14 or newer"),
+    "no git": (machine.git(None), WEAKER, "no private clones", "apt install git"),
+    "an old git": (machine.git((2, 37)), WEAKER, "2.37: work in clones can't be landed", "git 2.38 or newer"),
+    "a git": (machine.git((2, 38)), GOOD, "2.38", ""),
     "a kernel": (machine.kernel(Kernel((5, 14))), GOOD, "Linux 5.14", ""),
     "no cursor-agent":
         (machine.agent_program_missing("it isn't on PATH: name it", is_default=True), BROKEN, "it isn't on PATH",
