@@ -188,3 +188,15 @@ def test_checkouts_of_other_forms(house, app, form):
     assert house.show("fix")["worktree"]["ahead"] == 1
     assert git(house, work, "diff", "--name-only", "HEAD", "refs/substrat/fix/wip") == "a.txt"
     assert not (tree_of(house) / "ran").exists()
+
+
+def test_locks_that_a_killed_git_has_left_in_the_refs_hold_nothing_up(house, app):
+    """The daemon's own git ends with the daemon, also amid a change of refs."""
+    house.start()
+    house.spawn("fix", app, "/shell echo 1 > a", "--worktree")
+    refs = app / ".git" / "refs" / "substrat" / "fix"
+    for name in ("head.lock", "wip.lock", "turns/2.lock"):
+        (refs / name).touch()
+    house.ok("send", "fix", "--wait", "/shell echo 2 > a; git add a; git commit -qm two")
+    assert git(house, app, "show", "refs/substrat/fix/head:a") == "2", kept(house)
+    assert not list(refs.rglob("*.lock"))

@@ -80,16 +80,25 @@ in_branch() { out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z
 if [ "$head" = "$base" ] || in_branch "$head" || { [ "$head" = "$4" ] && in_branch "$5"; }
 then echo landed; else echo -; fi
 """
+# `change REFS` changes refs as `_encoded` writes them. git holds a ref's lock for an instant: one below `refs/substrat` that
+# is there for three seconds was left by a git that ended with a killed daemon, and would hold up each later change.
+_CHANGE = """\
+try() { printf '%b' "$1" | git -c core.filesRefLockTimeout=3000 update-ref -z --stdin --no-deref; }
+change() { try "$1" 2>/dev/null || {
+    find "$GIT_DIR/refs/substrat" -name '*.lock' ! -newermt '2 seconds ago' -delete 2>/dev/null
+    try "$1"
+}; }
+"""
 # Takes a pack in, changes refs, and prints what `_STATE` does. $4 are the changes, $5 the most bytes, the rest new commits.
 _IMPORT = f"""\
-w=$1 b=$2 t=$3 refs=$4 most=$5; shift 5
+{_CHANGE}w=$1 b=$2 t=$3 refs=$4 most=$5; shift 5
 if [ "$(wc -c <{_PACK})" -lt {_SMALL} ]
 then git unpack-objects -q --strict --max-input-size="$most" <{_PACK} >&2 || exit
 else git index-pack --stdin --fix-thin --strict --max-input-size="$most" <{_PACK} >&2 || exit
 fi
 # A broken ref of the user's is passed over; a commit that is missing fails `update-ref`.
 git rev-list --objects --quiet --ignore-missing "$@" --not --all >&2 || exit
-printf '%b' "$refs" | git update-ref -z --stdin --no-deref || exit
+change "$refs" || exit
 set -- "$w" "$b" "$t"
 {_STATE}"""
 
@@ -179,10 +188,10 @@ class Repositories:
         """
         if not wanted:
             return
-        script = 'printf "%b" "$1" | git update-ref -z --stdin --no-deref'
         done = await self._sandbox.run(
-            ("/bin/sh", "-c", script, "sh", _encoded(wanted)), self.writing(common), variables={"GIT_DIR": common}
-        )
+            ("/bin/sh", "-c", f'{_CHANGE}change "$1"', "sh", _encoded(wanted)), self.writing(common),
+            variables={"GIT_DIR": common},
+        )  # fmt: skip
         if done.status:
             line = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["git update-ref failed"]
             kind = RefMoved if "expected" in line[0] or "already exists" in line[0] else GitFailed
