@@ -97,7 +97,7 @@ def run(arguments: Arguments) -> int:
             output.note(f"{output.text_of(agent['name'])} {'; '.join(map(str, notes))}")
         if arguments.flag("wait"):
             status = turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
-            if agent.get("worktree") is not None and status == errors.DONE:
+            if agent.get("worktree") is not None and status in {errors.DONE, errors.NEEDS_YOU}:
                 output.note(f"{output.text_of(agent['name'])} works {_where(agent)}")
             return status
     if arguments.json:

@@ -80,8 +80,8 @@ in_branch() { out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z
 if [ "$head" = "$base" ] || in_branch "$head" || { [ "$head" = "$4" ] && in_branch "$5"; }
 then echo landed; else echo -; fi
 """
-# `change REFS` changes refs as `_encoded` writes them. git holds a ref's lock for an instant: one below `refs/substrat` that
-# is there for three seconds was left by a git that ended with a killed daemon, and would hold up each later change.
+# `change REFS` changes refs as `_encoded` writes them. git holds a ref's lock for an instant: one below `refs/substrat`
+# that is there for three seconds was left by a git that ended with a killed daemon, and would hold up each later change.
 _CHANGE = """\
 try() { printf '%b' "$1" | git -c core.filesRefLockTimeout=3000 update-ref -z --stdin --no-deref; }
 change() { try "$1" 2>/dev/null || {
