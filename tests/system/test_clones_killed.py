@@ -1,0 +1,114 @@
+"""Ten agents at work at once in one repository, while the daemon is killed at every step of making, keeping and pruning."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from substrat.daemon.failpoints import KILL_AT
+from tests.support.waiting import wait_until
+from tests.system.test_clones import fingerprint
+
+MAKING = [
+    *(f"{when}: {act}" for act in ("tree made", "base noted", "clone set up") for when in ("before", "after")),
+    *(f"{when} commit: {change}" for change in ("clone made", "clone set up") for when in ("before", "after")),
+]
+KEEPING = [
+    *(f"{when}: {act}#5" for act in ("bundle made", "bundle imported") for when in ("before", "after")),
+    *(f"{when} commit: clone kept#5" for when in ("before", "after")),
+]
+PRUNING = [
+    *(f"{when}: tree removed" for when in ("before", "after")),
+    *(f"{when} commit: {change}" for change in ("prune intended", "tree pruned") for when in ("before", "after")),
+]
+NAMES = [f"a{number}" for number in range(10)]
+WORK = (
+    "/shell while [ ! -e go ]; do sleep 0.02; done; rm go; echo {text} > same.txt; git add same.txt; "
+    "git commit -qm {text}; echo {text} > wip.txt"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_agents_lose_nothing_and_the_repository_stays_as_it_is(house):
+    app = house.workspace("app", git=True)
+    (app / ".cursor").mkdir()
+    (app / ".cursor" / "worktrees.json").write_text(json.dumps({"setup-worktree": ["true"]}))
+    (app / ".gitignore").write_text("go\n")
+    house.git(app, "add", "-A")
+    house.git(app, "commit", "-qm", "set up")
+    (app / "README.md").write_text("changed, and staged\n")
+    house.git(app, "add", "README.md")
+    (app / "README.md").write_text("changed once more\n")
+    before, refs = fingerprint(app), foreign_refs(house, app)
+
+    for name, point in zip(NAMES, MAKING, strict=True):
+        house.start(environment={KILL_AT: point})
+        house.ctl("spawn", name, "-w", app, "--worktree", WORK.format(text=f"{name}-made"))
+        dies(house, point)
+        house.start()
+        if house.ctl("show", name).code:
+            house.ok("spawn", name, "-w", app, "--worktree", WORK.format(text=f"{name}-made"))
+        waits_for(house, name, "running")
+        house.stop()
+    house.start()
+    let_go(house)
+    check(house, app, "made")
+    for number, point in enumerate(KEEPING):
+        house.stop()
+        house.start(environment={KILL_AT: point})
+        for name in NAMES:
+            house.ok("send", name, WORK.format(text=f"{name}-{number}"))
+        let_go(house)
+        dies(house, point)
+        house.start()
+        check(house, app, str(number))
+    house.ok("end", *NAMES)
+    for point in PRUNING:
+        house.stop()
+        house.start(environment={KILL_AT: point})
+        assert house.ctl("trees", "prune", "--yes", "--unlanded").code == 3, point
+        dies(house, point)
+        house.start()
+    house.ok("trees", "prune", "--yes", "--unlanded")
+    wait_until(lambda: house.ok("trees") == [], "the end of the trees")
+    assert [len(house.events(name, "worktree:pruned")) for name in NAMES] == [1] * 10
+    assert_kept(house, app, str(len(KEEPING) - 1))
+    assert (fingerprint(app), foreign_refs(house, app)) == (before, refs)
+    assert house.git(app, "fsck", "--no-dangling") == ""
+
+
+def foreign_refs(house, app):
+    listed = house.git(app, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+    return [line for line in listed if not line.startswith("refs/substrat/")]
+
+
+def dies(house, point):
+    wait_until(lambda: house.daemon.poll() is not None, f"the daemon's death {point}")
+
+
+def waits_for(house, name, state):
+    wait_until(lambda: house.show(name)["state"] == state, f"{name} being {state}", 60)
+
+
+def let_go(house):
+    """Free all turns at once."""
+    for tree in house.ok("trees"):
+        Path(tree["path"], "go").touch()
+
+
+def check(house, app, text):
+    for name in NAMES:
+        waits_for(house, name, "idle")
+    assert_kept(house, app, text)
+
+
+def assert_kept(house, app, text):
+    for name in NAMES:
+        said = house.git(app, "show", f"refs/substrat/{name}/head:same.txt", f"refs/substrat/{name}/wip:wip.txt")
+        assert said.split() == [f"{name}-{text}"] * 2, (
+            name,
+            text,
+            house.shell(name),
+            [event["text"] for event in house.events(name)][-12:],
+        )
