@@ -70,7 +70,7 @@ def test_a_project_is_cloned_worked_on_seen_landed_and_pruned(house, source, nam
     (landed,) = house.ok("diff", "fix")["files"]
     assert (landed["path"], landed["old_path"], landed["status"]) == ("moved-again", moved, "renamed")
     assert [file["path"] for file in house.ok("diff", "fix", "--wip")["files"]] == ["left-over", "moved-again"]
-    house.ok("merge", "fix")
+    assert house.follow("merge", "fix").wait(LONG) == 0
     assert (work / "moved-again").read_text().endswith("/* more */\nfix\n")
     house.ok("end", "fix")
     assert house.ok("trees", "prune", "fix", "--yes", "--unlanded")[0]["removed"]
@@ -240,6 +240,6 @@ def test_a_large_repository_is_cloned_kept_and_landed(house, name):
     house.start()
     turn(house, "spawn", "fix", "-w", work, "--worktree", stdin=f"set -e; {deed}; git rev-parse HEAD^{{tree}}")
     assert fingerprint(work) == before
-    house.ok("merge", "fix")
+    assert house.follow("merge", "fix").wait(LONG) == 0
     assert sh(house, work, "git rev-parse HEAD^{tree}; git status -s") == house.shell("fix")
     sh(house, work, "git fsck --no-dangling --connectivity-only")
