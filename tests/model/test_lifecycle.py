@@ -311,7 +311,7 @@ def walks(count):
 class TestLifecycle(Lifecycle.TestCase):  # type: ignore[misc,valid-type]  # hypothesis makes it at run time
     """A few thousand steps."""
 
-    settings = walks(100)
+    settings = walks(40)
 
 
 @pytest.mark.slow
