@@ -1,7 +1,7 @@
 """Daemons that go away, stop or never answer, under the verbs that wait and those that don't."""
 
+import contextlib
 import socket
-import subprocess
 import threading
 import time
 
@@ -11,6 +11,7 @@ from substrat import errors
 from substrat.cli import connection as connection_module
 from substrat.cli import many, outage
 from substrat.cli.connection import Connection
+from tests.cli.conftest import Peer
 
 
 @pytest.fixture(autouse=True)
@@ -155,38 +156,62 @@ def test_a_timeout_is_the_clients_too(ctl, fake, words, greets):
 
 
 ANYTHING = {
-    "drips": "while printf ' '; do sleep 0.01; done",
-    "floods": """yes '{"jsonrpc":"2.0","method":"event","params":{}}'""",
-    "answers something else": """yes '{"jsonrpc":"2.0","id":777,"result":[]}'""",
-    "greets again": """yes '{"jsonrpc":"2.0","id":0,"result":{}}'""",
+    "drips": b" ",
+    "floods": b'{"jsonrpc":"2.0","method":"event","params":{}}\n',
+    "answers something else": b'{"jsonrpc":"2.0","id":777,"result":[]}\n',
+    "greets again": b'{"jsonrpc":"2.0","id":0,"result":{}}\n',
 }
 
 
-def without_an_answer(kind, seconds):
-    """A script for a daemon that greets, and then sends something else than answers for a time.
+class Endless:
+    """A socket that has something to read at any time, so that no wait for bytes times out; it ends a test that fails."""
 
-    A program does that: a thread of this process would leave the client moments in which nothing has come.
-    """
+    def __init__(self, data):
+        self._data = data
+        self._reads = 0
 
-    def serve(peer):
-        peer.greet()
-        subprocess.run(["timeout", str(seconds), "sh", "-c", ANYTHING[kind]], stdout=peer.socket, check=False)
+    def recv(self, _size):
+        self._reads += 1
+        assert self._reads < 300_000
+        return self._data
 
-    return serve
+    def send(self, data):
+        return len(data)
+
+    def settimeout(self, seconds):
+        self.seconds = seconds
+
+    def gettimeout(self):
+        return None
+
+    def close(self):
+        pass
 
 
 @pytest.mark.parametrize("kind", ANYTHING)
-def test_a_timeout_holds_for_a_daemon_that_sends_anything_but_answers(ctl, fake, kind):
-    fake(without_an_answer(kind, 5))  # its end, after which the status is another, comes long after the timeout
-    done = ctl("wait", "anna", "--timeout", "0.2")
-    assert (done.code, done.out) == (124, "")
+def test_a_timeout_holds_for_a_daemon_that_sends_anything_but_answers(fake, monkeypatch, kind):
+    fake(Peer.greet)
+    with Connection(timeout=0.2) as connection:
+        connection.greet()
+        with contextlib.closing(connection._socket):
+            monkeypatch.setattr(connection, "_socket", Endless(ANYTHING[kind]))
+            with pytest.raises(errors.WaitTimedOut):
+                connection.call("agent.wait", agents=["anna"])
 
 
 @pytest.mark.parametrize("kind", ANYTHING)
 @pytest.mark.parametrize("words", [("ls",), ("logs", "-f", "anna")])
 def test_a_daemon_that_sends_anything_but_answers_is_told_of(ctl, fake, monkeypatch, words, kind):
+    def serve(peer):
+        peer.greet()
+        end = time.monotonic() + 0.5
+        with contextlib.suppress(OSError):
+            while time.monotonic() < end:
+                peer.write(ANYTHING[kind] if kind == "drips" else ANYTHING[kind] * 100)
+                time.sleep(0.01 if kind == "drips" else 0)
+
     monkeypatch.setattr(outage, "_PATIENCE_S", 0.0)
-    fake(without_an_answer(kind, 0.5))
+    fake(serve)
     assert "has not answered for 0.05 s; still waiting" in ctl(*words).err
 
 
