@@ -187,14 +187,10 @@ def starts(waiting: Iterable[Waiting], served: Mapping[str, int], room: int) -> 
         served: as for `order`.
         room: how many turns may begin; at least 1.
     """
-    found, tried = list[str](), set[str]()
+    found: dict[str, str] = {}
     for one in order((one for one in waiting if one.obstacle is None), served):
-        if one.trial is None:
-            found.append(one.agent)
-        elif one.trial not in tried:  # one turn of a login alone tries whether the account may go on
-            found.append(one.agent)
-            tried.add(one.trial)
-    return found[:room]
+        found.setdefault(one.trial or one.agent, one.agent)  # one turn of a login alone tries whether the account may go on
+    return list(found.values())[:room]
 
 
 class Place(NamedTuple):

@@ -113,6 +113,14 @@ class Registry:
             found += self.children(member.id)
         return found
 
+    def lineage(self, agent: Agent) -> list[str]:
+        """Return the ids of an agent and its ancestors, its own first, its root's last."""
+        found = [agent.id]
+        while (above := self.get(agent.parent)) is not None:
+            found.append(above.id)
+            agent = above
+        return found
+
     def root_of(self, agent: Agent) -> Agent:
         """Return the agent at the top of an agent's family; one that a person spawned is its own."""
         while (above := self.get(agent.parent)) is not None:

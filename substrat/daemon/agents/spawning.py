@@ -274,15 +274,13 @@ def _check_room(registry: Registry, parent: Agent | None) -> None:
     children = [agent for agent in registry.children(parent.id) if agent.phase != Phase.ENDED]
     if len(children) >= limits.children:
         raise LimitReached(f"{parent.name} has {len(children)} children already, as many as limits.children allows")
-    depth, ancestor = 1, parent
-    while ancestor.parent is not None and (above := registry.get(ancestor.parent)) is not None:
-        depth, ancestor = depth + 1, above
+    depth, root = len(registry.lineage(parent)), registry.root_of(parent)
     if depth > limits.depth:
         raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: limits.depth is {limits.depth}")
     # So that one agent of the operator's can't use up all there may be.
-    members = [member for member in registry.family(ancestor) if member.phase != Phase.ENDED]
+    members = [member for member in registry.family(root) if member.phase != Phase.ENDED]
     if len(members) > limits.family:
-        raise LimitReached(f"{ancestor.name} has {limits.family} descendants already, as many as limits.family allows")
+        raise LimitReached(f"{root.name} has {limits.family} descendants already, as many as limits.family allows")
 
 
 def check_name(registry: Registry, name: str, parent: Agent | None, renamed: Agent | None = None) -> None:

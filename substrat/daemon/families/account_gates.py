@@ -55,8 +55,8 @@ class AccountGates:
         agent = self._registry.agent_of_turn(gate.trial) if gate.trial is not None else None
         return agent is not None and agent.phase in RUNNING_PHASES
 
-    def obstacle(self, agent: Agent, gates: Mapping[str, Gate]) -> Obstacle | None:
-        """Return why an agent's login is held, None if it isn't.
+    def standing(self, agent: Agent, gates: Mapping[str, Gate]) -> tuple[Obstacle | None, str | None]:
+        """Return why an agent's login is held, if it is; and the login if a turn of it would be its gate's trial.
 
         Args:
             agent: the agent.
@@ -64,13 +64,9 @@ class AccountGates:
         """
         gate = gates.get(self.login_of(agent)) if gates else None
         if gate is None:
-            return None
-        return account_gate.obstacle(gate, self._registry.now(), agent.id, is_trying=self.is_trying(gate))
-
-    def trial_of(self, agent: Agent, gates: Mapping[str, Gate]) -> str | None:
-        """Return an agent's login if its gate is shut, so that a turn of the agent would be the trial."""
-        gate = gates.get(self.login_of(agent)) if gates else None
-        return gate.login if gate is not None and gate.is_shut else None
+            return None, None
+        obstacle = account_gate.obstacle(gate, self._registry.now(), agent.id, is_trying=self.is_trying(gate))
+        return obstacle, gate.login if gate.is_shut else None
 
     # Changes
 

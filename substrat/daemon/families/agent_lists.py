@@ -50,7 +50,7 @@ class AgentLists:
         except NotFound:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
         (facts,) = self._rows([agent])
-        if agent in self._registry.family(caller)[1:]:
+        if caller.id in self._registry.lineage(agent)[1:]:
             turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
             facts["last_outcome"] = self._waits.outcome_of(agent, turn)
             facts["failure"] = agent.clone.error if agent.clone is not None else None

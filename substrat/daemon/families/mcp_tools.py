@@ -44,6 +44,15 @@ class _Refusal(str):
     __slots__ = ()
 
 
+def failure(problem: Exception, tool: str, agent: str) -> tuple[str, bool]:
+    """Return the answer of a call that an exception has ended, from its handler."""
+    if isinstance(problem, SubstratError | tools.BadArguments):
+        return str(problem), True
+    error_id = secrets.token_hex(4)
+    log.exception("a tool broke", tool=tool, agent=agent, error_id=error_id)
+    return f"{tool} failed inside Substrat; the operator finds it in the log as {error_id}", True
+
+
 class ToolCalls:
     """Performs the agents' tool calls.
 
@@ -102,12 +111,8 @@ class ToolCalls:
                 text = self._do(self.caller(agent), call, ready)
                 if repeatable is not None:
                     store.add_call(*repeatable, json.dumps([text, isinstance(text, _Refusal)]))
-        except (SubstratError, tools.BadArguments) as problem:
-            return str(problem), True
-        except Exception:
-            error_id = secrets.token_hex(4)
-            log.exception("a tool broke", tool=name, agent=agent, error_id=error_id)
-            return f"{name} failed inside Substrat; the operator finds it in the log as {error_id}", True
+        except Exception as problem:
+            return failure(problem, name, agent)
         return str(text), isinstance(text, _Refusal)
 
     def has_answered(self, agent: str, turn: str | None, identity: str | None) -> bool:

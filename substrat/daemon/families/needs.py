@@ -78,11 +78,8 @@ class Needs:
             found = registry.find(name)
         except NotFound:
             raise NotFound(f"there is no agent {name!r} to need: list_agents shows those there are") from None
-        above: Agent | None = parent
-        while above is not None:
-            if above.id == found.id:
-                raise Refused(f"a child of yours can't need {name}, because it descends from it: start it without that")
-            above = registry.get(above.parent)
+        if found.id in registry.lineage(parent):
+            raise Refused(f"a child of yours can't need {name}, because it descends from it: start it without that")
         if registry.root_of(found).id != registry.root_of(parent).id:
             raise PolicyDenied(f"{name} isn't of your family: a child can need your descendants, or siblings and theirs")
         return found.id

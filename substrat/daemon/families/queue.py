@@ -64,12 +64,11 @@ class Queue:
         found = []
         for agent in registry.agents:
             if agent.phase == Phase.QUEUED and agent.id in first:
-                facts = Facts(
-                    registry.holds.reason(agent.id), self._needs.names(agent), mail.asleep_until(registry, agent),
-                    self._gates.obstacle(agent, gates),
-                )  # fmt: skip
+                account, trial = self._gates.standing(agent, gates)
+                asleep_until = mail.asleep_until(registry, agent)
+                facts = Facts(registry.holds.reason(agent.id), self._needs.names(agent), asleep_until, account)
                 obstacle = scheduling.obstacle(agent, facts, now)
-                family, trial = registry.root_of(agent).id, self._gates.trial_of(agent, gates)
+                family = registry.root_of(agent).id
                 found.append(Waiting(agent.id, family, agent.priority, first[agent.id], obstacle, trial))
         return found
 

@@ -88,6 +88,6 @@ class Steering:
             found = self._requests.find(name)
         except NotFound:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
-        if found.id == caller.id or found not in self._registry.family(caller):
+        if caller.id not in self._registry.lineage(found)[1:]:
             raise PolicyDenied(f"{name} doesn't descend from {caller.name}: ask its parent or the operator")
         return found

@@ -183,22 +183,14 @@ class Waits:
             raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
         if found.id == agent.id:
             raise Refused(f"{name} can't wait for itself: name other agents")
-        if found.id in self._ancestors(agent):
+        if found.id in registry.lineage(agent):
             raise Refused(
                 f"{name} can't be waited for, because {agent.name} descends from it and it may wait for {agent.name}: "
                 "finish your turn; a message from it starts the next"
             )
-        if self._ancestors(found)[-1] != self._ancestors(agent)[-1]:
+        if registry.root_of(found).id != registry.root_of(agent).id:
             raise Refused(f"{name} isn't of {agent.name}'s family: name descendants, or siblings and theirs")
         return found
-
-    def _ancestors(self, agent: Agent) -> list[str]:
-        """Return the ids of an agent's ancestors, its root last; a root's own id alone."""
-        found = []
-        while (above := self._registry.get(agent.parent)) is not None:
-            found.append(above.id)
-            agent = above
-        return found or [agent.id]
 
     def _check_circle(self, agent: Agent, members: Iterable[Agent]) -> None:
         def waits_for(agent_id: str) -> list[str]:

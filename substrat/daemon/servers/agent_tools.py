@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from mcp_server import tools
 from substrat.core.agents import excerpts
 from substrat.core.families import results
-from substrat.errors import PolicyDenied, Refused, SubstratError
+from substrat.daemon.families.mcp_tools import failure
+from substrat.errors import PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from substrat.daemon.families.waits import Waits
     from substrat.daemon.worktrees.children import ChildPlaces
     from substrat.daemon.worktrees.diffing import Diffing
-
-log = structlog.get_logger("substrat.tools")
 
 _TAIL = 200
 """Events that the end of an agent's work shows at most; fewer when they are long."""
@@ -60,12 +57,8 @@ class AgentTools:
         try:
             if not self._calls.has_answered(agent, turn, identity):
                 ready = await self._prepare(agent, tools.parse(name, arguments))
-        except (SubstratError, tools.BadArguments) as problem:
-            return str(problem), True
-        except Exception:
-            error_id = secrets.token_hex(4)
-            log.exception("a tool broke", tool=name, agent=agent, error_id=error_id)
-            return f"{name} failed inside Substrat; the operator finds it in the log as {error_id}", True
+        except Exception as problem:
+            return failure(problem, name, agent)
         return self._calls.perform(agent, turn, name, arguments, identity, ready)
 
     async def _prepare(self, agent: str, call: tools.Tool) -> ChildPlace | str | None:
@@ -80,7 +73,7 @@ class AgentTools:
         """Return a descendant's result, the end of its work or its changes, below a line that names its kept commit."""
         self._calls.lists.one(caller, name)  # which says what to do where there is no such agent
         found = self._registry.find(name)
-        if found not in self._registry.family(caller)[1:]:
+        if caller.id not in self._registry.lineage(found)[1:]:
             raise PolicyDenied(f"{name} doesn't descend from you, so you see its status only: ask it with send_message")
         match what:
             case "result":
