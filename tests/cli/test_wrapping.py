@@ -1,7 +1,9 @@
 """Lines that are broken between words."""
 
 import re
+import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,3 +40,19 @@ def test_pieces_keep_their_words_and_whole_words_fit(pieces, columns):
         longest = max(map(output.width, line.split()), default=0)
         assert output.width(line.rstrip()) <= columns or indent + longest > columns
     assert re.sub(r"\s", "", shown) == re.sub(r"\s", "", whole)
+
+
+@pytest.mark.parametrize("words", [("logs", "anna"), ("events",)])
+def test_on_a_terminal_no_word_of_an_event_is_broken(ctl, fake, agent, event, monkeypatch, words):
+    said = [event("agent:spawned", "anna spawned by the operator in a clone of /home/somebody/src/app")]
+    read = lambda params: {"events": said if params["since"] < 1 else [], "cursor": 1}  # noqa: E731 - one row of a table
+    fake({"agent.show": agent(), "agent.list": [agent()], "events.read": read})
+    whole = ctl(*words).out
+    assert whole.count("\n") == 1
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    broken = ctl(*words).out
+    assert broken.split() == whole.split()
+    assert broken.count("\n") > 1
+    assert max(map(len, broken.splitlines())) <= 40
