@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ class NestedScan:
             shared: git directories elsewhere that the workspace's repository is in.
         """
         self._record.strict = False
-        self._record.deadline = time.monotonic() + self._record.bounds.seconds
+        self._record.give_time()
         for worktree, git in self._git.worktrees:  # which grows by those that are found
             own = gitlink.led_to(git)
             if own is None:
@@ -61,7 +60,7 @@ class NestedScan:
         """Look at the nested repositories that an index names, where the walk doesn't enter and behind links too."""
         for name in self._gitlinks_of(own):
             path = os.path.normpath(os.path.join(worktree, os.fsdecode(name)))
-            if time.monotonic() > self._record.deadline:
+            if self._record.is_out_of_time:
                 self._record.unread.append(f"{own}/index")
                 return
             target = gitlink.real(path)

@@ -26,7 +26,8 @@ class Bounds(NamedTuple):
     Args:
         entries: files and directories.
         depth: directories within one another.
-        seconds: of time.
+        seconds: of processor time: a busy machine makes no scan end earlier.
+        patience: seconds altogether: a slow disk isn't waited for longer.
         mounts: paths that are protected below the workspace's top. bubblewrap's time grows with their square: 340 take
             half a second, 1,000 take 2.5 s.
         writable: nested git directories in which single files are read-only (some ten mounts each); those beyond are
@@ -40,6 +41,7 @@ class Bounds(NamedTuple):
     entries: int = 200_000
     depth: int = 24
     seconds: float = 0.5
+    patience: float = 5.0
     mounts: int = 240
     writable: int = 16
     git_mounts: int = 500
@@ -63,7 +65,7 @@ class ScanRecord:
         self.unprotectable: list[tuple[str, str]] = []
         self.own_git_dirs: set[str] = set()
         self.entries = bounds.entries
-        self.deadline = time.monotonic() + bounds.seconds
+        self.give_time()
         self.mounts = bounds.mounts
         self.writable = bounds.writable
         self.git_mounts = bounds.git_mounts
@@ -203,7 +205,17 @@ class ScanRecord:
     @property
     def is_used_up(self) -> bool:
         """Whether the scan may enter no further directory."""
-        return self.entries < 0 or time.monotonic() > self.deadline
+        return self.entries < 0 or self.is_out_of_time
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time for this part of the scan is over."""
+        return time.thread_time() > self._work_ends or time.monotonic() > self._ends
+
+    def give_time(self) -> None:
+        """Give the time of the bounds to the next part of the scan, in the thread that asks."""
+        self._work_ends = time.thread_time() + self.bounds.seconds
+        self._ends = time.monotonic() + self.bounds.patience
 
     def pin(self, path: str, inode: int | None) -> None:
         """Record a directory that is mounted over itself, writable; its inode is None where it may be replaced."""
@@ -227,7 +239,7 @@ class ScanRecord:
         with suppress(OSError), nofollow.opened(path) as closed:  # gone since: then nothing of it is mounted either
             for top, directories, names, directory in os.fwalk(".", dir_fd=closed):
                 self.entries -= len(directories) + len(names)
-                if self.entries < 0 or time.monotonic() > self.deadline or top.count("/") >= self.bounds.depth:
+                if self.is_used_up or top.count("/") >= self.bounds.depth:
                     directories.clear()
                 if "objects" in directories and path.endswith("/worktrees"):
                     directories.remove("objects")  # those of submodules; `git clone` links them, and git runs none of them
