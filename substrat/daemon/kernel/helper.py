@@ -21,16 +21,17 @@ _GRACE_S = 5.0
 
 
 async def run(
-    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = ()
+    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = (), *, gently: bool = True
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program with an empty standard input, and return its exit status, output and errors.
 
-    Where the caller is cancelled the program is asked to end, and killed some seconds later.
+    Where the caller is cancelled the program is ended before this comes back.
 
     Args:
         command: the program, looked up on the environment's PATH unless it is a path, and its arguments.
         environment: the whole environment.
         files: descriptors that it has under the same numbers.
+        gently: whether it is asked to end first, and killed some seconds later; else it is killed at once.
 
     Raises:
         OSError: it can't be started.
@@ -48,7 +49,7 @@ async def run(
                 await trio.lowlevel.wait_readable(pidfd)
         except BaseException:
             with trio.move_on_after(2 * _GRACE_S, shield=True):
-                await _end(child, pidfd)
+                await _end(child, pidfd, gently=gently)
             raise
         return subprocess.CompletedProcess(command, child.wait(), bytes(output), bytes(errors))
 
@@ -76,9 +77,9 @@ async def _read(stream: IO[bytes] | None, into: bytearray) -> None:
                 into += data
 
 
-async def _end(child: subprocess.Popen[bytes], pidfd: int) -> None:
+async def _end(child: subprocess.Popen[bytes], pidfd: int, *, gently: bool) -> None:
     """End a program whose caller was cancelled; one that hangs in the kernel is waited for no longer."""
-    for end in (child.terminate, child.kill):
+    for end in (child.terminate, child.kill) if gently else (child.kill,):
         if child.poll() is None:
             end()
             with trio.move_on_after(_GRACE_S):

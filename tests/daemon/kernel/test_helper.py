@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,14 +35,16 @@ async def test_one_that_cannot_be_started_says_so():
         await helper.run(("/nowhere/program",), {})
 
 
-async def test_one_whose_caller_is_cancelled_may_tidy_up(tmp_path):
+@pytest.mark.parametrize("gently", [True, False])
+async def test_one_whose_caller_is_cancelled_may_tidy_up_unless_it_is_a_look(tmp_path, gently):
     words = f"trap 'touch {tmp_path}/tidied; exit' TERM; touch {tmp_path}/begun; while :; do sleep 0.01; done"
+    run = partial(helper.run, ("/bin/sh", "-c", words), {"PATH": os.environ["PATH"]}, gently=gently)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(helper.run, ("/bin/sh", "-c", words), {"PATH": os.environ["PATH"]})
+            nursery.start_soon(run)
             await trio.to_thread.run_sync(wait_until, (tmp_path / "begun").exists)
             nursery.cancel_scope.cancel()
-    assert (tmp_path / "tidied").exists()
+    assert (tmp_path / "tidied").exists() is gently
 
 
 async def test_none_is_killed_like_an_agent_that_is_started_beside_it(bench):
