@@ -168,8 +168,8 @@ def test_processes_signals_and_renames_are_touched_in_few_places():
         ("sandboxes/authorities.py", "replace"),
         ("workspaces/copies.py", "rename"),
         ("workspaces/copies.py", "replace"),
-        ("chats/sessions.py", "replace"),
-        ("workspaces/workspace.py", "rename"),
+        ("chats/sessions.py", "rename"),
+        ("sandboxes/chat_places.py", "replace"),
         ("state/layout.py", "replace"),
         ("worktrees/lfs_objects.py", "rename"),
     }

@@ -174,9 +174,12 @@ def damaged(scene, table, column, where, value):
     return str(path)
 
 
-async def _nothing(*_agent):
-    """Find no unfinished work of git's, and nothing that its configuration lacks."""
-    return PersonGit() if not _agent else {}
+async def _nothing(_agent):
+    return {}
+
+
+async def _no_settings(_agent):
+    return PersonGit()
 
 
 class Asked:
@@ -194,7 +197,7 @@ class Asked:
         self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted)
         networks: Any = SimpleNamespace(changed=lambda *_: None)
         preparer: Any = SimpleNamespace(
-            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_nothing)
+            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
         self.server = OperatorServer(Services(
             self.house.supervisor, self.house.families, AgentObjects(registry, self.house.families.overview), runner,

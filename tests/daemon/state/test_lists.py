@@ -24,9 +24,12 @@ HALF = slices.OBJECTS * 2
 """Trio runs ready tasks in any order, so a task may miss a turn: one for two slices shows enough."""
 
 
-async def _nothing(*_agent):
-    """Find no unfinished work of git's, and nothing that its configuration lacks."""
-    return PersonGit() if not _agent else {}
+async def _nothing(_agent):
+    return {}
+
+
+async def _no_settings(_agent):
+    return PersonGit()
 
 
 class Asked:
@@ -42,7 +45,7 @@ class Asked:
         chats: Any = SimpleNamespace()
         self.chats = chats
         preparer: Any = SimpleNamespace(
-            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_nothing)
+            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
         self.server = OperatorServer(Services(
             house.supervisor, house.families, AgentObjects(registry, house.families.overview), runner, preparer, unused,
