@@ -101,7 +101,7 @@ def _command(command: options.Command) -> Iterator[str]:
 
 def _options(given: list[options.Option] | tuple[options.Option, ...]) -> Iterator[str]:
     for option in given:
-        names = ", ".join(reversed(option.names)) + (f" {option.value}" if option.value else "")
+        names = ", ".join(reversed(option.names)) + option.value_text
         about = option.about + (f": {', '.join(option.choices)}" if option.choices else "")
         yield from _terms([(names, about)])
 

@@ -54,6 +54,40 @@ def test_one_name_is_an_object_several_are_an_array_and_a_failing_one_costs_a_li
     assert ctl(verb, "d", "nobody", "a").code == (0 if verb == "allow" else 4)
 
 
+def test_merge_lands_the_others_where_a_name_fails(ctl, fake, agent):
+    tree = {"branch": "b", "base": "0", "head": "1", "ahead": 1, "behind": 0, "files": 0, "landed": False}
+    known = {"a": agent(name="a", id="a", worktree=tree), "b": agent(name="b", id="b", worktree=None)}
+
+    def show(params):
+        if params["agent"] not in known:
+            raise errors.NotFound(f"there is no agent {params['agent']!r}")
+        return known[params["agent"]]
+
+    def merge(params):
+        outcome = {"into": "main", "outcome": "landed", "commit": "1", "files": [], "notes": []}
+        return [{"agent": name, "text": f"{name}'s work is in main", **outcome} for name in params["agents"]]
+
+    fake({"agent.show": show, "agent.merge": merge})
+    done = ctl("merge", "nobody", "b", "a")
+    assert (done.code, done.out) == (4, "a's work is in main\n")
+    assert "there is no agent 'nobody'" in done.err
+    assert "b works in your checkout" in done.err
+    assert ctl("merge", "a", "b").code == 1
+
+
+def test_rm_ended_names_commits_that_have_not_landed(ctl, fake, agent):
+    tree = {"branch": "b", "base": "0", "head": "1", "ahead": 1, "behind": 0, "files": 0, "landed": False}
+    known = {name: agent(name=name, id=name, state="ended", worktree={**tree, "landed": name == "a"}) for name in "ab"}
+    text = "its tree is removed, with 1 commit in no branch"
+    fake({
+        "agent.list": list(known.values()), "agent.show": lambda params: known[params["agent"]],
+        "agent.rm": {"tree": "removed", "text": text},
+    })  # fmt: skip
+    done = ctl("rm", "--ended")
+    assert done.out == "2 agents removed\n"
+    assert done.error == f"b is removed, but {text}"
+
+
 def test_interrupt_says_why_an_agent_runs_on(ctl, fake, agent):
     fake({"agent.interrupt": agent(state="running")})
     done = ctl("interrupt", "anna")

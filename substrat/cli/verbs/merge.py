@@ -43,7 +43,10 @@ def run(arguments: Arguments) -> int:
     accepted = arguments.values("accept")
     interrupt = None
     with Connection() as connection:
-        asked = _asked(arguments, many.named(connection, arguments.words), accepted, can_ask=can_ask)
+        names, status = _clones(connection, many.named(connection, arguments.words))
+        if not names:
+            return status
+        asked = _asked(arguments, names, accepted, can_ask=can_ask)
         try:
             outcomes = _merge(connection, asked)
         except KeyboardInterrupt as pressed:  # the queue stays as it is
@@ -71,7 +74,20 @@ def run(arguments: Arguments) -> int:
     if interrupt is not None:
         sys.stdout.flush()
         raise interrupt
-    return errors.DONE if all(one["outcome"] in _FINE for one in outcomes) else errors.FAILED
+    return status if all(one["outcome"] in _FINE for one in outcomes) else errors.FAILED
+
+
+def _clones(connection: Connection, names: list[str]) -> tuple[list[str], int]:
+    """Return which of several names are agents with clones, after a line for each other one, and the exit status so far."""
+    if len(names) == 1:
+        return names, errors.DONE
+    found, status = many.ask_objects(connection, "agent.show", names)
+    for agent in found:
+        if agent["worktree"] is None:
+            sentence = f"{agent['name']} works in your checkout: your own git has its commits already"
+            refused = output.complain(errors.Refused(sentence))
+            status = status or refused
+    return [str(agent["id"]) for agent in found if agent["worktree"] is not None], status
 
 
 def _asked(arguments: Arguments, names: list[str], accepted: list[str], *, can_ask: bool) -> dict[str, object]:

@@ -48,7 +48,9 @@ def run(arguments: Arguments) -> int:
         if isinstance(outcome, errors.SubstratError):
             continue
         if arguments.json or arguments.flag("ended"):
-            if text := _text(outcome, wanted=("stays",)):
+            tree = agent.get("worktree")
+            is_landed = not isinstance(tree, dict) or tree["landed"]
+            if text := _text(outcome, wanted=("stays",) if is_landed else ("stays", "removed")):
                 output.note(f"{agent['name']} is removed, but {text}")
         else:
             text = _text(outcome)
