@@ -67,9 +67,35 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app
     assert (app / "a.txt").read_text() == "new\n"
     assert git(house, app, "status", "--short") == ""
     assert house.show("fix")["worktree"]["landed"] is False, "its uncommitted file hasn't"
+    assert house.show("fix")["worktree"]["ahead"] == 0
     assert house.show("fix")["attention"]["kind"] == "idle"
+    assert [file["path"] for file in house.ok("diff", "fix")["files"]] == ["a.txt"], "what it has made is still shown"
     assert house.ctl("merge", "fix").out.startswith("main has all of fix's commits")
     assert house.events("fix", "worktree:landed")
+
+
+def test_after_a_rebase_onto_the_target_only_the_agents_own_commits_count(house, app):
+    me(house, app)
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    (app / "theirs.txt").write_text("x\n")
+    git(house, app, "add", ".")
+    git(house, app, "commit", "-qm", "theirs")
+    house.ok("send", "fix", "--wait", "/shell git rebase -q workspace/main")
+    assert house.show("fix")["worktree"]["ahead"] == 1
+    assert house.ctl("diff", "fix", "--name-only").out == "a.txt\n"
+    assert merged(house, "fix")[0] == 0
+    house.ok("send", "fix", "--wait", f"/shell {commit('b.txt')}")
+    assert house.ctl("diff", "fix", "--name-only").out == "b.txt\n"
+
+
+def test_a_merge_says_that_a_rebase_is_under_way_in_the_clone(house, app):
+    house.start()
+    mine, theirs = commit("README.md", "mine"), commit("README.md", "theirs").removeprefix("/shell ")
+    clash = f"{mine}; git checkout -qb side HEAD~1; {theirs}; git rebase -q substrat/fix"
+    house.spawn("fix", app, clash, "--worktree")
+    done = house.ctl("merge", "fix")
+    assert (done.code, "a rebase is under way in " in done.err) == (0, True), done
 
 
 def test_a_branch_that_is_not_checked_out_moves_alone(house, app):

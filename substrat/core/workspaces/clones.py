@@ -68,7 +68,7 @@ class Kept:
         time: when it was kept, in seconds since the epoch.
         head: the commit of the clone's HEAD; None: it has no commit yet.
         wip: a commit of the files that weren't committed; its only parent is `head`.
-        ahead: commits of head that the base doesn't have.
+        ahead: commits of head that neither the base nor a branch of the user's has.
         behind: commits of the target branch that head doesn't have.
         files: uncommitted files.
         landed: whether head is in a branch of the user's, as its commits or as the one commit that it landed as.

@@ -86,9 +86,21 @@ class Diffing:
         newer = work if wip or head is None else head
         if clone.base is None:
             return await self._empty_tree(clone), newer
-        # After a rebase the base may be none of head's ancestors: what is compared is what the agent did since they parted.
-        common = await self._git(clone, ("merge-base", clone.base, newer), fine=(0, 1))
-        return common.decode().strip() or clone.base, newer
+        return await self._parted(clone, clone.base, newer), newer
+
+    async def _parted(self, clone: Clone, base: str, newer: str) -> str:
+        """Return the commit since which the work is the agent's own.
+
+        After a rebase onto the target that is where the two parted: others' commits before it aren't shown. Of work that
+        has landed all is shown, since the base, which needn't be one of its ancestors.
+        """
+        target = (f"refs/heads/{clone.target}",) if clone.target is not None else ()
+        for others in ((base, *target), (base,)):
+            found = await self._git(clone, ("merge-base", newer, *others), fine=(0, 1, 128))
+            common = found.decode().strip()
+            if common and common not in {newer, clone.kept.head}:
+                return common
+        return base
 
     async def _ends_of_turn(self, clone: Clone, turn: int) -> tuple[str, str]:
         kept = await self._numbered(clone, "turns")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.worktrees.landing_git import LandingGit
-    from substrat.daemon.worktrees.repository import Repositories
+    from substrat.daemon.worktrees.repository import CloneState, Repositories
 
 log = structlog.get_logger("substrat.landing")
 
@@ -142,7 +142,7 @@ class Landings:
     async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
         head = clone.kept.head
         rest = uncommitted(clone.kept.files)
-        if head is None or clone.kept.ahead == 0:
+        if head is None or head == clone.base:
             return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}")
         for _ in range(_TRIES):
             tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
@@ -240,13 +240,13 @@ class Landings:
             except SubstratError as problem:
                 log.warning("a clone's state isn't known", agent=agent.name, reason=problem.message)
                 continue
-            await until_stored(partial(self._note_state, agent.id, state.behind, is_landed=state.is_landed))
+            await until_stored(partial(self._note_state, agent.id, state))
 
-    def _note_state(self, agent_id: str, behind: int, *, is_landed: bool) -> None:
+    def _note_state(self, agent_id: str, state: CloneState) -> None:
         agent = self._registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
-        kept = replace(agent.clone.kept, behind=behind, landed=is_landed)
+        kept = replace(agent.clone.kept, ahead=state.ahead, behind=state.behind, landed=state.is_landed)
         if kept != agent.clone.kept:
             with self._registry.change("clone kept") as change:
                 change.put_clone(agent, replace(agent.clone, kept=kept))

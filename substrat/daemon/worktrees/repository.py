@@ -74,7 +74,9 @@ commit() { git rev-parse --quiet --verify --end-of-options "$1^{commit}" || echo
 wip=$(commit "$1"); head=$(commit "$1^1"); base=$(commit "$2"); target=$(commit "$3")
 echo "$wip"; echo "$head"
 [ "$head" = - ] && { printf '%s\\n' - - landed; exit; }
-if [ "$base" = - ]; then git rev-list --count "$head"; else git rev-list --count "$base..$head"; fi
+[ "$base" = - ] && base=
+# Commits of the user's branches don't count, which a rebase has put below the agent's; a broken branch hides none.
+git rev-list --count "$head" --not $base --branches 2>/dev/null || git rev-list --count "$head" --not $base
 if [ "$target" = - ]; then echo -; else git rev-list --count "$head..$target"; fi
 in_branch() { out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }
 if [ "$head" = "$base" ] || in_branch "$head" || { [ "$head" = "$4" ] && in_branch "$5"; }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import trio
 
-from substrat.core.workspaces import diffs
+from substrat.core.workspaces import diffs, git_leftovers
 from substrat.core.workspaces.clones import ref_problem
 from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.daemon.servers.methods.request import AgentName, Integer, OperatorRequest, about
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AgentDiff(OperatorRequest, frozen=True):
-    """Compares the work in an agent's private clone, as of the last keep, with its base.
+    """Compares the work in an agent's private clone, as of the last keep, with its base, or where a rebase has put it.
 
     Fails with `Refused` for an agent that works in the user's checkout, and before anything is kept; with `NotFound` for a
     turn whose work isn't kept.
@@ -110,11 +110,16 @@ class AgentMerge(OperatorRequest, frozen=True):
         found = [services.requests.find(name) for name in dict.fromkeys(self.agents)]
         wishes = [self._landing(services, agent) for agent in sorted(found, key=lambda agent: agent.created_at)]
         outcomes = await services.clones.landings.land(self.request or secrets.token_hex(16), wishes, wait=self.wait)
+        # A rebase that its agent hasn't ended keeps commits back, of which nothing else tells.
+        unfinished = {
+            agent.id: git_leftovers.sentences(await services.preparer.protector.unfinished(agent)) for agent in found
+        }
         if len(wishes) == 1 and not self.outcomes and (failure := failure_of(outcomes[wishes[0].agent])) is not None:
             raise failure
         return [
             {"agent": services.registry.name_of(wish.agent), "into": wish.target, "outcome": outcome.kind,
-             "commit": outcome.commit, "files": list(outcome.files), "text": outcome.text, "notes": list(outcome.notes)}
+             "commit": outcome.commit, "files": list(outcome.files), "text": outcome.text,
+             "notes": [*outcome.notes, *unfinished[wish.agent]]}
             for wish in wishes
             for outcome in (outcomes[wish.agent],)
         ]  # fmt: skip
