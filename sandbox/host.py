@@ -290,8 +290,8 @@ def _proxy_obstacle(bwrap: Bubblewrap, python: str, run: Run) -> Obstacle | None
     return _tried(bwrap, probe, run)
 
 
-# Killed at its time limit, it leaves nothing behind, whichever of its processes somebody has stopped.
-_PROBE = ("--die-with-parent", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
+# It ends by itself, so it has no `--die-with-parent`: a bubblewrap killed early leaves its child waiting for ever.
+_PROBE = ("--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc", "/proc")
 
 
 def _tried(bwrap: Bubblewrap, probe: list[str], run: Run) -> Obstacle | None:

@@ -40,7 +40,10 @@ FLOORS = (
 LAYERS = {
     f"substrat.daemon.{floor}": {*DAEMON, *(f"substrat.daemon.{other}" for other in FLOORS[: number + 1])}
     for number, floor in enumerate(FLOORS)
-} | {"substrat.daemon": {"substrat.daemon", *DAEMON}, "substrat.daemon.failpoints": {"mcp_server.tools", *SHARED}}
+} | {
+    "substrat.daemon": {"substrat.daemon", "substrat.notify", *DAEMON},
+    "substrat.daemon.failpoints": {"mcp_server.tools", *SHARED},
+}
 for program in ("chatreader", "chatcopier"):
     LAYERS["substrat.daemon.chats"].add(f"substrat.{program}")
 for program in ("treemaker", "treekeeper", "treesetter", "treerestorer"):
@@ -61,6 +64,7 @@ ARROWS = {
     "substrat.names": set(),
     "substrat.paths": {"substrat.errors"},
     "substrat.visible": set(),
+    "substrat.notify": set(),
     "substrat.protocol": SHARED,
     "substrat.core": {"substrat.core", "substrat.errors", "substrat.names", "sandbox.spec", "sandbox.protect"},
     "substrat.config": {"substrat.core", "sandbox", *SHARED},
@@ -71,7 +75,14 @@ ARROWS = {
     "substrat.cli.verbs.explain": {"substrat.cli", "substrat.core.programs.table", *SHARED},
     "substrat.cli.verbs.service": {"substrat.cli", "substrat.core.programs.table", *SHARED},
     "substrat.cli.verbs.web": {"substrat.cli", "substrat.web", *SHARED},
-    "substrat.web": {"substrat.web", "substrat.client", "substrat.core.programs.transcript", "substrat", *SHARED},
+    "substrat.web": {
+        "substrat.web",
+        "substrat.client",
+        "substrat.core.programs.transcript",
+        "substrat.notify",
+        "substrat",
+        *SHARED,
+    },
     "substrat.cli.transcripts": {"substrat.cli", "substrat.core.programs.transcript"},
     "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},

@@ -40,7 +40,6 @@ from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
 from substrat.daemon.kernel.clocks import WallAlarm, steady
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
-from substrat.daemon.notify import Notifier
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
 from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
 from substrat.daemon.sandboxes.tip_proofs import TipProofs
@@ -87,6 +86,7 @@ from substrat.daemon.worktrees.setting_up import SettingUp
 from substrat.daemon.worktrees.trees import Trees
 from substrat.daemon.worktrees.wishes import CloneWishes
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
+from substrat.notify import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import uvicorn
 
 from substrat import errors, paths
+from substrat.notify import Notifier
 from substrat.web import app, running, token
 from substrat.web.access import Access
 from substrat.web.streams import OpenStreams
@@ -89,6 +91,8 @@ def serve(options: Options) -> None:
         # A unit's journal is read by more people than the token is for.
         sys.stdout.write(link(port, secret if sys.stdout.isatty() else None) + "\n")
         sys.stdout.flush()
+        # From here `web --url` finds it, and the kernel keeps its clients until it answers.
+        Notifier(os.environ).send("READY=1")
         _Server(config, streams).run(sockets=[listening])
 
 

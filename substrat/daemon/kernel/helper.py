@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import IO, TYPE_CHECKING
 
 import trio
@@ -25,7 +26,8 @@ async def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program with an empty standard input, and return its exit status, output and errors.
 
-    Where the caller is cancelled the program is ended before this comes back.
+    Where the caller is cancelled the program is ended before this comes back, and all that it has started with it, except
+    what has made a process group of its own.
 
     Args:
         command: the program, looked up on the environment's PATH unless it is a path, and its arguments.
@@ -59,8 +61,9 @@ def _start(
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Start it, and open a pidfd for it; this comes back when it is executing, after about a millisecond (vfork)."""
     child = subprocess.Popen(
-        command, env=environment, pass_fds=files, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+        command, env=environment, pass_fds=files, process_group=0,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     try:
         return child, os.pidfd_open(child.pid)
     except OSError:
@@ -78,10 +81,19 @@ async def _read(stream: IO[bytes] | None, into: bytearray) -> None:
 
 
 async def _end(child: subprocess.Popen[bytes], pidfd: int, *, gently: bool) -> None:
-    """End a program whose caller was cancelled; one that hangs in the kernel is waited for no longer."""
-    for end in (child.terminate, child.kill) if gently else (child.kill,):
-        if child.poll() is None:
-            end()
-            with trio.move_on_after(_GRACE_S):
-                await trio.lowlevel.wait_readable(pidfd)
+    """End a program whose caller was cancelled; one that hangs in the kernel is waited for no longer.
+
+    All of its group is killed: a bubblewrap that dies before it has written its child's user map leaves the child waiting
+    for that, for ever and whatever it was told (`child_wait_fd` in bubblewrap.c).
+    """
+    if gently:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        with trio.move_on_after(_GRACE_S):
+            await trio.lowlevel.wait_readable(pidfd)
+    # It hasn't been waited for, so no other group can have its number.
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with trio.move_on_after(_GRACE_S):
+        await trio.lowlevel.wait_readable(pidfd)
     child.poll()

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 import substrat.daemon
-from substrat.daemon.kernel import helper
+from substrat.core.agents.records import Process
+from substrat.daemon.kernel import helper, process, procfs
 from substrat.daemon.sandboxes.machine import Machine
 from tests.daemon.kernel.conftest import PATIENCE, ended
 from tests.support.waiting import wait_until
@@ -45,6 +46,21 @@ async def test_one_whose_caller_is_cancelled_may_tidy_up_unless_it_is_a_look(tmp
             await trio.to_thread.run_sync(wait_until, (tmp_path / "begun").exists)
             nursery.cancel_scope.cancel()
     assert (tmp_path / "tidied").exists() is gently
+
+
+@pytest.mark.parametrize("gently", [True, False])
+async def test_what_it_has_started_ends_with_it(tmp_path, gently):
+    """As a bubblewrap's child that waits for its user map, which nobody will write any more."""
+    words = f"sleep 600 <&- >&- 2>&- & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/child; exec sleep 600"
+    run = partial(helper.run, ("/bin/sh", "-c", words), {"PATH": os.environ["PATH"]}, gently=gently)
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await trio.to_thread.run_sync(wait_until, (tmp_path / "child").exists)
+            child = int((tmp_path / "child").read_text())
+            started = Process(child, procfs.start_time(child) or 0, procfs.boot_id())
+            nursery.cancel_scope.cancel()
+    await trio.to_thread.run_sync(wait_until, lambda: not process.is_running(started))
 
 
 async def test_none_is_killed_like_an_agent_that_is_started_beside_it(bench):

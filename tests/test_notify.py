@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from substrat.daemon.notify import Notifier
+from substrat.notify import Notifier
 
 
 @pytest.fixture(params=["path", "abstract"])
