@@ -54,7 +54,7 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
         agent: the agent object.
         is_shown: whether the person sees already what `show` tells.
     """
-    found = attention.command(kind(agent), output.text_of(agent.get("name")))
+    found = attention.command(kind(agent), output.text_of(agent.get("name")), _member(agent, "item"))
     return found.rpartition(", then ")[2] if is_shown else found
 
 

@@ -22,11 +22,14 @@ _COMMANDS = {
 }
 
 
-def command(kind: str, name: str) -> str:
+def command(kind: str, name: str, item: object = None) -> str:
     """Return what a person types next for an agent, without the program's name; empty where nothing has to be done.
 
     Args:
         kind: the kind of its attention.
         name: its name.
+        item: the question to answer, where the agent has asked several.
     """
+    if kind == "answer" and isinstance(item, int):
+        return f"answer {item} TEXT"
     return _COMMANDS.get(kind, "").format(name=name)

@@ -33,6 +33,7 @@ class AttentionObject(TypedDict):
     level: Literal["urgent", "action", "info"]
     text: str
     since: str
+    item: NotRequired[int]
 
 
 class ActivityObject(TypedDict):

@@ -55,13 +55,19 @@ def test_the_one_open_question_of_an_agent_is_answered_by_its_name(daemon):
     first, second = [item["id"] for item in daemon.ok("inbox")]
     done = daemon.ctl("answer", "bert", "x")
     assert (done.code, f"2 open questions, {first}, {second}: answer one by its number" in done.error) == (1, True)
+    for view in (("ls",), ("show", "bert")):
+        assert f"answer {first} TEXT" in daemon.ctl(*view).out
+    assert daemon.show("bert")["attention"]["item"] == first
+    daemon.ok("answer", str(first), "yes")
+    assert f"answer {second} TEXT" not in daemon.ctl("ls").out
+    assert "answer bert TEXT" in daemon.ctl("ls").out
 
 
 def test_a_question_with_options_says_them_and_who_answers_otherwise_is_told(daemon):
     question = json.dumps({"question": "Which one?", "options": ["merge", "rename it"]})
     daemon.spawn("anna", daemon.workspace(), "\n".join([f"/tool ask_operator {question}"] * 2))
-    assert "Which one? (1 merge, 2 rename it): answer anna TEXT" in daemon.ctl("ls").out
     first, second = [str(item["id"]) for item in daemon.ok("inbox")]
+    assert f"Which one? (1 merge, 2 rename it): answer {first} TEXT" in daemon.ctl("ls").out
     done = daemon.ctl("answer", first, "2")
     assert ("answered: rename it (" in done.out, done.err) == (True, "")
     done = daemon.ctl("answer", second, "renam it")

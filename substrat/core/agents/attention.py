@@ -69,11 +69,13 @@ class Attention(NamedTuple):
         kind: why.
         text: one sentence.
         since: since when, in seconds since the epoch.
+        item: the number of the question that the text is, where it isn't the agent's only one: a name is no address then.
     """
 
     kind: AttentionKind
     text: str
     since: float
+    item: int | None = None
 
     @property
     def level(self) -> Level:
@@ -90,7 +92,7 @@ class Facts(NamedTuple):
     """All that an agent's attention depends on besides its record.
 
     Args:
-        question: the oldest question of the agent's that the operator hasn't answered.
+        asked: the oldest question of the agent's that the operator hasn't answered, and how many there are.
         heard_at: when its running turn last had an event, in seconds since the epoch; None: it has no running turn.
         silent: the seconds since then in which the turn could run.
         call: the tool call of the running turn that is open, in one line; None: none is.
@@ -101,7 +103,7 @@ class Facts(NamedTuple):
         waits: its open waits for other agents, oldest first.
     """
 
-    question: Item | None = None
+    asked: tuple[Item, int] | None = None
     heard_at: float | None = None
     silent: float = 0.0
     call: str | None = None
@@ -136,8 +138,10 @@ def attention(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Attention:
 
 def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator[Attention]:
     """Give all that applies to an agent, in the order of `AttentionKind`."""
-    if facts.question is not None and agent.phase != Phase.ENDED:
-        yield Attention(AttentionKind.ANSWER, _asked(facts.question), facts.question.time)
+    if facts.asked is not None and agent.phase != Phase.ENDED:
+        question, number = facts.asked
+        item = question.id if number > 1 else None
+        yield Attention(AttentionKind.ANSWER, _asked(question), question.time, item)
     if agent.findings:
         yield Attention(AttentionKind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))
     turn = agent.turn

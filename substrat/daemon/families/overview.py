@@ -124,7 +124,8 @@ class Overview:
 
 def attention_object(one: Attention) -> dict[str, object]:
     """Return an agent's attention as people see it."""
-    return {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since)}
+    item = {"item": one.item} if one.item is not None else {}
+    return {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since), **item}
 
 
 def finding_object(finding: Finding) -> dict[str, object]:

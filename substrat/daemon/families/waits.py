@@ -330,8 +330,8 @@ class Waits:
 
     def question_of(self, agent: Agent) -> Item | None:
         """Return the open question to the operator that an agent waits for."""
-        open_ones = self._store.open_questions([agent.id]) if agent.phase is not Phase.ENDED else {}
-        return open_ones.get(agent.id)
+        asked = self._store.open_questions([agent.id]) if agent.phase is not Phase.ENDED else {}
+        return asked[agent.id][0] if asked else None
 
     def apply(self, change: Change) -> None:
         """Take a committed change over into memory."""

@@ -219,14 +219,18 @@ class ItemQueries(Database):
         ).fetchone()
         return row[0] if row else None
 
-    def open_questions(self, agents: Sequence[str]) -> dict[str, Item]:
-        """Return the oldest question of each of some agents that the operator hasn't answered, by the agent's id."""
-        found = self._db.execute(
-            f"{ITEMS.select} WHERE id IN (SELECT min(id) FROM items WHERE {_WAITS} AND agent IS NULL AND "
-            f"kind = 'question' AND sender IN ({','.join('?' * len(agents))}) GROUP BY sender)",
+    def open_questions(self, agents: Sequence[str]) -> dict[str, tuple[Item, int]]:
+        """Return the oldest question of each of some agents that the operator hasn't answered, and how many there are."""
+        asked = self._db.execute(
+            f"SELECT min(id), count(*) FROM items WHERE {_WAITS} AND agent IS NULL AND kind = 'question' "
+            f"AND sender IN ({','.join('?' * len(agents))}) GROUP BY sender",
             agents,
         )
-        return {item.sender: item for item in map(_item, found)}
+        counts: dict[int, int] = dict(asked.fetchall())
+        if not counts:
+            return {}
+        found = self._db.execute(f"{ITEMS.select} WHERE id IN ({','.join('?' * len(counts))})", list(counts))
+        return {item.sender: (item, counts[item.id]) for item in map(_item, found)}
 
     def count_questions(self) -> int:
         """Count the questions that the operator hasn't answered."""

@@ -1130,7 +1130,8 @@ class AgentView {
     );
     const had_focus = this.buttons.contains(document.activeElement);
     const command = COMMANDS[kind];
-    put(this.hint, command ? `substratctl ${command.replaceAll("NAME", oneLine(agent.name))}` : "");
+    const whom = agent.attention?.item ?? oneLine(agent.name);
+    put(this.hint, command ? `substratctl ${command.replaceAll("NAME", whom)}` : "");
     const asks = renderCards(this.cards, asksFor(agent));
     show(this.why, !asks && !agent.findings?.length);
     keyed(

@@ -29,7 +29,7 @@ UNLANDED = Clone(
 )  # fmt: skip
 
 CASES = {
-    AttentionKind.ANSWER: (BUSY, Facts(QUESTION, 9_000.0), 7_000.0, "shall I? really?"),
+    AttentionKind.ANSWER: (BUSY, Facts((QUESTION, 1), 9_000.0), 7_000.0, "shall I? really?"),
     AttentionKind.UNSAFE: (replace(FREE, findings=(FINDING,)), Facts(), 6_000.0, "made by the agent"),
     AttentionKind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
     AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0, silent=900.0), 9_100.0, "no event for 15 min"),
@@ -89,7 +89,7 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
         FREE, phase=phase, turn=(FAILED if phase == Phase.FAILED else RUNNING) if has_turn else None,
         findings=(FINDING,) if is_unsafe else (),
     )  # fmt: skip
-    facts = Facts(QUESTION if asks else None, 100.0, 300.0 if is_silent else 0.0)
+    facts = Facts((QUESTION, 1) if asks else None, 100.0, 300.0 if is_silent else 0.0)
     found = attention.attention(agent, facts, STUCK_AFTER)
     if asks and phase != Phase.ENDED:
         assert found.kind is AttentionKind.ANSWER
