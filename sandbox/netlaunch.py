@@ -41,6 +41,7 @@ RTM_NEWADDR = 20
 RTM_NEWROUTE = 24
 IFA_ADDRESS = 1
 IFA_LOCAL = 2
+IFA_F_NODAD = 2
 RTA_OIF = 4
 RT_TABLE_LOCAL = 255
 RTPROT_BOOT = 3
@@ -114,7 +115,9 @@ def bring_up() -> None:
             continue
         # With nothing but 127.0.0.1, programs that ask for usable families only (AI_ADDRCONFIG) would find none.
         packed = _socket.inet_pton(family, address)
-        own = bytes((family, 8 * len(packed), 0, 0)) + LOOPBACK.to_bytes(4, sys.byteorder)
+        # Else a busy kernel looks for duplicates of an IPv6 address first, and nothing can be sent from it meanwhile.
+        flags = IFA_F_NODAD if family == _socket.AF_INET6 else 0
+        own = bytes((family, 8 * len(packed), flags, 0)) + LOOPBACK.to_bytes(4, sys.byteorder)
         _request(netlink, RTM_NEWADDR, own + _attribute(IFA_LOCAL, packed) + _attribute(IFA_ADDRESS, packed), "address")
         route = bytes((family, 0, 0, 0, RT_TABLE_LOCAL, RTPROT_BOOT, RT_SCOPE_HOST, RTN_LOCAL)) + bytes(4)
         _request(netlink, RTM_NEWROUTE, route + device, "route")

@@ -144,7 +144,7 @@ def serve(places):
     run("ip", "link", "set", "lo", "up")
     for place in places:
         if place not in {"127.0.0.1", "::1"}:
-            run("ip", "addr", "add", place + ("/128" if ":" in place else "/32"), "dev", "lo")
+            run("ip", "addr", "add", *((f"{place}/128", "nodad") if ":" in place else (f"{place}/32",)), "dev", "lo")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "cert.pem")
     for place in places:
