@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help demo test check format lint types slow real fuzz pins bench proof soak man generate screenshots clean
 
 help:
-	@echo "make demo    show the main job with a stand-in agent (20 s, leaves only .venv)"
+	@echo "make demo    show the main job with a stand-in agent (20 s, leaves .venv and Python's caches)"
 	@echo "make test    lint, types and tests; PYTHON=python3.13 chooses the Python (3.11 to 3.14)"
 	@echo "make format  sort imports, fix and format the code as \`make lint\` wants it"
 	@echo "make slow    the tests that take longer"

@@ -1,4 +1,4 @@
-"""Tells systemd how the daemon is doing (sd_notify(3)); without systemd it does nothing."""
+"""Tells systemd how the daemon, or the server of the page, is doing (sd_notify(3)); without systemd it does nothing."""
 
 from __future__ import annotations
 

@@ -290,6 +290,19 @@ def test_a_user_manager_that_refuses_is_status_1(ctl, config, installed, manager
     assert "enable" not in done.out
 
 
+def test_a_page_that_can_not_be_served_is_told_apart_from_the_daemon(ctl, config, installed, manager, executable, tmp_path):
+    executable("substratctl", "exit 0", directory=installed("bin", tmp_path).parent)
+    asked = manager('case "$*" in *restart*web*) echo "Job failed" >&2; exit 1;; esac')
+    done = ctl("service", "install", "--web")
+    assert done.code == 1
+    assert "systemctl --user restart substrat-web.service failed: Job failed" in done.err
+    assert "the daemon runs, and the page isn't served: 'journalctl --user -u substrat-web.service' says why" in done.err
+    assert "isn't running" not in done.err
+    assert asked.read_text().splitlines()[-2:] == [
+        "--user enable substrat-web.service", "--user restart substrat-web.service",
+    ]  # fmt: skip
+
+
 def test_a_daemon_on_path_is_found(ctl, config, executable, monkeypatch):
     daemon = executable("substratd", "exit 0")
     monkeypatch.setenv("PATH", str(daemon.parent))

@@ -8,6 +8,7 @@ import sqlite3
 
 import pytest
 
+from sandbox import host
 from sandbox.spec import Network
 from substrat import config
 from substrat.core.agents.lifecycle import STATE_OF, Phase
@@ -32,6 +33,15 @@ from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.store import Store
 from substrat.daemon.workspaces.user import User
 from tests.daemon.workspaces.repositories import git
+
+
+@pytest.fixture(scope="module")
+def bubblewrap():
+    """The bubblewrap of this machine; where no sandbox can be made, the test is skipped."""
+    found = host.find_bubblewrap()
+    if found is None or host.sandbox_obstacle(found) is not None:
+        pytest.skip("no sandbox can be made here")
+    return found
 
 
 @pytest.fixture

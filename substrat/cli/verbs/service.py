@@ -11,6 +11,10 @@ from substrat.cli import output
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 COMMAND = Command(
     "service",
     VERBS["service"],
@@ -27,7 +31,7 @@ COMMAND = Command(
         "that install runs with: install again when the agent program has moved. It gets no other variable "
         "of the shell's; install names those that it would read. --json gives an object with `unit`, the "
         "file's path, `installed`, whether it is there now, and after install `started`, whether systemd "
-        "has started it, and its `text`. The exit status of an install that isn't started is 1."
+        "has started it, and its `text`. The exit status is 1 if one of the services isn't started."
     ),
 )
 UNIT = "substratd.service"
@@ -120,14 +124,17 @@ def _install(path: str, arguments: Arguments) -> int:
         _write_beside(path, SOCKET_UNIT, find_template(SOCKET_UNIT), arguments)
     if web:
         _write_beside(path, WEB_UNIT, render(find_template(WEB_UNIT), _program("substratctl")), arguments)
-    done = _systemctl([["daemon-reload"], *(socket or restart), ["enable", "--now", UNIT], *web], arguments)
+    done = _systemctl([["daemon-reload"], *(socket or restart), ["enable", "--now", UNIT]], arguments, then=web)
     if not done:
         output.note(f"the service isn't running: {path} is written, but nothing has started it")
+    served = done and _systemctl(web, arguments)
+    if done and not served:
+        output.note(f"the daemon runs, and the page isn't served: 'journalctl --user -u {WEB_UNIT}' says why")
     _warn_about_lingering()
     _warn_about_variables()
     if arguments.json:
         output.put_json({"unit": path, "installed": True, "started": done, "text": text})
-    return errors.DONE if done else errors.FAILED
+    return errors.DONE if served else errors.FAILED
 
 
 def _write_beside(path: str, unit: str, text: str, arguments: Arguments) -> None:
@@ -233,15 +240,21 @@ def _has_manager() -> bool:
     return shutil.which("systemctl") is not None and os.path.exists(bus)
 
 
-def _systemctl(commands: list[list[str]], arguments: Arguments) -> bool:
-    """Run systemctl where a user manager answers, otherwise print the commands to run; return whether all succeeded."""
+def _systemctl(commands: list[list[str]], arguments: Arguments, *, then: Sequence[list[str]] = ()) -> bool:
+    """Run systemctl where a user manager answers, otherwise print the commands to run; return whether all succeeded.
+
+    Args:
+        commands: the commands, without `systemctl --user`.
+        arguments: the command line.
+        then: the commands that the caller runs afterwards, if these succeed.
+    """
     import subprocess
 
-    lines = [["systemctl", "--user", *command] for command in commands]
+    lines = [["systemctl", "--user", *command] for command in (*commands, *then)]
     if not _has_manager():
         output.note("no systemd user manager answers here; where one does, run: " + " && ".join(map(" ".join, lines)))
         return False
-    for line in lines:
+    for line in lines[: len(commands)]:
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"

@@ -69,7 +69,7 @@ class Attention(NamedTuple):
         kind: why.
         text: one sentence.
         since: since when, in seconds since the epoch.
-        item: the number of the question that the text is, where it isn't the agent's only one: a name is no address then.
+        item: the number of the question, where the agent has asked several: its name doesn't tell which is answered.
     """
 
     kind: AttentionKind

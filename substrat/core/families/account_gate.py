@@ -3,9 +3,9 @@
 A *login* is an agent program and the hash of its account or key. A turn that fails because of the account's usage limit
 shuts the gate of its login: no turn of it begins until the time that the program has stated, else for 5, 10, 20 … 60
 minutes. Then one turn, the *trial*, begins alone. When it calls a tool or succeeds the gate opens, and the others begin one
-after the other within some seconds, each at a time of its own; if the trial meets the limit
-again the gate stays shut, for longer; if it ends otherwise it has shown nothing, and another one may try. Without that,
-each of a hundred agents would fail with the same limit, one after the other.
+after the other within some seconds, each at a time of its own; if the trial meets the limit again the gate stays shut, for
+longer; if it ends otherwise it has shown nothing, and another one may try. Without that, each of a hundred agents would
+fail with the same limit, one after the other.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def _start(
     try:
         return child, os.pidfd_open(child.pid)
     except OSError:
-        child.kill()  # not waited for: the kernel may hold it, and `subprocess` reaps it at a later start
+        # It isn't waited for, because the kernel may hold it; `subprocess` reaps it at a later start.
+        os.killpg(child.pid, signal.SIGKILL)
         for stream in filter(None, (child.stdout, child.stderr)):
             stream.close()
         raise
@@ -83,8 +84,8 @@ async def _read(stream: IO[bytes] | None, into: bytearray) -> None:
 async def _end(child: subprocess.Popen[bytes], pidfd: int, *, gently: bool) -> None:
     """End a program whose caller was cancelled; one that hangs in the kernel is waited for no longer.
 
-    All of its group is killed: a bubblewrap that dies before it has written its child's user map leaves the child waiting
-    for that, for ever and whatever it was told (`child_wait_fd` in bubblewrap.c).
+    All of its group is killed: the child of a bubblewrap that dies early waits for ever for its user map, even with
+    `--die-with-parent` (`child_wait_fd` in bubblewrap.c).
     """
     if gently:
         with suppress(ProcessLookupError):

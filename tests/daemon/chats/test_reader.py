@@ -11,20 +11,11 @@ from hashlib import sha256
 import pytest
 import trio
 
-from sandbox import host
 from substrat.core.programs.cursor.command_line import chats_folder
 from substrat.daemon.chats.reader import Chats
 from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing
 
 WORKSPACE = "/work space/ü"
-
-
-@pytest.fixture(scope="module")
-def bubblewrap():
-    found = host.find_bubblewrap()
-    if found is None or host.sandbox_obstacle(found) is not None:
-        pytest.skip("no sandbox can be made here")
-    return found
 
 
 @pytest.fixture

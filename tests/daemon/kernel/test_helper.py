@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,30 +37,33 @@ async def test_one_that_cannot_be_started_says_so():
         await helper.run(("/nowhere/program",), {})
 
 
-@pytest.mark.parametrize("gently", [True, False])
-async def test_one_whose_caller_is_cancelled_may_tidy_up_unless_it_is_a_look(tmp_path, gently):
-    words = f"trap 'touch {tmp_path}/tidied; exit' TERM; touch {tmp_path}/begun; while :; do sleep 0.01; done"
+@asynccontextmanager
+async def running(words, begun, *, gently):
+    """Run a script, and cancel its caller at the end of the block, which starts when a file is there."""
     run = partial(helper.run, ("/bin/sh", "-c", words), {"PATH": os.environ["PATH"]}, gently=gently)
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
-            await trio.to_thread.run_sync(wait_until, (tmp_path / "begun").exists)
+            await trio.to_thread.run_sync(wait_until, begun.exists)
+            yield
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("gently", [True, False])
+async def test_one_whose_caller_is_cancelled_may_tidy_up_unless_it_is_a_look(tmp_path, gently):
+    words = f"trap 'touch {tmp_path}/tidied; exit' TERM; touch {tmp_path}/begun; while :; do sleep 0.01; done"
+    async with running(words, tmp_path / "begun", gently=gently):
+        pass
     assert (tmp_path / "tidied").exists() is gently
 
 
 @pytest.mark.parametrize("gently", [True, False])
 async def test_what_it_has_started_ends_with_it(tmp_path, gently):
-    """As a bubblewrap's child that waits for its user map, which nobody will write any more."""
+    """As the child of a killed bubblewrap, which would wait for ever."""
     words = f"sleep 600 <&- >&- 2>&- & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/child; exec sleep 600"
-    run = partial(helper.run, ("/bin/sh", "-c", words), {"PATH": os.environ["PATH"]}, gently=gently)
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run)
-            await trio.to_thread.run_sync(wait_until, (tmp_path / "child").exists)
-            child = int((tmp_path / "child").read_text())
-            started = Process(child, procfs.start_time(child) or 0, procfs.boot_id())
-            nursery.cancel_scope.cancel()
+    async with running(words, tmp_path / "child", gently=gently):
+        child = int((tmp_path / "child").read_text())
+        started = Process(child, procfs.start_time(child) or 0, procfs.boot_id())
     await trio.to_thread.run_sync(wait_until, lambda: not process.is_running(started))
 
 

@@ -14,12 +14,8 @@ from substrat.daemon.workspaces.workspace_scan import scan
 from tests.daemon.workspaces.repositories import git
 
 
-async def test_git_on_an_errand_executes_nothing_that_a_repository_names(repository):
+async def test_git_on_an_errand_executes_nothing_that_a_repository_names(repository, bubblewrap):
     """Its configuration is as hostile as it can be; any program that it names leaves a mark."""
-
-    bubblewrap = host.find_bubblewrap()
-    if bubblewrap is None or host.sandbox_obstacle(bubblewrap) is not None:
-        pytest.skip("no sandbox can be made here")
     (repository / ".cursor").mkdir()
     (repository / ".cursor" / "mcp.json").write_text("{}")
     git(repository, "add", ".")
@@ -96,11 +92,8 @@ async def test_git_is_not_asked_where_the_index_or_head_is_no_file_of_bearable_s
 
 
 @pytest.mark.parametrize("name", ["packed-refs", "objects/info/alternates"])
-async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, monkeypatch, name):
+async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, bubblewrap, monkeypatch, name):
     repository, seen, runs = remembered
-    bubblewrap = host.find_bubblewrap()
-    if bubblewrap is None or host.sandbox_obstacle(bubblewrap) is not None:
-        pytest.skip("no sandbox can be made here")
     monkeypatch.setattr("substrat.daemon.sandboxes.git._INDEX_PATIENCE_S", 0.3)
     place = repository / ".git" / name
     place.unlink(missing_ok=True)

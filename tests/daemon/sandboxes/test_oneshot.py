@@ -15,14 +15,6 @@ from substrat.errors import SandboxFailed
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture(scope="module")
-def bubblewrap():
-    found = host.find_bubblewrap()
-    if found is None or host.sandbox_obstacle(found) is not None:
-        pytest.skip("no sandbox can be made here")
-    return found
-
-
 def run(bubblewrap, script, *shows):
     return trio.run(oneshot.run, bubblewrap, ("/bin/sh", "-c", script), shows, "/")
 

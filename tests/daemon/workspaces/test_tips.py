@@ -9,20 +9,11 @@ from typing import Any, cast
 import pytest
 import trio
 
-from sandbox import host
 from substrat.daemon.sandboxes import tip_proofs
 from substrat.daemon.workspaces import copies, tips
 from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from tests.daemon.workspaces.repositories import git
-
-
-@pytest.fixture(scope="module")
-def bubblewrap():
-    found = host.find_bubblewrap()
-    if found is None or host.sandbox_obstacle(found) is not None:
-        pytest.skip("no sandbox can be made here")
-    return found
 
 
 @pytest.fixture
