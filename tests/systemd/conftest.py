@@ -1,6 +1,7 @@
 """A machine of the tests' own: Debian's systemd as the first process of namespaces, and the checkout installed in it."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -263,8 +264,11 @@ class Machine:
         """The machine's processes of some name, those in sandboxes too, as they are numbered here."""
         found = set()
         for group, _, _ in os.walk(self._cgroup):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 found |= {int(pid) for pid in Path(group, "cgroup.procs").read_text().split()}
+            except OSError as problem:
+                if problem.errno not in {errno.ENOENT, errno.ENODEV}:  # removed before it was opened, or since
+                    raise
         return {pid for pid in found if _name(pid) == name}
 
     def wait_for_user(self, uid):
