@@ -9,7 +9,7 @@ import pytest
 from tests.support.waiting import wait_until
 from tests.system.test_clones import fingerprint
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.timeout(900)]
 
 LONG = 300.0
 """Seconds for a turn in a large repository on a busy machine; the bound only ends a test that fails."""

@@ -9,7 +9,7 @@ from tests.real.conftest import find
 from tests.real.test_repositories import sh, turn
 from tests.system.test_clones import fingerprint
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.timeout(600)]
 
 WHEEL = """
 import zipfile

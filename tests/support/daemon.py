@@ -300,29 +300,29 @@ class DaemonFixture:
         assert done.code in {0, 5, 6}, done
         return done.json
 
+    # What tests look at again and again is asked for over the socket: a process for each look takes fifty times as long.
+
     def show(self, name: str) -> Any:
-        return self.ok("show", name)
+        with self.wire() as wire:
+            return wire.call("agent.show", agent=name)
 
     def network(self, name: str) -> Any:
         """What `agent.network` tells of an agent."""
-        with Wire(self.socket) as wire:
+        with self.wire() as wire:
             return wire.call("agent.network", agent=name)
 
     def wait(self, name: str, *until: str) -> Any:
-        states = ("--until", ",".join(until)) if until else ()
-        done = self.ctl("wait", name, *states, "--timeout", "20", "--json")
-        assert done.code in {0, 5, 6}, done
-        found = done.json
-        # A wait's objects are abridged; the turn may have been followed by another by now.
-        whole = self.show(found["id"])
+        with self.wire() as wire:
+            (found,) = wire.call("agent.wait", agents=[name], until=until, timeout=PATIENCE - 1)
+            # A wait's objects are abridged; the turn may have been followed by another by now.
+            whole = wire.call("agent.show", agent=found["id"])
         if found["turn"] is not None and whole["turn"]["id"] == found["turn"]["id"]:
             found["turn"] = whole["turn"]
         return found
 
     def events(self, name: str, kind: str | None = None) -> list[Any]:
-        done = self.ctl("logs", name, "--json")
-        assert done.code == 0, done
-        return [event for event in done.lines if kind in (None, event["kind"])]
+        with self.wire() as wire:
+            return [event for event in wire.pages(agent=name) if kind in (None, event["kind"])]
 
     def shell(self, name: str) -> str:
         """What the shell commands of a stand-in's turns printed, joined."""
