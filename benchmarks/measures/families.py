@@ -1,10 +1,10 @@
 """Measures a family of agents: 200 of them, 50 of which run turns at once, and the lists of 500.
 
 - *daemon's processor*: the processor time of the daemon's own process in five seconds in which 50 turns call a tool twice a
-  second each and a client calls others as fast as they are answered, in cores. Beside it: that of the same daemon in one
-  second in which nothing runs.
+  second each and a client calls others, a hundred a second, in cores. Beside it: that of the same daemon in one second in
+  which nothing runs.
 - *tool call p99*: from a client's request at the socket of an agent whose turn runs, in those five seconds, to the answer;
-  three in four calls commit something. Beside it: the same with one turn, which only sleeps, in the median.
+  three in four calls commit something. A client that called faster would soon be held to 20 calls a second. Beside it: the same with one turn, which only sleeps, in the median.
 - *each list*: the slowest of `agent.list`, `queue.list`, `wait.list`, `message.list` and the tool `list_agents`, each in the
   median, meanwhile; and of a family of 500 idle agents. Beside it: `daemon.status`.
 """
@@ -34,6 +34,8 @@ NAMES = (CORES, CALL, LISTS, MORE_LISTS)
 SECONDS = 90.0  # fifty sandboxes start, which takes most of it
 _WINDOW = 5.0  # seconds
 _TURNS = 50
+_PAUSE_S = 0.01
+"""Between two calls: all of the client's together stay below what a turn may send at once (`servers/agent.py`, `_BURST`)."""
 _CONFIG = "[limits]\nchildren = 1000\nfamily = 1000\n"
 _STEP = '/tool list_agents {"scope": "family"}\n/sleep 0.5\n/tool report_status {"text": "at it"}\n/sleep 0.5\n'
 _LISTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -134,12 +136,13 @@ def _lists(name: str, lists: dict[str, list[float]], status: float) -> Figure:
 
 
 def _taken(wire: Wire, door: _Door, seconds: float) -> _Times:
-    """Call the tools one after the other, and each list now and then, for some seconds."""
+    """Call the tools one after the other at the client's pace, and each list now and then, for some seconds."""
     times = _Times([], {method: [] for method, _ in (*_LISTS, ("list_agents", {}))})
     reminder, ends = 0, time.perf_counter() + seconds
     while time.perf_counter() < ends:
         for name, arguments in _CALLS:
             given = {"reminder": reminder} if name == "cancel_reminder" else arguments
+            time.sleep(_PAUSE_S)
             began = time.perf_counter()
             answer = door.call(name, given)
             times.calls.append(time.perf_counter() - began)

@@ -249,9 +249,10 @@ def test_an_agent_that_is_faster_is_stopped_and_the_file_is_put_back(house, path
     agent = Agent(house).start(json.dumps([str(work / path)]))
     before = (work / path).read_bytes()
     deadline = time.monotonic() + 15
-    # Somebody who makes room for it again and again: once the agent is in between.
+    # Somebody who makes room for it again and again, with pauses in which the agent can come in between.
     while house.show("agent")["state"] == "running":
         assert time.monotonic() < deadline
+        time.sleep(0.05)
         (work / "new").write_bytes(before)
         os.replace(work / "new", work / path)
     house.wait("agent", "failed")
