@@ -31,18 +31,21 @@ os.chdir("/")
 @pytest.mark.slow
 def test_a_tree_deeper_than_anything_can_follow_is_deleted(hostile, until):
     """In its own home, which goes with it; while it couldn't be deleted, nothing else would be."""
-    deep = DEEP.format(place='os.path.expanduser("~/.cursor")', depth=3000)
-    hostile.spawn("anna", hostile.workspace(), deep + "answer = 1")
-    home = hostile.agents_directory(hostile.show("anna")) / "dot-cursor"
-    with pytest.raises(OSError, match="too long"):  # the control
-        os.stat(f"{home}{'/deeper' * 3000}")
-    assert stat.S_IMODE((home / "locked").stat().st_mode) == 0, "the control"
-    assert hostile.ok("send", "anna", "answer = 2", "--wait")["turn"]["result"] == "2"
-    hostile.spawn("bert", hostile.workspace("other"))
-    for name in ("anna", "bert"):
-        assert hostile.ctl("rm", name).code == 0
-    until(lambda: not any((hostile.state / "trash").iterdir()), "the emptying of the trash")
-    assert "sweep broke" not in hostile.log
+    try:
+        deep = DEEP.format(place='os.path.expanduser("~/.cursor")', depth=3000)
+        hostile.spawn("anna", hostile.workspace(), deep + "answer = 1")
+        home = hostile.agents_directory(hostile.show("anna")) / "dot-cursor"
+        with pytest.raises(OSError, match="too long"):  # the control
+            os.stat(f"{home}{'/deeper' * 3000}")
+        assert stat.S_IMODE((home / "locked").stat().st_mode) == 0, "the control"
+        assert hostile.ok("send", "anna", "answer = 2", "--wait")["turn"]["result"] == "2"
+        hostile.spawn("bert", hostile.workspace("other"))
+        for name in ("anna", "bert"):
+            assert hostile.ctl("rm", name).code == 0
+        until(lambda: not any((hostile.state / "trash").iterdir()), "the emptying of the trash")
+        assert "sweep broke" not in hostile.log
+    finally:
+        subprocess.run(["rm", "-rf", hostile.state], check=True)  # pytest's own deletion can't follow it either
 
 
 # For whoever executes or obeys

@@ -59,45 +59,44 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
-OFTEN = {("status is garbage", False), ("the directory is gone", True), ("stdout is a directory", True)}
-"""What `make test` tries: damage, and whether the turn had ended by then."""
-
-
-def damages():
-    for what in DAMAGE:
-        for ended in (False, True):
-            marks = [] if (what, ended) in OFTEN else [pytest.mark.slow]
-            yield pytest.param(what, ended, id=f"{what}-{'ended' if ended else 'running'}", marks=marks)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "ended"), list(damages()))
-def test_a_turns_damage_is_its_own(house, until, what, ended):
-    work, directory = held_and_killed(house, before="/say before\n")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+def test_a_turns_damage_is_its_own(house, until, ended):
+    """Each of several turns is damaged in another way; all of them end, and another agent's as if nothing were."""
+    house.start()
+    work = house.workspace()
+    names = {f"agent-{number}": what for number, what in enumerate(DAMAGE)}
+    for name in (*names, "bert"):
+        house.held(name, work, before="/say before\n")
+    directories = {name: house.agents_directory(house.show(name)) / "turns" / "1" for name in names}
+    house.kill()
     if ended:
         house.kill_sandboxed()
-    DAMAGE[what](directory)
+    for name, what in names.items():
+        DAMAGE[what](directories[name])
     house.start()
     (work / "go").touch()
     others = house.wait("bert")
     assert others["turn"]["outcome"] in ({"lost", "error", "success"} if ended else {"success"})
-    agent = house.wait("anna")
-    assert agent["turn"]["outcome"] in {"lost", "error", "success"}
-    assert agent["turn"]["error"] or agent["turn"]["outcome"] == "success"
-    if not (what == "status is garbage" and not ended):  # which its running sandbox writes on
-        events = house.events("anna", "state:damaged")
-        assert events, "told"
-        assert any(str(directory.parent.parent) in event["text"] for event in events)
-        if "gone" not in what:
-            assert list((house.state / "damaged").iterdir())
+    for name, what in names.items():
+        agent = house.wait(name)
+        assert agent["turn"]["outcome"] in {"lost", "error", "success"}, what
+        assert agent["turn"]["error"] or agent["turn"]["outcome"] == "success", what
+        if not (what == "status is garbage" and not ended):  # which its running sandbox writes on
+            place = directories[name].parent.parent
+            assert any(str(place) in event["text"] for event in house.events(name, "state:damaged")), what
+            kept = {entry.name for entry in (house.state / "damaged").iterdir()}
+            assert "gone" in what or any(agent["id"] in entry for entry in kept), (what, kept)
     until(lambda: not house.sandboxed(), "the end of all sandboxes")
-    # It goes on with a new turn, and a further daemon has nothing to say.
-    house.ok("resume", "anna", "/say again", "--wait")
-    assert house.show("anna")["turn"]["outcome"] == "success"
+    # They go on with a new turn, and a further daemon has nothing to say.
+    for name, what in names.items():
+        house.ok("resume", name, "/say again", "--wait")
+        assert house.show(name)["turn"]["outcome"] == "success", what
     house.stop()
     house.start()
     assert {agent["name"]: agent["state"] for agent in house.ok("ls")} == {
-        "anna": "idle", "bert": others["state"]
+        **dict.fromkeys(names, "idle"), "bert": others["state"]
     }  # fmt: skip
 
 
@@ -161,41 +160,49 @@ def test_output_that_was_cut_is_told(house, until, size):
 
 
 ROWS = [
-    "UPDATE agents SET phase = 'asleep' WHERE name = 'anna'",
-    "UPDATE turns SET usage = '{oops' WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
-    "UPDATE turns SET number = -7 WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
-    "UPDATE items SET kind = 'letter' WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
-    "UPDATE agents SET allow = '[1]' WHERE name = 'anna'",
-    "UPDATE agents SET binds = '[[]]' WHERE name = 'anna'",
-    "UPDATE items SET id = 9223372036854775807 WHERE agent = (SELECT id FROM agents WHERE name = 'anna')",
+    "UPDATE agents SET phase = 'asleep' WHERE name = '{0}'",
+    "UPDATE turns SET usage = '{{oops' WHERE agent = (SELECT id FROM agents WHERE name = '{0}')",
+    "UPDATE turns SET number = -7 WHERE agent = (SELECT id FROM agents WHERE name = '{0}')",
+    "UPDATE items SET kind = 'letter' WHERE agent = (SELECT id FROM agents WHERE name = '{0}')",
+    "UPDATE agents SET allow = '[1]' WHERE name = '{0}'",
+    "UPDATE agents SET binds = '[[]]' WHERE name = '{0}'",
+    "UPDATE items SET id = 9223372036854775807 WHERE agent = (SELECT id FROM agents WHERE name = '{0}')",
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ROWS)
-def test_an_agent_whose_records_are_damaged_is_set_aside(house, until, command):
-    work, directory = held_and_killed(house)
+@pytest.mark.timeout(120)
+def test_an_agent_whose_records_are_damaged_is_set_aside(house, until):
+    house.start()
+    work = house.workspace()
+    names = [f"agent-{number}" for number in range(len(ROWS))]
+    for name in (*names, "bert"):
+        house.held(name, work)
+    directories = [house.agents_directory(house.show(name)) for name in names]
+    house.kill()
     db = sqlite3.connect(house.state / "substrat.db")
-    db.execute(command)
+    for name, command in zip(names, ROWS, strict=True):
+        assert db.execute(command.format(name)).rowcount == 1, command
     db.commit()
     db.close()
     house.start()
     (work / "go").touch()
     assert house.wait("bert")["turn"]["result"] == "freed"
     assert [agent["name"] for agent in house.ok("ls")] == ["bert"]
-    assert "agent set aside" in house.log
-    assert "anna" in house.log
-    until(lambda: not house.sandboxed(), "the end of its sandbox, which nobody looks after")
+    told = [line for line in house.log.splitlines() if "agent set aside" in line]
+    for name, command in zip(names, ROWS, strict=True):
+        assert any(name in line for line in told), command
+    until(lambda: not house.sandboxed(), "the end of their sandboxes, which nobody looks after")
     with house.wire() as wire:
-        assert wire.call("daemon.status")["damaged"] == 1
-    assert "1 more were set aside" in house.ctl("doctor").out
-    assert directory.exists()
-    house.spawn("anna", work, "another of that name")
+        assert wire.call("daemon.status")["damaged"] == len(ROWS)
+    assert f"{len(ROWS)} more were set aside" in house.ctl("doctor").out
+    assert all((directory / "turns" / "1").exists() for directory in directories)
+    house.spawn(names[0], work, "another of that name")
     house.stop()
     house.start()
     assert "agent set aside" not in house.log
     with house.wire() as wire:
-        assert wire.call("daemon.status")["damaged"] == 1
+        assert wire.call("daemon.status")["damaged"] == len(ROWS)
 
 
 SINGLE = """
