@@ -111,6 +111,21 @@ def test_a_glob_is_all_that_it_fits_and_brings_an_array(ctl, several, words, nam
     assert (done.code, [one["name"] for one in done.json]) == (0, named.split())
 
 
+@each("number", ["3x", "1,2", "#1", ""])
+def test_a_mistyped_number_accepts_nothing_and_a_name_that_fails_costs_a_line(ctl, several, number):
+    done = ctl("accept", "a", number)
+    assert (done.code, done.out) == (4, "")
+    assert done.error.startswith(f"nothing is accepted, because {number!r} is neither a finding's number nor an agent")
+    assert several.calls("agent.accept") == []
+
+
+def test_an_agent_whose_name_begins_with_a_digit_is_accepted_beside_another(ctl, fake, agent):
+    known = {"anna": agent(name="anna"), "7up": agent(name="7up")}
+    daemon = fake({"agent.list": list(known.values()), "agent.accept": lambda params: known[params["agent"]]})
+    assert ctl("accept", "anna", "7up").code == 0
+    assert [call["agent"] for call in daemon.calls("agent.accept")] == ["anna", "7up"]
+
+
 def test_a_glob_that_fits_nothing_is_no_agent(ctl, several):
     done = ctl("end", "x*", "a")
     assert (done.code, done.out, done.error) == (4, "a  idle\n", "there is no agent 'x*'")

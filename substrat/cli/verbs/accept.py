@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from substrat import errors
 from substrat.cli import attention, many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
+from substrat.names import is_agent_name
 
 COMMAND = Command(
     "accept",
@@ -15,9 +17,9 @@ COMMAND = Command(
     most=None,
     notes=(
         "Without a NUMBER: all findings of each agent, its failed turn, and work that has not landed. Numbers are those "
-        "that 'show NAME' lists, and go with one NAME. What you accept is the content that was "
-        "found: if the files have changed since, nothing is accepted and they are found anew, under another number; other "
-        f"content later asks again. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
+        "that 'show NAME' lists, and go with one NAME; a mistyped one accepts nothing. What you accept is the content that "
+        "was found: if the files have changed since, nothing is accepted and they are found anew, under another number; "
+        f"other content later asks again. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
     ),
 )
 
@@ -26,6 +28,7 @@ def run(arguments: Arguments) -> int:
     """Accept the findings and return the exit status."""
     names, numbers = _split(arguments)
     with Connection() as connection:
+        _check_words(connection, names)
         agents, status = many.ask_objects(connection, "agent.accept", many.named(connection, names), what=numbers or None)
     if arguments.json:
         many.put_json(arguments, agents, status, names=many.counted_names(names))
@@ -42,3 +45,21 @@ def _split(arguments: Arguments) -> tuple[list[str], list[int]]:
     if numbers and len(names) > 1:
         raise arguments.command.wrong("numbers of findings go with one NAME")
     return names, numbers
+
+
+def _check_words(connection: Connection, names: list[str]) -> None:
+    """Check that no word behind a NAME is a mistyped number, such as `3x` or `1,2`: it must not accept all of that agent.
+
+    Raises:
+        NotFound: one is no name of an agent's, and begins with a digit or can't be one.
+    """
+    doubtful = [word for word in names[1:] if not many.is_glob(word) and (word[:1].isdigit() or not is_agent_name(word))]
+    if not doubtful:
+        return
+    known = {agent[key] for agent in connection.call_list("agent.list", fields=["id", "name"]) for key in ("id", "name")}
+    for word in doubtful:
+        if word not in known:
+            raise errors.NotFound(
+                f"nothing is accepted, because {word!r} is neither a finding's number nor an agent: "
+                "'substratctl show NAME' lists the findings"
+            )
