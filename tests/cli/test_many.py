@@ -120,10 +120,23 @@ def test_a_mistyped_number_accepts_nothing_and_a_name_that_fails_costs_a_line(ct
 
 
 def test_an_agent_whose_name_begins_with_a_digit_is_accepted_beside_another(ctl, fake, agent):
-    known = {"anna": agent(name="anna"), "7up": agent(name="7up")}
-    daemon = fake({"agent.list": list(known.values()), "agent.accept": lambda params: known[params["agent"]]})
+    known = {name: agent(id=name, name=name) for name in ("anna", "7up")}
+    one = lambda params: known[params["agent"]]  # noqa: E731 - one row of a table
+    daemon = fake({"agent.list": list(known.values()), "agent.show": one, "agent.accept": one})
     assert ctl("accept", "anna", "7up").code == 0
     assert [call["agent"] for call in daemon.calls("agent.accept")] == ["anna", "7up"]
+
+
+def test_accept_names_commits_that_have_not_landed_and_how_a_moved_file_comes_back(ctl, fake, agent):
+    tree = {"branch": "b", "base": "0", "head": "1", "ahead": 2, "behind": 0, "files": 0, "landed": False}
+    findings = [{"number": 1, "aside": "/a/config", "text": "`cp /a/config config` puts it back"},
+                {"number": 2, "aside": None, "text": "made by the agent"}]  # fmt: skip
+    fake({"agent.show": agent(worktree=tree, findings=findings), "agent.accept": agent(worktree=tree)})
+    done = ctl("accept", "anna")
+    assert done.out == "anna  accepted; -, with 2 commits that have not landed: 'merge anna' still lands them\n"
+    assert done.error == "anna: `cp /a/config config` puts it back"
+    assert ctl("accept", "anna", "2").out == "anna  accepted; -\n"
+    assert ctl("accept", "anna", "2").err == ""
 
 
 def test_a_glob_that_fits_nothing_is_no_agent(ctl, several):

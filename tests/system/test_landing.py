@@ -368,7 +368,8 @@ def test_unlanded_work_asks_for_a_person_until_it_is_accepted(house, app):
     assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True)
     assert "1 commit ahead, 1 uncommitted file, not landed" in house.ctl("show", "fix").out
     assert house.ctl("tree").out.endswith("  +1 ~1  1 commit to land in main\n")
-    house.ok("accept", "fix")
+    said = "fix  accepted; idle, with 1 commit that has not landed: 'merge fix' still lands it\n"
+    assert house.ctl("accept", "fix").out == said
     assert house.show("fix")["attention"]["kind"] == "idle"
 
 

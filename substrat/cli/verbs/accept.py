@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from substrat import errors
 from substrat.cli import attention, many, output
-from substrat.cli.connection import Connection
+from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 from substrat.names import is_agent_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.cli.output import Agent
 
 COMMAND = Command(
     "accept",
@@ -29,13 +33,39 @@ def run(arguments: Arguments) -> int:
     names, numbers = _split(arguments)
     with Connection() as connection:
         _check_words(connection, names)
-        agents, status = many.ask_objects(connection, "agent.accept", many.named(connection, names), what=numbers or None)
+        before, status = many.ask_objects(connection, "agent.show", many.named(connection, names))
+        asked = [("agent.accept", {"agent": agent["id"], "what": numbers or None}) for agent in before]
+        outcomes = connection.each(asked)
+    accepted, failed = many.settle(outcomes)
+    agents = [as_object("agent.accept", one) for one in accepted]
+    status = status or failed
     if arguments.json:
         many.put_json(arguments, agents, status, names=many.counted_names(names))
     else:
         for agent in agents:
-            print(f"{output.text_of(agent['name'])}  accepted; {attention.said(agent)}")
+            unlanded = "" if numbers else _unlanded(agent)
+            print(f"{output.text_of(agent['name'])}  accepted; {attention.said(agent)}{unlanded}")
+    for was, outcome in zip(before, outcomes, strict=True):
+        if not isinstance(outcome, errors.SubstratError):
+            _repeat(was, numbers)
     return status
+
+
+def _unlanded(agent: Agent) -> str:
+    """Say how many commits of an agent's needn't land any more, and that they still can."""
+    tree = agent.get("worktree")
+    if not isinstance(tree, dict) or tree["landed"] or not tree["ahead"]:
+        return ""
+    commits, it = ("1 commit that has", "it") if tree["ahead"] == 1 else (f"{tree['ahead']} commits that have", "them")
+    return f", with {commits} not landed: 'merge {output.text_of(agent['name'])}' still lands {it}"
+
+
+def _repeat(was: Agent, numbers: list[int]) -> None:
+    """Say once more how a file comes back that the daemon has moved away: `show` doesn't list its finding any longer."""
+    findings = was.get("findings")
+    for finding in findings if isinstance(findings, list) else ():
+        if finding["aside"] is not None and (not numbers or finding["number"] in numbers):
+            output.note(f"{output.text_of(was['name'])}: {finding['text']}")
 
 
 def _split(arguments: Arguments) -> tuple[list[str], list[int]]:
