@@ -54,6 +54,20 @@ def test_one_name_is_an_object_several_are_an_array_and_a_failing_one_costs_a_li
     assert ctl(verb, "d", "nobody", "a").code == (0 if verb == "allow" else 4)
 
 
+@pytest.mark.parametrize("words", [("show",), ("wait",), ("ls",), ("tree",), ("send", "hi")])
+def test_a_mistyped_name_is_told_the_agent_that_was_probably_meant(ctl, fake, agent, words):
+    def unknown(params):
+        name = params.get("agent") or params["agents"][0]
+        raise errors.NotFound(f"there is no agent {name!r}: `substratctl ls` shows those there are")
+
+    asked = dict.fromkeys(["agent.show", "agent.wait", "agent.send"], unknown)
+    fake({"agent.list": [agent(name="fix"), agent(name="docs")], **asked})
+    verb, *rest = words
+    done = ctl(verb, "fxi", *rest)
+    assert (done.code, done.error.partition("?")[0]) == (4, "there is no agent 'fxi': did you mean 'fix'")
+    assert "did you mean" not in ctl(verb, "nobody", *rest).error
+
+
 def test_merge_lands_the_others_where_a_name_fails(ctl, fake, agent):
     tree = {"branch": "b", "base": "0", "head": "1", "ahead": 1, "behind": 0, "files": 0, "landed": False}
     known = {"a": agent(name="a", id="a", worktree=tree), "b": agent(name="b", id="b", worktree=None)}
@@ -67,7 +81,7 @@ def test_merge_lands_the_others_where_a_name_fails(ctl, fake, agent):
         outcome = {"into": "main", "outcome": "landed", "commit": "1", "files": [], "notes": []}
         return [{"agent": name, "text": f"{name}'s work is in main", **outcome} for name in params["agents"]]
 
-    fake({"agent.show": show, "agent.merge": merge})
+    fake({"agent.show": show, "agent.merge": merge, "agent.list": list(known.values())})
     done = ctl("merge", "nobody", "b", "a")
     assert (done.code, done.out) == (4, "a's work is in main\n")
     assert "there is no agent 'nobody'" in done.err
