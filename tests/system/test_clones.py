@@ -64,10 +64,11 @@ def test_spawn_says_where_the_agent_works(house, app):
     how = "'diff fix' shows its work, 'merge fix' takes it"
     assert said.endswith(f" in a clone of {app}, branch substrat/fix at {base}: {how}\n")
     asks = '/tool ask_operator {"question": "which?"}'
-    for name, prompt, code in (("silent", "/shell true", 0), ("asking", asks, 6)):
+    for name, prompt, code in (("silent", "/shell true", 0), ("asking", asks, 6), ("broken", "/exit 3", 5)):
         waited = house.ctl("spawn", name, "-w", app, "--worktree", "--wait", prompt)
         assert waited.code == code
-        assert f"'diff {name}' shows its work, 'merge {name}' takes it" in waited.err.splitlines()[-1], waited
+        assert f"{name} works in a clone of {app}" in waited.err.splitlines()[0], waited
+        assert f"'diff {name}' shows its work, 'merge {name}' takes it" in waited.err.splitlines()[0], waited
     assert house.ctl("spawn", "here", "-w", app).out.endswith(f" in {app}\n")
     assert house.show("here")["worktree"] is None
 

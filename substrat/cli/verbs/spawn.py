@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from substrat import errors
 from substrat.cli import outage, output, turns, wrapping
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
@@ -49,7 +48,7 @@ COMMAND = Command(
     notes=(
         "A single argument is the NAME when it looks like one (letters, digits, '.', '_', '-'), otherwise "
         "the PROMPT. Without a NAME one is made up. A PROMPT that is '-' is read from standard "
-        "input. With --wait the turn's result is printed."
+        "input. With --wait the turn's result is printed, and before it on standard error where a clone is."
     ),
 )
 
@@ -96,10 +95,9 @@ def run(arguments: Arguments) -> int:
         if isinstance(notes, list) and notes:
             output.note(f"{output.text_of(agent['name'])} {'; '.join(map(str, notes))}")
         if arguments.flag("wait"):
-            status = turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
-            if agent.get("worktree") is not None and status in {errors.DONE, errors.NEEDS_YOU}:
+            if agent.get("worktree") is not None:
                 output.note(f"{output.text_of(agent['name'])} works {_where(agent)}")
-            return status
+            return turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
     if arguments.json:
         output.put_json(agent)
     else:
