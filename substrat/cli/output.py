@@ -36,13 +36,16 @@ def one_line(text: str, most: int | None = None) -> str:
 
     Args:
         text: anything.
-        most: shorten it to so many characters.
+        most: shorten it to so many characters, behind a word where one ends in the second half.
     """
     flat = text
     # Most texts are such words, and lists have thousands.
     if not (text.isascii() and text.isprintable()) or "  " in text or text[:1] == " " or text[-1:] == " ":
         flat = neutralise(" ".join(text.split()))
-    return flat if most is None or len(flat) <= most else flat[: most - 1] + "…"
+    if most is None or len(flat) <= most:
+        return flat
+    end = flat.rfind(" ", most // 2, most)
+    return flat[: end if end > 0 else most - 1] + "…"
 
 
 def has_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:

@@ -10,6 +10,9 @@ while its fragments come (`flow`); elsewhere a fragment is held back until its l
 belong to it ends the line first. A call is one line: its start if nothing came between, then its outcome. When nothing
 comes for a moment (`pause`), the held-back text is written: the beginning of a line, and calls that run.
 
+Events that are read from the middle on may begin in the middle of a word. Such fragments are held back (`_cut`) until the
+whole segment comes, which is written in their place; where something else comes first, their whole words are written.
+
 An agent is hostile: every text goes through `output.neutralise` before it is put together with our own codes.
 """
 
@@ -60,6 +63,7 @@ class Renderer:
         colour: whether to use colours.
         clock: whether to put the time on the daemon's own lines.
         whole_lines: whether only whole lines may be written, as in a chorus.
+        midway: whether the first events may be the rest of a segment.
         output_of: returns a completed call's output from its event; shown for calls that failed.
     """
 
@@ -70,9 +74,12 @@ class Renderer:
         colour: bool,
         clock: bool = True,
         whole_lines: bool = False,
+        midway: bool = False,
         output_of: Callable[[Event], str] = lambda _: "",
     ) -> None:
         self._flow = flow
+        # The fragments of a segment whose beginning isn't known; None: there was something else since.
+        self._cut: list[Event] | None = [] if midway else None
         self._clock = clock
         self._colour = colour
         self._open: str | None = None
@@ -93,6 +100,13 @@ class Renderer:
         kind = str(event.get("kind"))
         text = event.get("text")
         text = text if isinstance(text, str) else ""
+        if self._cut is not None:
+            if kind.endswith(":delta") and all(kind == one.get("kind") for one in self._cut):
+                self._cut.append(event)
+                return ""
+            if kind == "assistant":
+                self._cut = None
+            return self._whole_words() + self.feed(event)
         match kind:
             case "assistant:delta":
                 self._heard_deltas = self._spoke = True
@@ -122,16 +136,18 @@ class Renderer:
 
     def pause(self) -> str:
         """Return the held-back text, when nothing has come for a moment."""
+        words = self._whole_words()
         if self._flow:
-            return ""
+            return words
         held, self._held = self._held, ""
-        text = self._tinted(self._open or "", held)
+        text = words + self._tinted(self._open or "", held)
         self._partial = self._partial or bool(held)
         running = self._running_calls()
         return text + (self._end_line() + running if running or self._whole_lines else "")
 
     def finish(self) -> str:
         """Return the remaining text at the end of the events: the rest of a line, and the calls that still run."""
+        words = self._whole_words()
         if self._open in self._calls:
             self._shown_running.add(self._open)
             ended = "  " + paint("… running", DIM, on=self._colour) + "\n"
@@ -140,7 +156,13 @@ class Renderer:
             ended = self._end_line()
         running = self._running_calls()
         self._forget_calls()
-        return ended + running
+        return words + ended + running
+
+    def _whole_words(self) -> str:
+        """Return the whole words of a segment whose beginning isn't known, as if they came now."""
+        cut, self._cut = self._cut, None
+        rest = re.search(r"\s+(?=\S)", "".join(str(one.get("text")) for one in cut or ()))
+        return self.feed({**cut[0], "text": f"… {rest.string[rest.end() :]}"}) if cut and rest else ""
 
     def _end_turn(self) -> str:
         """Return the remaining text at the end of a turn: the rest of a line, and calls of which no outcome is known."""
@@ -263,6 +285,7 @@ class Chorus:
         names: agents' names by their ids; ids that aren't in it are shown shortened.
         colour: whether to use colours; each agent's name has one of its own then.
         aligned: whether names fill a column as wide as the longest, as on a terminal.
+        midway: as for `Renderer`.
         output_of: as for `Renderer`.
     """
 
@@ -272,9 +295,11 @@ class Chorus:
         *,
         colour: bool,
         aligned: bool = False,
+        midway: bool = False,
         output_of: Callable[[Event], str] = lambda _: "",
     ) -> None:
         self._names = names
+        self._midway = midway
         self._colour = colour
         self._aligned = aligned
         self._output_of = output_of
@@ -288,7 +313,12 @@ class Chorus:
         voice = self._voices.get(agent)
         if voice is None:
             voice = self._voices[agent] = Renderer(
-                flow=False, colour=self._colour, clock=False, whole_lines=True, output_of=self._output_of
+                flow=False,
+                colour=self._colour,
+                clock=False,
+                whole_lines=True,
+                midway=self._midway,
+                output_of=self._output_of,
             )
         text = voice.feed(event)
         self._times[agent] = event.get("time")

@@ -54,6 +54,43 @@ def test_deltas_flow_on_a_terminal(event):
     assert renderer.finish() == ""
 
 
+@pytest.mark.parametrize("flow", [True, False])
+def test_events_from_the_middle_on_begin_with_a_whole_word(event, started, flow):
+    rest = [event("assistant:delta", text) for text in ("rld, I", " am", " here")]
+
+    def shown(*events):
+        renderer = Renderer(flow=flow, colour=False, midway=True)
+        return "".join(map(renderer.feed, events)) + renderer.finish()
+
+    assert shown(*rest, event("assistant", "Hello world, I am here")) == "Hello world, I am here\n"
+    assert shown(*rest, started("ls")).startswith("… I am here\n")
+    assert shown(*rest) == "… I am here\n"
+    assert shown(event("thinking:delta", "mm, so"), *rest[:1]) == "… so\nrld, I\n"
+    assert shown(event("assistant", "whole"), *rest) == "whole\nrld, I am here\n"
+
+
+def test_a_followed_segment_from_the_middle_on_goes_on_after_a_moment(event):
+    renderer = Renderer(flow=True, colour=False, midway=True)
+    assert renderer.feed(event("assistant:delta", "rld, I")) == ""
+    assert renderer.pause() == "… I"
+    assert renderer.feed(event("assistant:delta", " am")) == " am"
+    assert renderer.feed(event("assistant", "Hello world, I am")) == "\n"
+
+
+@pytest.mark.parametrize("words", [("logs", "anna"), ("logs", "anna", "bob"), ("events",)])
+def test_the_last_events_begin_with_a_whole_word(ctl, fake, agent, event, words):
+    rest = [event("assistant:delta", "rld, I am")]
+    read = lambda params: {"events": rest if params["since"] < 1 else [], "cursor": 1}  # noqa: E731 - one row of a table
+    fake({"agent.show": agent(), "agent.list": [agent()], "events.read": read})
+    assert "rld, I am\n" in ctl(*words).out
+    assert ctl(*words, "-n", "1").out.endswith("… I am\n")
+
+
+def test_a_long_line_is_cut_behind_a_word(event):
+    assert render(event("user", "letter " * 100)) == f"> {'letter ' * 21}letter…\n"
+    assert render(event("user", "letters" * 100)) == f"> {('letters' * 100)[:159]}…\n"
+
+
 def test_a_notes_times_are_local(event):
     said = render(event("turn:waiting", "next try 2026-01-31T09:02:04.195Z"))
     assert said == "• next try 2026-01-31 09:02\n"

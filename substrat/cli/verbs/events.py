@@ -36,7 +36,7 @@ def run(arguments: Arguments) -> int:
     if since is None:
         since = _RECENT if follow else 0
     names: dict[str, str] = {}
-    chorus = Chorus(names, colour=output.has_colour(sys.stdout), aligned=sys.stdout.isatty())
+    chorus = Chorus(names, colour=output.has_colour(sys.stdout), aligned=sys.stdout.isatty(), midway=since != 0)
     write = wrapping.writing(HANG)
     feed = Feed(Connection(), None, since, on_quiet=str if arguments.json else pausing(chorus, write))
     try:

@@ -61,7 +61,8 @@ def run(arguments: Arguments) -> int:
         connection.__exit__()
         raise
     several = len(arguments.words) > 1
-    renderer, write = _renderer(agents, several=several), wrapping.writing(HANG if several else 0)
+    renderer = _renderer(agents, several=several, midway=since != 0)
+    write = wrapping.writing(HANG if several else 0)
     feed = _feed(connection, agents, since, renderer, write, raw=raw, silent=raw or arguments.json)
     try:
         events = feed.follow() if arguments.flag("follow") else feed.past()
@@ -138,12 +139,12 @@ def pausing(renderer: Renderer | Chorus, write: Callable[[str], None]) -> Callab
     return pause
 
 
-def _renderer(agents: list[Agent], *, several: bool) -> Renderer | Chorus:
+def _renderer(agents: list[Agent], *, several: bool, midway: bool) -> Renderer | Chorus:
     colour, terminal = output.has_colour(sys.stdout), sys.stdout.isatty()
     if several:
         names = {str(agent["id"]): str(agent["name"]) for agent in agents}
-        return Chorus(names, colour=colour, aligned=terminal, output_of=output_of)
-    return Renderer(flow=terminal, colour=colour, output_of=output_of)
+        return Chorus(names, colour=colour, aligned=terminal, midway=midway, output_of=output_of)
+    return Renderer(flow=terminal, colour=colour, midway=midway, output_of=output_of)
 
 
 def _feed(
