@@ -36,6 +36,8 @@ _WIDE, _FOR_WIDE = 120, frozenset({"WORKSPACE", "NETWORK", "MODEL"})
 _CUTS = (("WORKSPACE", 20), ("DOING", 40), ("NAME", 20), ("DOING", 30), ("MODEL", 8))
 """Which columns are cut to fit a terminal, in this order, and to what width."""
 _LEAST = dict(_CUTS)
+_NARROW = (("SINCE", 0), ("NAME", 8), ("DOING", 12), ("ATTENTION", 0))
+"""What follows on a terminal of fewer than 60 columns or so; 0: the column goes."""
 _WANTED, _WANTED_WIDE = 32, 60
 """Columns that DOING keeps before the others go, and before those of `_FOR_WIDE` go."""
 _LEAST_REASON = 16
@@ -97,6 +99,8 @@ def laid_out(agents: list[Agent], place: Place) -> list[str]:
         rows = table.rows(has_second_lines=False)
         shown = _fitting(rows, agents, room)
     folded = _folded(table.kinds, shown)
+    if place.columns is not None:
+        folded = (output.shortened(line, place.columns) for line in folded)
     return [table.heads(), *(line for row in rows[:shown] for line in row), *folded, *counts]
 
 
@@ -220,11 +224,16 @@ class _Table:
             if title in sizes and (wanted > columns or (title in _FOR_WIDE and columns < _WIDE)):
                 del sizes[title]
         excess = sum(sizes.values()) + 2 * (len(sizes) - 1) - columns
-        for title, narrowest in _CUTS:
-            if title in sizes and excess > 0:
-                less = min(excess, max(0, sizes[title] - narrowest))
-                sizes[title] -= less
-                excess -= less
+        for title, narrowest in (*_CUTS, *_NARROW):
+            if title not in sizes or excess <= 0:
+                continue
+            if not narrowest:
+                excess -= sizes.pop(title) + 2
+                sizes["DOING"] += max(0, -excess)
+                continue
+            less = min(excess, max(0, sizes[title] - narrowest))
+            sizes[title] -= less
+            excess -= less
         return sizes
 
 

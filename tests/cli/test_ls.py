@@ -163,6 +163,18 @@ def test_a_table_fits_a_terminal_and_what_an_agent_does_is_widest(listed, width)
         assert rows[-1].endswith("  sub")
 
 
+@each("width", [59, 40, 30])
+@each("height", [None, 12])
+def test_lines_keep_to_a_narrow_terminal(listed, width, height):
+    agents = [*crowd(listed, 3, 4, 30), listed("a-name-of-some-more-letters", "unsafe", "made or replaced: lib/.git")]
+    lines = agent_rows.laid_out(agents, Place(0.0, width, height))
+    assert max(map(output.width, lines)) <= width
+    assert height is None or len(lines) <= height
+    assert lines[0].startswith("NAME ")
+    assert "DOING" in lines[0]
+    assert any("answer asks-0 TEXT" in line for line in lines)
+
+
 @each(
     ("tokens", "said"),
     [
