@@ -43,8 +43,8 @@ def test_a_name_that_cannot_be_had_changes_nothing(house, app):
         house.spawn(name, app, COMMIT, "--worktree")
     git(house, app, "update-ref", "refs/substrat/gone/head", "HEAD")
     before = refs(house, app)
-    for name, word in (("two", "already"), ("operator", "reserved"), ("a b", "can't be a name"), ("gone", "earlier agent"),
-                       ("a.lock", "lock")):  # fmt: skip
+    for name, word in (("two", "`substratctl rename two NEW`"), ("operator", "reserved"), ("a b", "can't be a name"),
+                       ("gone", "earlier agent"), ("a.lock", "lock")):  # fmt: skip
         result = house.ctl("rename", "one", name)
         assert result.code != 0
         assert word in result.error
