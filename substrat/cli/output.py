@@ -107,10 +107,32 @@ def note(sentence: str) -> None:
 
 
 def tell(sentence: str) -> None:
-    """Write one line to standard error as it is, after the pending text of standard output."""
+    """Write one line to standard error, after the pending text of standard output; a terminal gets it broken at spaces."""
     sys.stdout.flush()
-    sys.stderr.write(f"{one_line(sentence)}\n")
+    line = one_line(sentence)
+    if sys.stderr.isatty():
+        line = _broken(line, terminal_width(sys.stderr))
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
+
+
+def _broken(sentence: str, columns: int | None) -> str:
+    """Break a sentence at spaces, so that a terminal breaks no word; what a person may copy stays in one piece.
+
+    That is `a command`, 'a command', a path, and a command at the end: `anna needs you: why: substratctl show anna`.
+    """
+    if columns is None or width(sentence) <= columns:
+        return sentence
+    import re
+
+    pieces = re.findall(r"(?:(?<=: )substratctl .*|`[^`]*`|(?<!\w)'[^']*'|\S)+", sentence)
+    lines = [""]
+    for piece in pieces:
+        if lines[-1].strip() and width(lines[-1]) + 1 + width(piece) > columns:
+            lines.append("  " + piece)
+        else:
+            lines[-1] += f" {piece}" if lines[-1] else piece
+    return "\n".join(lines)
 
 
 def text_of(value: object, absent: str = "-") -> str:

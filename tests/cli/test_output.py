@@ -3,6 +3,7 @@
 import datetime as dt
 import io
 import json
+import sys
 import time
 import unicodedata
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from substrat import errors
 from substrat.cli import output
 from substrat.cli.verbs import show
+from tests.support.cases import each
 
 NOW = 1_767_225_600.0
 """2026-01-01T00:00:00Z"""
@@ -475,3 +477,24 @@ def test_a_sentences_times_are_local_and_of_another_day_with_the_date(monkeypatc
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@each(
+    ("sentence", "broken"),
+    [
+        ("can't reach it; start it", "can't reach it;\n  start it"),
+        ("look at /a/path/that/is/too/long for it", "look at\n  /a/path/that/is/too/long\n  for it"),
+        ("the agents' work: 'diff the-agent' shows it", "the agents' work:\n  'diff the-agent'\n  shows it"),
+        ("if it's yours, `cp -aT /a/b /c/d` does", "if it's yours,\n  `cp -aT /a/b /c/d`\n  does"),
+        ("x needs you: why: substratctl answer x TEXT", "x needs you: why:\n  substratctl answer x TEXT"),
+        ("that is short", "that is short"),
+    ],
+)
+def test_a_terminal_gets_long_sentences_broken_at_spaces_and_what_is_copied_whole(capsys, sentence, broken):
+    with pytest.MonkeyPatch.context() as terminal:
+        terminal.setenv("COLUMNS", "18")
+        output.tell(sentence)
+        assert capsys.readouterr().err == f"{sentence}\n"
+        terminal.setattr(sys.stderr, "isatty", lambda: True)
+        output.tell(sentence)
+        assert capsys.readouterr().err == f"{broken}\n"
