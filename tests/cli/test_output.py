@@ -383,6 +383,18 @@ def test_the_inbox_is_read_page_by_page_and_shown_whole(ctl, fake):
     assert [line.strip() for line in ctl("inbox").out.splitlines()[1::2]] == [item["text"] for item in INBOX.values()]
 
 
+def test_what_is_dismissed_is_said_in_a_line_each(ctl, fake):
+    items = {**INBOX, 7: {"id": 7, "from": "bob", "text": "Which one?\n\x1b[2J" + "word " * 20}}
+    daemon = fake({"inbox.show": lambda params: items[params["id"]], "inbox.dismiss": None, "inbox.list": inbox_page})
+    done = ctl("inbox", "--dismiss", "7", "--dismiss", "1")
+    assert done.out.splitlines() == [
+        "7  dismissed; bob: Which one? \\x1b[2Jword word word word word word word word…",
+        f"1  dismissed; anna: {'1' * 59}…",
+    ]
+    assert ctl("inbox", "--dismiss", "7", "--json").json == list(INBOX.values())
+    assert [call["id"] for call in daemon.calls("inbox.dismiss")] == [7, 1, 7]
+
+
 def test_what_leaves_the_inbox_while_it_is_read_is_left_out(ctl, fake):
     gone = {1: errors.NotFound("there is no 1"), 3: errors.Refused("3 is settled already")}
     answers = {"inbox.list": inbox_page, "inbox.show": lambda params: gone.get(params["id"], INBOX[5])}

@@ -90,7 +90,7 @@ def test_an_item_can_be_dismissed(daemon):
     daemon.spawn("bert", daemon.workspace("other"), '/tool send_message {"to": "operator", "text": "just so"}')
     message = daemon.ok("inbox")[1]
     assert message["kind"] == "message"
-    assert daemon.ctl("inbox", "--dismiss", str(message["id"])).out == ""
+    assert daemon.ctl("inbox", "--dismiss", str(message["id"])).out.startswith(f"{message['id']}  dismissed; ")
     assert daemon.ok("inbox") == [question]
     assert daemon.ctl("inbox", "--dismiss", str(message["id"])).code == 1
 

@@ -20,6 +20,8 @@ COMMAND = Command(
     options=(Option("--dismiss", value="ID", about="take this one off the inbox, without an answer; may be repeated"),),
     notes="Reading takes nothing away. `substratctl answer ID TEXT` answers a question or a message.",
 )
+_TOLD = 60
+"""Characters of what is dismissed: with the number and the agent's name they fit in a line."""
 
 
 def run(arguments: Arguments) -> int:
@@ -27,7 +29,11 @@ def run(arguments: Arguments) -> int:
     numbers = [number_of(arguments, text) for text in arguments.values("dismiss")]
     with Connection() as connection:
         for number in numbers:
+            item = connection.call_object("inbox.show", id=number)
             connection.call("inbox.dismiss", id=number)
+            if not arguments.json:
+                text = output.one_line(str(item.get("text", "")), _TOLD)
+                print(f"{number}  dismissed; {output.text_of(item.get('from'))}: {text}")
         if arguments.json:
             output.put_json_list(items_of(connection))
         elif not numbers:
