@@ -395,6 +395,26 @@ def test_what_is_dismissed_is_said_in_a_line_each(ctl, fake):
     assert [call["id"] for call in daemon.calls("inbox.dismiss")] == [7, 1, 7]
 
 
+@pytest.mark.parametrize(
+    ("tried", "gates", "said"),
+    [
+        (1, 1, "cursor 3f2a: its next turn begins at once; if the account lets it work, the others follow"),
+        (0, 1, "nothing was changed: a turn of each login that is held tries already, or is about to"),
+        (0, 0, "nothing was changed: no login is held"),
+    ],
+)
+def test_a_try_says_what_begins_or_why_nothing_does(ctl, fake, tried, gates, said):
+    gate = {
+        "login": "cursor 3f2a",
+        "failures": 1,
+        "until": "2026-01-01T00:00:00Z",
+        "reason": "out of usage",
+        "trying": None,
+    }
+    fake({"queue.try": [gate] * tried, "queue.list": [], "queue.gates": [gate] * gates})
+    assert ctl("queue", "--try").err.splitlines()[0] == f"substratctl: {said}"
+
+
 def test_what_leaves_the_inbox_while_it_is_read_is_left_out(ctl, fake):
     gone = {1: errors.NotFound("there is no 1"), 3: errors.Refused("3 is settled already")}
     answers = {"inbox.list": inbox_page, "inbox.show": lambda params: gone.get(params["id"], INBOX[5])}

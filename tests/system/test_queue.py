@@ -62,7 +62,7 @@ def test_a_family_that_floods_the_queue_does_not_keep_others_from_their_turns(ho
 def test_a_spent_account_holds_the_turns_of_its_login_until_one_that_tries_succeeds(house, until):
     house.start()
     work = house.workspace()
-    assert "no login is held that a turn doesn't try already" in house.ctl("queue", "--try").err.splitlines()[0]
+    assert "nothing was changed: no login is held" in house.ctl("queue", "--try").err.splitlines()[0]
     greedy = house.spawn("greedy", work, "/shell true\n/fail quota", *SPENT)
     assert (greedy["state"], greedy["turn"]["outcome"]) == ("failed", "error")
     (told,) = house.events("greedy", "gate:held")

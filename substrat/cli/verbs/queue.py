@@ -38,7 +38,7 @@ def run(arguments: Arguments) -> int:
         gates = connection.call_list("queue.gates")
         agents = connection.call_list("agent.list", fields=["id", "name"]) if queue else []
     if tried is not None:
-        _say_tried(tried)
+        _say_tried(tried, gates)
     if queue:
         _print(queue, {str(agent["id"]): output.text_of(agent["name"]) for agent in agents})
     else:
@@ -48,11 +48,14 @@ def run(arguments: Arguments) -> int:
     return 0
 
 
-def _say_tried(tried: Sequence[Mapping[str, object]]) -> None:
+def _say_tried(tried: Sequence[Mapping[str, object]], gates: Sequence[Mapping[str, object]]) -> None:
     for gate in tried:
-        output.note(f"one turn of {output.text_of(gate.get('login'))} may try now")
-    if not tried:
-        output.note("no login is held that a turn doesn't try already")
+        login = output.text_of(gate.get("login"))
+        output.note(f"{login}: its next turn begins at once; if the account lets it work, the others follow")
+    if not tried and gates:
+        output.note("nothing was changed: a turn of each login that is held tries already, or is about to")
+    elif not tried:
+        output.note("nothing was changed: no login is held")
 
 
 def _print(queue: Sequence[Mapping[str, object]], names: Mapping[str, str]) -> None:
