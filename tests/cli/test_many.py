@@ -78,6 +78,8 @@ def test_merge_lands_the_others_where_a_name_fails(ctl, fake, agent):
         return known[params["agent"]]
 
     def merge(params):
+        if params["agents"] == ["b"]:
+            raise errors.Refused("b works in your checkout: the daemon says so")
         outcome = {"into": "main", "outcome": "landed", "commit": "1", "files": [], "notes": []}
         return [{"agent": name, "text": f"{name}'s work is in main", **outcome} for name in params["agents"]]
 
@@ -85,7 +87,7 @@ def test_merge_lands_the_others_where_a_name_fails(ctl, fake, agent):
     done = ctl("merge", "nobody", "b", "a")
     assert (done.code, done.out) == (4, "a's work is in main\n")
     assert "there is no agent 'nobody'" in done.err
-    assert "b works in your checkout" in done.err
+    assert "b works in your checkout: the daemon says so" in done.err
     assert ctl("merge", "a", "b").code == 1
 
 

@@ -82,12 +82,10 @@ def _clones(connection: Connection, names: list[str]) -> tuple[list[str], int]:
     if len(names) == 1:
         return names, errors.DONE
     found, status = many.ask_objects(connection, "agent.show", names)
-    for agent in found:
-        if agent["worktree"] is None:
-            sentence = f"{agent['name']} works in your checkout: your own git has its commits already"
-            refused = output.complain(errors.Refused(sentence))
-            status = status or refused
-    return [str(agent["id"]) for agent in found if agent["worktree"] is not None], status
+    in_place = [agent for agent in found if agent["worktree"] is None]
+    # The daemon says why: a single one is refused, and nothing of the others with it.
+    _, refused = many.settle(connection.each(("agent.merge", {"agents": [agent["id"]]}) for agent in in_place))
+    return [str(agent["id"]) for agent in found if agent["worktree"] is not None], status or refused
 
 
 def _asked(arguments: Arguments, names: list[str], accepted: list[str], *, can_ask: bool) -> dict[str, object]:
