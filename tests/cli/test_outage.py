@@ -1,6 +1,7 @@
 """Daemons that go away, stop or never answer, under the verbs that wait and those that don't."""
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from substrat import errors
 from substrat.cli import connection as connection_module
 from substrat.cli import many, outage
 from substrat.cli.connection import Connection
-from tests.cli.conftest import Peer
+from tests.cli.conftest import PATIENCE, Peer
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +20,19 @@ def _impatient(monkeypatch):
     """Seconds would make these tests long; the sentences name the constants."""
     monkeypatch.setattr(connection_module, "SILENCE_S", 0.05)
     monkeypatch.setattr(connection_module, "_GRACE_S", 0.05)
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """A semaphore that counts how often the client has looked into a silence of the daemon's."""
+    counted, look = threading.Semaphore(0), Connection._look_into_silence
+
+    def looking(connection):
+        look(connection)
+        counted.release()
+
+    monkeypatch.setattr(Connection, "_look_into_silence", looking)
+    return counted
 
 
 class Restarting:
@@ -261,10 +275,12 @@ def test_a_connection_is_made_as_soon_as_the_queue_has_room(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", [("ls",), ("show", "anna"), ("send", "anna", "hi"), ("tree",), ("logs", "anna")])
-def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words):
+def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words, looks):
+    patience = itertools.chain([PATIENCE], itertools.repeat(0.1))  # the silences after the first one aren't looked into
+
     def late(answer):
         def serve(_params):
-            time.sleep(0.2)
+            looks.acquire(timeout=next(patience))
             return answer
 
         return serve
@@ -280,14 +296,14 @@ def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words):
     "words", [("wait", "anna"), ("suspend", "anna"), ("interrupt", "anna"), ("end", "anna", "--alone")]
 )
 def test_what_may_take_long_says_nothing_of_the_daemon_and_stopping_says_what_it_waits_for(
-    ctl, fake, agent, words, monkeypatch
+    ctl, fake, agent, words, monkeypatch, looks
 ):
     monkeypatch.setattr(connection_module, "SILENCE_S", 0.5)  # the greeting has to come within it
 
     def serve(peer):
         peer.greet()
         request = peer.read()
-        time.sleep(0.8)
+        assert looks.acquire(timeout=PATIENCE)
         peer.answer(request, [agent()] if words[0] == "wait" else agent())
         while (request := peer.read()) is not None:
             peer.answer(request, agent())
