@@ -96,6 +96,8 @@ def test_a_merge_says_that_a_rebase_is_under_way_in_the_clone(house, app):
     house.spawn("fix", app, clash, "--worktree")
     done = house.ctl("merge", "fix")
     assert (done.code, "a rebase is under way in " in done.err) == (0, True), done
+    done = house.ctl("merge", "fix", "--json")
+    assert (done.code, "a rebase is under way in " in done.err, "notes" in done.json) == (0, True, False), done
 
 
 def test_a_branch_that_is_not_checked_out_moves_alone(house, app):

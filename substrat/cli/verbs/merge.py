@@ -29,7 +29,7 @@ COMMAND = Command(
     notes=(
         "Only commits land; uncommitted files stay in the clone. Several agents land one after the other, "
         f"the oldest first, each previewed on what landed before it. A conflict changes nothing. "
-        f"{many.GLOB_NOTE}\n{many.JSON_NOTE}"
+        f"{many.GLOB_NOTE}\n{many.JSON_NOTE} Refusals and notes, such as of a rebase under way, are on standard error."
     ),
 )
 _FINE = ("landed", "nothing")
