@@ -148,6 +148,20 @@ def test_a_frozen_agent_gives_its_slot_to_another_and_cannot_be_removed(house):
     assert not house.sandboxed()
 
 
+def test_a_shutdown_ends_a_frozen_turn_and_leaves_its_agent_to_its_name(daemon):
+    for name in ("anna", "bert"):
+        daemon.held(name, daemon.workspace(name))
+    daemon.ok("suspend", "anna", "--freeze")
+    assert daemon.ctl("shutdown", "--suspend").code == 0
+    assert daemon.daemon.wait(20) == 0
+    assert not daemon.sandboxed()
+    daemon.start()
+    done = daemon.ctl("resume", "--all")
+    assert (done.out, done.error) == ("1 agent resumed\n", "substratctl: suspended by name, and left so: anna")
+    anna = daemon.show("anna")
+    assert (anna["state"], anna["turn"]["outcome"]) == ("suspended", "interrupted")
+
+
 def test_mail_waits_for_a_frozen_agent(daemon):
     work = daemon.workspace()
     daemon.held("anna", work)

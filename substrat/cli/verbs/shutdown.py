@@ -13,7 +13,7 @@ from substrat.cli.table import VERBS
 COMMAND = Command(
     "shutdown",
     VERBS["shutdown"],
-    options=(Option("--suspend", about="suspend every agent before, so that nothing runs afterwards"),),
+    options=(Option("--suspend", about="suspend every agent before, frozen ones too, so that nothing runs afterwards"),),
 )
 _PATIENCE_S = 60.0  # the daemon ends within seconds; a busy machine takes longer
 

@@ -140,6 +140,9 @@ RUNNING_PHASES = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.INTERRUPTING,
 LIVE_PHASES = RUNNING_PHASES | {Phase.FROZEN}
 """The phases in which there is a process, or is about to be one."""
 
+HELD_PHASES = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, Phase.FROZEN})
+"""The phases of an agent that a person has suspended, or is suspending."""
+
 STOPPING_PHASES = frozenset({Phase.SUSPENDING, Phase.INTERRUPTING, Phase.ENDING})
 """The phases in which a turn is being stopped."""
 
@@ -291,6 +294,17 @@ def step(
         reason = _REMEDIES.get(phase, f"it is {STATE_OF[phase]}")
         raise Refused(f"{name} {_REFUSALS.get(event, f'cannot take the event {event!r}')}: {reason}")
     return found.phase or settle(waiting=waiting), found.commands
+
+
+def stays_together(phase: Phase, *, asked: bool, before: bool) -> bool:
+    """Say whether an agent counts as suspended with all others, so that it goes on with them too.
+
+    Args:
+        phase: where it is.
+        asked: whether all are being suspended, rather than this one by its name.
+        before: whether it counted so before: one that was suspended or frozen by its name waits for its name.
+    """
+    return asked and (before or phase not in HELD_PHASES)
 
 
 def settle(*, waiting: bool) -> Phase:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mcp_server.tools import MAX_STATUS
 from substrat.core.agents import result_schema
-from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
+from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase, stays_together
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
     BY_OPERATOR,
@@ -213,7 +213,7 @@ class AgentRequests:
         Args:
             name: the agent's name or id.
             by: who asks.
-            together: whether all agents are being suspended.
+            together: whether all agents are being suspended; one that was suspended by its name stays so.
         """
         kinds = {Phase.SUSPENDED: "agent:suspended"}
         return self._request(name, Event.SUSPEND, "suspend asked", kinds, by, together=together)
@@ -244,9 +244,11 @@ class AgentRequests:
     def _request(
         self, name: str, event: Event, what: str, kinds: dict[Phase, str], by: str, *, together: bool | None = None
     ) -> Agent:
-        before = self.find(name)
+        before = asked = self.find(name)
+        if together is not None:
+            asked = replace(before, together=stays_together(before.phase, asked=together, before=before.together))
         with self.registry.change(what) as change:
-            after = change.step(before if together is None else replace(before, together=together), event)
+            after = change.step(asked, event)
             if after.phase != before.phase and (kind := kinds.get(after.phase)) is not None:
                 change.record(DaemonEvent(after.id, None, kind, kind.partition(":")[2], {"by": by}))
         return after
