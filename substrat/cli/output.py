@@ -101,6 +101,14 @@ def complain(problem: errors.SubstratError) -> int:
     return problem.exit_status
 
 
+def agrees(question: str) -> bool:
+    """Ask the person at the terminal a question; only `y` and `yes` agree."""
+    sys.stdout.flush()
+    sys.stderr.write(f"{one_line(question)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def note(sentence: str) -> None:
     """Write one line to standard error, after the pending text of standard output."""
     tell(f"{COMMAND_NAME}: {sentence}")

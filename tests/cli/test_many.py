@@ -1,6 +1,8 @@
 """The verbs that take several agents: their requests, their output, and a name that fails."""
 
+import io
 import subprocess
+import sys
 
 import pytest
 
@@ -196,6 +198,23 @@ def test_all_and_ended_say_how_many(ctl, several):
     assert ctl("rm", "--ended", "--json").json[0]["name"] == "c"
     for words in (("rm",), ("rm", "a", "--ended"), ("end",), ("end", "a", "--all")):
         assert ctl(*words).code == 2
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_end_all_says_how_many_turns_it_would_stop_and_asks(ctl, fake, agent, monkeypatch):
+    running, failed = agent({"outcome": None}, id="a", state="running"), agent({"outcome": "error"}, id="b", state="failed")
+    daemon = fake({"agent.list": [running, failed, agent(id="c", state="ended")], "agent.end": agent(state="ended")})
+    for typed, code, out in (("\n", 1, ""), ("y\n", 0, "2 agents ended\n")):
+        monkeypatch.setattr(sys, "stdin", Terminal(typed))
+        done = ctl("end", "--all")
+        assert (done.code, done.out) == (code, out)
+        assert done.err.startswith("1 turn runs. End 2 agents for good? [y/N] ")
+        assert len(daemon.calls("agent.end")) == (0 if code else 2)
+    assert ctl("end", "--all", "--json").err == "", "a script's answer is JSON"
 
 
 def test_allow_tells_names_from_hosts(ctl, several):

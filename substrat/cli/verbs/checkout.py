@@ -51,5 +51,4 @@ def run(arguments: Arguments) -> int:
 def _agrees(done: dict[str, object]) -> bool:
     """Show the files that must be looked at, and ask whether the copy is made."""
     print(output.text_of(done["text"]))
-    print("Make it all the same? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return output.agrees("Make it all the same?")

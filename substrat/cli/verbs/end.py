@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from substrat import errors
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
@@ -14,7 +17,8 @@ COMMAND = Command(
     most=None,
     options=(many.ALL, Option("--alone", about="leave the agents that descend from it")),
     notes=(
-        f"An agent's descendants end with it. --all takes each agent that isn't ended. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
+        "An agent's descendants end with it. --all takes each agent that isn't ended, and asks first where there is a "
+        f"terminal. {many.GLOB_NOTE}\n{many.JSON_NOTE}"
     ),
 )
 _ENDABLE = ("idle", "queued", "running", "suspended", "failed")
@@ -26,9 +30,21 @@ def run(arguments: Arguments) -> int:
     takes_along = not arguments.flag("alone") and not arguments.flag("all")
     with Connection() as connection:
         names = many.chosen(arguments, connection, _ENDABLE)
+        can_ask = arguments.flag("all") and sys.stdin.isatty() and not arguments.json
+        if can_ask and names and not _agrees(connection, names):
+            output.note("nothing was ended")
+            return errors.FAILED
         if takes_along:
             for name, others in many.descendants(connection, names):
                 output.note(f"{name} takes along {', '.join(others)} ('end --alone' would leave them)")
         agents, status = many.stop(connection, "agent.end", names, family=takes_along or None)
     many.report(arguments, agents, status, "ended", everyone=arguments.flag("all"))
     return status
+
+
+def _agrees(connection: Connection, names: list[str]) -> bool:
+    """Say how many turns would be stopped, and ask whether all agents are ended."""
+    agents = [one for one in connection.call_list("agent.list", fields=["id", "turn"]) if one["id"] in names]
+    turns = sum((turn := output.turn_of(one)) is not None and turn.get("outcome") is None for one in agents)
+    running = f"{turns} turns run" if turns > 1 else f"{turns or 'no'} turn runs"
+    return output.agrees(f"{running}. End {many.counted(len(names))} for good?")

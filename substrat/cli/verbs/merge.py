@@ -139,5 +139,4 @@ def _agrees(held: list[dict[str, object]]) -> bool:
     """Show the files that must be looked at, and ask whether they land."""
     for one in held:
         print(output.text_of(one["text"]))
-    print("Land them all the same? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return output.agrees("Land them all the same?")

@@ -123,8 +123,7 @@ def _agrees(going: Answer) -> bool:
     """Show what would go, tree by tree, and ask whether it shall."""
     for one in going:
         print(_line(one))
-    print(f"Remove {'this tree' if len(going) == 1 else f'these {len(going)} trees'}? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return output.agrees(f"Remove {'this tree' if len(going) == 1 else f'these {len(going)} trees'}?")
 
 
 def _report(arguments: Arguments, found: Answer, *, is_named: bool) -> int:
