@@ -4,6 +4,8 @@ import base64
 import json
 import os
 import signal
+import time
+from datetime import datetime
 
 import pytest
 
@@ -34,6 +36,10 @@ def count(work):
         return int((work / "count").read_text())
     except FileNotFoundError:
         return 0
+
+
+def seconds(text):
+    return datetime.fromisoformat(text).timestamp()
 
 
 def check_every_line_once(house):
@@ -93,12 +99,13 @@ def test_a_turn_that_ended_while_no_daemon_ran(house, until, code):
     house.kill()
     (work / "go").touch()
     until(lambda: not house.sandboxed(), "the end of the turn")
+    gone = time.time()
     house.start()
     agent = house.wait("anna")
     assert agent["turn"]["exit_code"] == code
+    assert seconds(agent["turn"]["started_at"]) < seconds(agent["turn"]["ended_at"]) <= gone
     assert agent["turn"]["result"] == f"{count(work)} lines"
     assert agent["turn"]["outcome"] in ({"success"} if code == 0 else {"success", "error"})
-    assert agent["turn"]["ended_at"]
     check_every_line_once(house)
 
 
@@ -106,8 +113,10 @@ def test_a_turn_that_was_killed_while_no_daemon_ran(house, until):
     counting(house, until)
     house.kill()
     house.kill_sandboxed()
+    gone = time.time()
     house.start()
     agent = house.wait("anna")
+    assert seconds(agent["turn"]["started_at"]) < seconds(agent["turn"]["ended_at"]) <= gone
     assert agent["state"] in {"failed", "idle", "suspended"}
     assert agent["turn"]["outcome"] in {"error", "lost"}
     assert agent["turn"]["error"]

@@ -31,6 +31,7 @@ class TurnObservation(NamedTuple):
         disk_full: whether there was no room at its end where its output goes.
         last_passage: the agent's last words, after its last tool call.
         without: the dispensable options that the agent program was started without, as far as this daemon knows.
+        ended_at: when its files say that it ended, in seconds since the epoch; None: they don't, and it ended just now.
     """
 
     result: TurnResult | None
@@ -43,6 +44,7 @@ class TurnObservation(NamedTuple):
     disk_full: bool = False
     last_passage: str = ""
     without: frozenset[str] = frozenset()
+    ended_at: float | None = None
 
 
 _KILLED = 128 + 9
@@ -64,6 +66,19 @@ class Verdict(NamedTuple):
     outcome: Outcome
     error: str | None
     failure: Failure | None = None
+
+
+def end_of(observation: TurnObservation, started_at: float, now: float) -> float:
+    """Return when a turn ended: as its files say, but neither before its start nor later than now.
+
+    Args:
+        observation: the observation.
+        started_at: the turn's start, in seconds since the epoch.
+        now: the same.
+    """
+    if observation.ended_at is None:
+        return now
+    return min(now, max(started_at, observation.ended_at))
 
 
 def judge(observation: TurnObservation) -> Verdict:

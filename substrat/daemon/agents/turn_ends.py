@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from substrat.core.agents import prompts, result_schema, retry, totals
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, Restore, Turn
+from substrat.core.agents.verdict import end_of
 from substrat.core.families import results
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.table import PROGRAM
@@ -95,7 +96,8 @@ class TurnEnds:
         text = PROGRAM.result_text(result.text, self._journal.said(agent.id, turn_id)) if result else ""
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
-            ended_at=self._registry.now(), exit_code=observation.exit_code, usage=result.usage if result else None,
+            ended_at=end_of(observation, agent.turn.started_at, self._registry.now()),
+            exit_code=observation.exit_code, usage=result.usage if result else None,
             result=_cut(text, longest) if result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         turn = self._with_report(agent, turn, text)

@@ -125,11 +125,16 @@ def is_running(process: Process) -> bool:
     if pidfd is None:
         return False
     try:
-        ended = select.poll()
-        ended.register(pidfd, select.POLLIN)
-        return not ended.poll(0)
+        return not has_ended(pidfd)
     finally:
         os.close(pidfd)
+
+
+def has_ended(pidfd: int) -> bool:
+    """Say whether the process of a pidfd has ended, also if nobody has reaped it yet."""
+    ended = select.poll()
+    ended.register(pidfd, select.POLLIN)
+    return bool(ended.poll(0))
 
 
 async def wait_exit(process: Process, pidfd: int) -> None:

@@ -349,6 +349,22 @@ class TurnDir(NamedTuple):
                 return max(output.st_mtime, errors.st_mtime)
         return None
 
+    def reported_at(self) -> float | None:
+        """Return when bubblewrap wrote its last report, in seconds since the epoch; None: there is none."""
+        return self._newest(self.status)
+
+    def last_written(self) -> float | None:
+        """Return when the turn last wrote output or a report, in seconds since the epoch; None: its files are gone."""
+        return self._newest(self.stdout, self.stderr, self.status)
+
+    @staticmethod
+    def _newest(*paths: str) -> float | None:
+        times = []
+        for path in paths:
+            with suppress(OSError):
+                times.append(os.stat(path, follow_symlinks=False).st_mtime)
+        return max(times, default=None)
+
     def output_size(self) -> int:
         """Return how many bytes the program has written to standard output, error and the lock, which it can reach."""
         size = 0

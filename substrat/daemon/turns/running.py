@@ -81,6 +81,7 @@ class RunningTurn(TurnControl):
         self._result_grace = limits.result_grace
         self._showing = showing
         self._without: frozenset[str] = frozenset()
+        self._ended_before = False
         self._output = TurnOutput(turn, place, offset, observer, limits.output, self.stop_request, self._exited)
         self._limits = LimitsWatch(turn, place, observer, watcher, limits, self._output, pauses, self.kill_soon)
 
@@ -113,6 +114,7 @@ class RunningTurn(TurnControl):
     async def adopt(self, started: Process) -> TurnObservation:
         """Stay with a sandbox that an earlier daemon started, whether it is still running or not."""
         self._process = started
+        self._ended_before = not process.is_running(started)
         # Perhaps the daemon that is gone has stopped it in memory, and didn't come to letting it go on. A sandbox that it
         # held because protected files had lost their mounts goes on when `Protection` releases it, and not before.
         self._is_held = os.path.lexists(self._place.held)
@@ -181,10 +183,19 @@ class RunningTurn(TurnControl):
         errors, anything = self._place.read_errors(), self._place.has_output()
         return TurnObservation(
             self._output.result, exit_code, stop, errors, anything,
-            ran_out=ran_out, disk_full=disk_full, without=self._without,
+            ran_out=ran_out, disk_full=disk_full, without=self._without, ended_at=self._ended_at(exit_code),
         )  # fmt: skip
 
     # The end
+
+    def _ended_at(self, exit_code: int | None) -> float | None:
+        """Return when the sandbox ended, in seconds since the epoch, as its files say; None: this daemon has seen it end.
+
+        Nobody wrote the end of one down that was killed while no daemon ran: its last sign of life comes nearest.
+        """
+        if exit_code is not None:
+            return self._place.reported_at()
+        return self._place.last_written() if self._ended_before else None
 
     async def _wait_exit(self, pidfd: int | None) -> None:
         assert self._process is not None
@@ -196,6 +207,7 @@ class RunningTurn(TurnControl):
         # bubblewrap's outer process gone and its inner one alive: somebody killed the outer one, the tree must follow.
         inner = await patiently(self._find_inner)
         if inner is not None:
+            self._ended_before = self._ended_before and process.has_ended(inner)
             self._is_to_be_killed = self._is_dying = True
             process.kill(inner)
             await trio.lowlevel.wait_readable(inner)

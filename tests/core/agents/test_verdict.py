@@ -16,7 +16,7 @@ from substrat.core.agents.stop_reason import (
     over_output_limit,
     took_too_long,
 )
-from substrat.core.agents.verdict import NOTHING_SEEN, TurnObservation, judge
+from substrat.core.agents.verdict import NOTHING_SEEN, TurnObservation, end_of, judge
 from substrat.core.programs.failures import DISK_FULL_IN_TURN
 from substrat.core.programs.program import TurnResult
 from tests.support.cases import each
@@ -167,3 +167,8 @@ def test_a_turn_that_took_too_much_of_the_disk(reason):
     verdict = judge(seen(None, 130, reason))
     assert verdict.outcome is Outcome.ERROR
     assert any(words in verdict.error for words in ("4096 bytes", "5 MiB were left and it had just written 3 MiB"))
+
+
+@each(("written", "end"), [(None, 90.0), (50.0, 50.0), (5.0, 10.0), (95.0, 90.0)])
+def test_a_turn_ends_when_its_files_say_but_within_its_life(written, end):
+    assert end_of(seen()._replace(ended_at=written), started_at=10.0, now=90.0) == end
