@@ -122,7 +122,9 @@ def test_an_agent_that_is_gone_gets_no_answer(daemon):
     daemon.spawn("bert", daemon.workspace("other"), '/tool send_message {"to": "operator", "text": "just so"}')
     message = daemon.ok("inbox")[-1]
     daemon.ok("end", "anna")
-    assert daemon.ctl("answer", str(question["id"]), "x").code == 1
+    assert daemon.ok("inbox") == [message]
+    refused = daemon.ctl("answer", str(question["id"]), "x")
+    assert (refused.code, f"{question['id']} is settled already: anna has ended" in refused.error) == (1, True)
     daemon.ok("rm", "anna", "bert")
     assert daemon.ctl("answer", str(question["id"]), "x").code == 4
     gone = daemon.ctl("answer", str(message["id"]), "x")

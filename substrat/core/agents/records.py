@@ -214,7 +214,7 @@ class Closed(StrEnum):
     WAITED = "waited"
     """It tells the end of a turn, and a wait for that agent has taken it over."""
     DROPPED = "dropped"
-    """It will never be delivered: its addressee has ended, or a person has taken it back."""
+    """It will never be delivered: its addressee has ended, or a person has taken it back. Of a question: who asked has."""
     REFUSED = "refused"
     """It was never accepted, because the addressee took no more; its text is cut short."""
 

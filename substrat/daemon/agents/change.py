@@ -194,10 +194,13 @@ class Change:
     def drop_waiting(self, agent: Agent, why: str) -> Agent:
         """Give up what waits for an agent that works no more, and tell the agents who await an answer of it.
 
+        Its own questions leave the operator's inbox, because an answer would reach nobody.
+
         Args:
             agent: the agent.
             why: the reason, as the end of a sentence about the agent: "has ended".
         """
+        self._store.drop_questions(agent.id)
         open_requests, items = self._store.open_requests(agent.id), self._store.waiting_items(agent.id)
         if items:
             self._store.close_items(items, Closed.DROPPED)

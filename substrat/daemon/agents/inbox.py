@@ -179,5 +179,7 @@ class Inbox:
         if item is None or item.agent is not None:
             raise NotFound(f"there is no question or message {number} for you: `substratctl inbox` lists those there are")
         if not self._store.waits(number):
-            raise Refused(f"{number} is settled already")
+            asker = self._registry.get(item.sender)
+            why = f": {asker.name} has ended" if asker is not None and asker.phase == Phase.ENDED else ""
+            raise Refused(f"{number} is settled already{why}")
         return item

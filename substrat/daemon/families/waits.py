@@ -330,7 +330,7 @@ class Waits:
 
     def question_of(self, agent: Agent) -> Item | None:
         """Return the open question to the operator that an agent waits for."""
-        asked = self._store.open_questions([agent.id]) if agent.phase is not Phase.ENDED else {}
+        asked = self._store.open_questions([agent.id]) if agent.phase not in {Phase.ENDING, Phase.ENDED} else {}
         return asked[agent.id][0] if asked else None
 
     def apply(self, change: Change) -> None:

@@ -123,6 +123,14 @@ class ItemQueries(Database):
         """Note that items ended without a turn of their own."""
         self._db.executemany("UPDATE items SET closed = ? WHERE id = ?", [(how, item.id) for item in items])
 
+    def drop_questions(self, sender: str) -> None:
+        """Note that the operator's answers to an agent's questions would reach nobody any more."""
+        self._db.execute(
+            f"UPDATE items SET closed = '{Closed.DROPPED.value}' "
+            f"WHERE {_WAITS} AND agent IS NULL AND kind = 'question' AND sender = ?",
+            (sender,),
+        )
+
     def forget_settled(self) -> None:
         """Delete the messages of removed agents that the operator has settled; open ones stay."""
         # A literal, not a parameter: only so does SQLite find out that the partial index applies.

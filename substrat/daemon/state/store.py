@@ -147,18 +147,14 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         return [(row[0], USAGE.read(row[1])) for row in found]
 
     def forget_agent(self, agent_id: str) -> None:
-        """Delete everything about an agent, its open questions too; its children have no parent any more."""
+        """Delete everything about an agent, its questions too; its children have no parent any more."""
         for table in TABLES:
             if table.owner == "agent":
                 self._db.execute(f"DELETE FROM {table.name} WHERE agent = ?", (agent_id,))  # noqa: S608 - constants
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
         # The answer would have no addressee. Its messages to the operator that ask nothing stay to be read.
-        self._db.execute(
-            "DELETE FROM items WHERE agent IS NULL AND turn IS NULL AND closed IS NULL "
-            "AND kind = 'question' AND sender = ?",
-            (agent_id,),
-        )
+        self._db.execute("DELETE FROM items WHERE agent IS NULL AND kind = 'question' AND sender = ?", (agent_id,))
         self._db.execute("INSERT OR IGNORE INTO removed_agents (id) VALUES (?)", (agent_id,))
         self.forget_settled()
 
