@@ -279,6 +279,8 @@ def test_programs_work_unmodified(net, world, program, form):
     if program != "git":  # what it has cloned outweighs that
         assert net.show("anna")["attention"]["text"].endswith("; refused evil.test: allow anna evil.test")
         assert "refused evil.test: allow anna evil.test" in net.ctl("ls").out
+        net.ok("allow", "anna", "evil.test")
+        assert "refused" not in net.ctl("ls").out, "the advice was followed"
 
 
 def test_the_list_changes_while_a_command_runs(net, until):

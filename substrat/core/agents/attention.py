@@ -220,10 +220,10 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _with_refusal(text: str, agent: Agent) -> str:
-    """Add what the network refused the newest turn, and the command that allows it, both whole."""
-    if agent.turn is None or agent.turn.refused is None:
+    """Add what the network refused the newest turn and still would, and the command that allows it, both whole."""
+    host = agent.turn.refused if agent.turn is not None else None
+    if host is None or not agent.policy.could_allow(host):
         return _line(text)
-    host = agent.turn.refused
     refusal = f"; refused {host}: allow {agent.name} {host}"
     return _line(text, max(20, _LONGEST - len(refusal))) + refusal
 

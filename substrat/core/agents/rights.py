@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sandbox.spec import Network
-from substrat.core.netfilter.names import AllowList
+from substrat.core.netfilter.names import AllowList, NoName
 
 
 class SharedPath(NamedTuple):
@@ -38,6 +38,16 @@ class Policy:
         if self.network is child.network is Network.FILTERED:
             return AllowList.of(self.allow).covers(AllowList.of(child.allow))
         return child.network.reach <= self.network.reach
+
+    def could_allow(self, entry: str) -> bool:
+        """Say whether an entry of an allow-list, for example `pypi.org:8443`, would let through what isn't already."""
+        if self.network is not Network.FILTERED:
+            return False
+        try:
+            wanted = AllowList.of((entry,))
+        except NoName:  # no list can have it
+            return False
+        return not AllowList.of(self.allow).covers(wanted)
 
     def within(self, above: Policy) -> Policy:
         """Return what is left of these rights under those of a parent; what is shown stays as it is."""

@@ -132,9 +132,12 @@ def test_a_long_text_is_one_short_line():
     ],
 )
 def test_a_refused_network_is_told_with_the_command_that_allows_it(agent, said):
-    refused = replace(agent, turn=replace(agent.turn, refused="pypi.org"))
+    refused = replace(agent, turn=replace(agent.turn, refused="pypi.org"), policy=Policy(Network.FILTERED))
     assert attention.attention(agent, Facts(), STUCK_AFTER).text.startswith(said[:100])
     found = attention.attention(refused, Facts(), STUCK_AFTER).text
     assert found.startswith(said[:100])
     assert found.endswith("; refused pypi.org: allow a pypi.org")
     assert len(found) <= 200
+    for followed in (Policy(Network.FILTERED, ("@python",)), Policy(Network.HOST)):
+        assert attention.attention(replace(refused, policy=followed), Facts(), STUCK_AFTER).text.startswith(said[:100])
+        assert "refused" not in attention.attention(replace(refused, policy=followed), Facts(), STUCK_AFTER).text
