@@ -68,13 +68,15 @@ def test_each_cause_rings_once_with_the_command_to_type(daemon, until, rung):
 
 
 def test_those_of_two_seconds_ring_together(daemon, until, rung):
+    reload(daemon, until, "")
     work = daemon.workspace()
     for name in ("a", "b", "c"):
-        daemon.ok("spawn", name, "-w", work, "--network", "none")
+        daemon.spawn(name, work, "/exit 3")
+    daemon.ok("spawn", "calm", "-w", work, "--network", "none")
     daemon.ok("suspend", "--all")
     reload(daemon, until, configured(RECORD))
     until(rung, "the bell")
-    assert {one["name"] for one in rung()[0]["agents"]} == {"a", "b", "c"}
+    assert {one["name"] for one in rung()[0]["agents"]} == {"a", "b", "c"}, "nobody is told what they did themselves"
 
 
 @pytest.mark.parametrize("point", ["after commit: bell recorded", "before: bell rung"])
@@ -97,6 +99,23 @@ def test_a_command_that_fails_is_an_event(daemon, until):
     until(lambda: daemon.events("anna", "notify:failed"), "the event")
     (event,) = daemon.events("anna", "notify:failed")
     assert event["text"].endswith("ended with 4: no display")
+
+
+def test_what_a_command_that_failed_was_to_tell_is_told_when_one_succeeds(daemon, until, rung):
+    reload(daemon, until, configured(f"test -e $HOME/mended || exit 4; {RECORD}"))
+    work = daemon.workspace()
+    daemon.spawn("anna", work, ASKS)
+    until(lambda: daemon.events("anna", "notify:failed"), "the failure")
+    (daemon.home / "mended").touch()
+    daemon.spawn("bert", work, "/exit 3")
+    until(lambda: len(rung()) == 2, "both bells")
+    assert [one["name"] for bell in rung() for one in bell["agents"]] == ["bert", "anna"]
+    reload(daemon, until, configured("false"))
+    daemon.spawn("carl", work, "/exit 3")
+    until(lambda: daemon.events("carl", "notify:failed"), "the failure")
+    reload(daemon, until, configured(RECORD))
+    until(lambda: len(rung()) == 3, "the bell of the new command")
+    assert [one["name"] for one in rung()[2]["agents"]] == ["carl"]
 
 
 def test_notify_test_says_what_went_wrong(daemon, until, rung):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.attention import Level
+from substrat.core.agents.lifecycle import HELD_PHASES
 
 if TYPE_CHECKING:
     from substrat.core.agents.attention import Attention
+    from substrat.core.agents.lifecycle import Phase
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 30.0, 3600.0
+"""Seconds until a command that failed is tried again: a mail server is back soon, a wrong path stays wrong."""
 
 
 def cause(attention: Attention) -> str | None:
@@ -18,6 +23,19 @@ def cause(attention: Attention) -> str | None:
     return None if attention.level is Level.INFO else f"{attention.kind} {attention.since:.3f}"
 
 
-def is_due(attention: Attention, told: str | None) -> bool:
-    """Say whether a person is to be told, given the cause that was told last."""
+def is_due(attention: Attention, told: str | None, phase: Phase) -> bool:
+    """Say whether a person is to be told.
+
+    Args:
+        attention: the agent's attention.
+        told: the cause that was told last.
+        phase: where the agent is: a person who has suspended it knows that, and what it leaves can wait for its resume.
+    """
+    if phase in HELD_PHASES and attention.level is not Level.URGENT:
+        return False
     return (found := cause(attention)) is not None and found != told
+
+
+def pause(failures: int) -> float:
+    """Return the seconds until the command is tried again, given how often it has failed one time after the other."""
+    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10))

@@ -1,8 +1,9 @@
 """Tells a person who needs them, by running `notify.command`: once for each cause, those of two seconds together.
 
-That a person is told is recorded before the command runs, so that no death of the daemon tells anything twice. Agents are
-looked at when they change, and those at work or in the queue every few seconds too: that a turn is stuck, or an account
-held, is no change of the agent.
+That a person is told is recorded before the command runs, so that no death of the daemon tells anything twice. What a
+command that failed was to tell is taken off the record, and told after a pause or by the next daemon. Agents are looked at
+when they change, and those at work or in the queue every few seconds too: that a turn is stuck, or an account held, is no
+change of the agent.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.bell")
 
 _GATHER_S = 2.0
-"""Seconds in which causes are gathered: a person who ends the day with `suspend --all` is told once."""
+"""Seconds in which causes are gathered: a person whose account is held is told once of all its agents."""
 _LOOK_S = 10.0
 """Seconds after which agents at work are looked at again."""
 _LONGEST_S = 10.0
@@ -65,6 +66,11 @@ class Bell:
         self._wanted = Wakeup()
         self._changed: set[str] = set()
         self._at_once = trio.Lock()
+        self._untold: dict[str, str] = {}
+        """The causes that a command which failed was to tell, by agent."""
+        self._failures = 0
+        self._again_at = float("inf")
+        """When those are told again, on Trio's clock."""
         registry.observe(self.look_at)
 
     def look_at(self, agents: Iterable[str]) -> None:
@@ -75,12 +81,13 @@ class Bell:
 
     def look_at_all(self) -> None:
         """Look at every agent soon: the daemon has started, or its configuration has changed."""
+        self._untold, self._failures, self._again_at = {}, 0, float("inf")
         self.look_at([agent.id for agent in self._registry.agents])
 
     async def run(self) -> None:
         """Tell a person, until cancelled."""
         while True:
-            with trio.move_on_after(_LOOK_S if self._has_work() else float("inf")):
+            with trio.move_on_at(min(trio.current_time() + self._patience(), self._again_at)):
                 await self._wanted.wait()
             await trio.sleep(_GATHER_S if self._changed else 0)
             self._wanted.clear()
@@ -113,13 +120,20 @@ class Bell:
         if (failure := await self._run([made_up], test=True)) is not None:
             raise NotifyFailed(f"the command of notify.command {failure}")
 
-    def _has_work(self) -> bool:
+    def _patience(self) -> float:
+        """Return after how many seconds agents are looked at although none has changed."""
         agents = self._registry.agents
-        return bool(self._registry.config.notify.command) and any(STATE_OF[agent.phase] in _AT_WORK for agent in agents)
+        has_work = self._registry.config.notify.command and any(STATE_OF[agent.phase] in _AT_WORK for agent in agents)
+        return _LOOK_S if has_work else float("inf")
 
-    async def _recorded(self) -> list[dict[str, object]]:
-        """Find those whose person is to be told, note that it is, and return what is told of each."""
+    async def _recorded(self) -> list[tuple[Agent, Attention]]:
+        """Find those whose person is to be told, and note that it is."""
         changed, self._changed = self._changed, set()
+        if trio.current_time() >= self._again_at:
+            changed.update(self._untold)
+            self._untold, self._again_at = {}, float("inf")
+        if not self._registry.config.notify.command:
+            return []  # the configuration has changed meanwhile
         at_work = (agent.id for agent in self._registry.agents if STATE_OF[agent.phase] in _AT_WORK)
         ids = list(dict.fromkeys((*changed, *at_work)))
         due: list[tuple[Agent, Attention]] = []
@@ -130,28 +144,41 @@ class Bell:
                 self._changed.update(changed)
                 raise
             await trio.lowlevel.checkpoint()
-        return [_told(agent, found) for agent, found in sorted(due, key=_weight)]
+        return sorted(due, key=_weight)
 
     def _record(self, ids: Sequence[str]) -> list[tuple[Agent, Attention]]:
         found = [agent for one in ids if (agent := self._registry.get(one)) is not None]
         seen = self._overview.attentions(found)
-        due = [(agent, one) for agent, one in zip(found, seen, strict=True) if bell.is_due(one, agent.told)]
+        due = [
+            (agent, one)
+            for agent, one in zip(found, seen, strict=True)
+            if bell.is_due(one, self._untold.get(agent.id, agent.told), agent.phase)
+        ]
         if due:
             with self._registry.change("bell recorded") as change:
                 for agent, attention in due:
                     change.put(replace(agent, told=bell.cause(attention)))
+            for agent, _ in due:
+                self._untold.pop(agent.id, None)
         return due
 
-    async def _ring(self, due: Collection[dict[str, object]]) -> None:
-        failure = await self._run(due, test=False)
+    async def _ring(self, due: Sequence[tuple[Agent, Attention]]) -> None:
+        failure = await self._run([_told(agent, found) for agent, found in due], test=False)
         if failure is None:
+            self._failures = 0
+            self._again_at = trio.current_time() if self._untold else float("inf")
             return
+        self._failures += 1
+        self._untold.update((agent.id, bell.cause(found) or "") for agent, found in due)
+        self._again_at = trio.current_time() + bell.pause(self._failures)
         log.warning("nobody could be told", reason=failure)
         text = f"you weren't told that it needs you: the command of notify.command {failure}"
         try:
             with self._registry.change("bell failed") as change:
-                for one in due:
-                    if (agent := self._registry.get(str(one["id"]))) is not None:
+                for before, found in due:
+                    if (agent := self._registry.get(before.id)) is not None:
+                        if agent.told == bell.cause(found):
+                            change.put(replace(agent, told=None))
                         change.record(DaemonEvent(agent.id, None, "notify:failed", text))
         except StorageFailed as problem:
             log.error("the bell's failure can't be told", reason=problem.message)  # noqa: TRY400 - it says it all
