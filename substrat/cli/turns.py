@@ -69,7 +69,7 @@ def wait_for_verdict(connection: Connection, agent: Agent, message: object, time
     try:
         found = outage.wait_for_one(connection, "agent.wait_message", agent=agent["id"], message=message)
     except errors.WaitTimedOut:
-        raise still_going(agent, timeout) from None
+        raise still_going(connection, agent, timeout) from None
     except KeyboardInterrupt:
         note_going_on([agent])
         raise
@@ -124,18 +124,37 @@ def ask_once(connection: Connection, name: object, method: str, **params: object
 def note_going_on(agents: Sequence[Agent]) -> None:
     """Write the notice for a person who gives up waiting with Ctrl-C: nothing was stopped, and how to look at it."""
     names = " ".join(output.text_of(agent["name"]) for agent in agents)
-    if len(agents) == 1:
+    if len(agents) == 1 and (held := _held(agents[0])):
+        output.note(f"{names} stays as it is: {held}")
+    elif len(agents) == 1:
         output.note(f"the turn of {names} goes on: 'substratctl logs -f {names}' shows it, 'interrupt {names}' stops it")
     elif agents:
         output.note(f"the turns go on: 'substratctl logs -f {names}' shows them")
 
 
-def still_going(agent: Agent, timeout: float | None) -> errors.WaitTimedOut:
-    """Make the error for a turn that took longer than `--timeout`."""
+def still_going(connection: Connection, agent: Agent, timeout: float | None) -> errors.WaitTimedOut:
+    """Make the error for a turn that took longer than `--timeout`.
+
+    Args:
+        connection: the conversation, whose grace has begun.
+        agent: the agent, as it was when the wait began.
+        timeout: the seconds it had.
+    """
     name = agent["name"]
-    return errors.WaitTimedOut(
-        f"{name} didn't finish within {timeout:g} s; its turn goes on, and 'substratctl logs -f {name}' shows it"
-    )
+    try:
+        now = connection.call_object("agent.show", agent=agent["id"])
+    except errors.SubstratError:
+        now = agent
+    going = _held(now) or f"its turn goes on, and 'substratctl logs -f {name}' shows it"
+    return errors.WaitTimedOut(f"{name} didn't finish within {timeout:g} s; {going}")
+
+
+def _held(agent: Agent) -> str:
+    """Say how an agent that is suspended or frozen goes on; empty for any other."""
+    if agent.get("state") != "suspended":
+        return ""
+    what = "its turn is frozen" if output.is_frozen(agent) else "it is suspended"
+    return f"{what}, and 'substratctl resume {agent['name']}' lets it go on"
 
 
 def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:

@@ -288,11 +288,19 @@ def test_a_wait_that_takes_too_long(ctl, fake, agent):
     from substrat import errors
 
     late = errors.WaitTimedOut("late")
-    daemon = fake({"agent.send": {"agent": agent(), "message": 7}, "agent.wait_message": late, "agent.wait": late})
+    answers = {
+        "agent.send": {"agent": agent(), "message": 7}, "agent.wait_message": late, "agent.wait": late,
+        "agent.show": agent(state="running"),
+    }  # fmt: skip
+    daemon = fake(answers)
     done = ctl("send", "anna", "hi", "--wait", "--timeout", "2.5")
     assert (done.code, done.out) == (124, "")
     assert done.error == "anna didn't finish within 2.5 s; its turn goes on, and 'substratctl logs -f anna' shows it"
     assert daemon.calls("agent.wait_message") == [{"agent": agent()["id"], "message": 7, "timeout": 2.5}]
+    for turn, held in (({"outcome": None}, "its turn is frozen"), ({}, "it is suspended")):
+        answers["agent.show"] = agent(turn, state="suspended")
+        done = ctl("send", "anna", "hi", "--wait", "--timeout", "2.5")
+        assert done.error == f"anna didn't finish within 2.5 s; {held}, and 'substratctl resume anna' lets it go on"
     done = ctl("wait", "anna", "bert", "anna", "--until", "idle, ended", "--timeout", "1")
     assert (done.code, done.error) == (
         124,

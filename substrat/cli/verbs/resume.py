@@ -135,7 +135,7 @@ def _wait(
     status = errors.DONE
     for (agent, _), outcome in zip(waited, outcomes, strict=True):
         if isinstance(outcome, errors.WaitTimedOut):
-            verdict = output.complain(turns.still_going(agent, timeout))
+            verdict = output.complain(turns.still_going(connection, agent, timeout))
         elif isinstance(outcome, errors.SubstratError):
             verdict = output.complain(outcome)
         else:
