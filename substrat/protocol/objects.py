@@ -146,6 +146,13 @@ class UseObject(TypedDict):
     processes: int | None
 
 
+class CompletedObject(TypedDict):
+    """What an agent gave to its tool `complete`."""
+
+    status: Literal["succeeded", "failed"]
+    text: str
+
+
 class WholeAgentObject(AgentObject):
     """An agent object as `Client.show` returns it."""
 
@@ -160,6 +167,7 @@ class WholeAgentObject(AgentObject):
     read_only: NotRequired[list[str]]
     shares: NotRequired[list[SharedDirectoryObject]]
     use: NotRequired[UseObject]
+    completed: NotRequired[CompletedObject]
 
 
 class FamilyUsageObject(TypedDict):

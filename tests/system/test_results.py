@@ -49,6 +49,10 @@ def test_each_bad_end_of_a_child_is_an_outcome_of_its_own_and_no_success(house, 
     assert "> the very result" in wake
     assert "out/report.txt" in wake
     assert "only words" not in wake, "complete replaces the last text"
+    shown = {name: house.ctl("show", name).out for name in ("loser", "winner", "misfit")}
+    assert "\n  completed failed: it can't be done\n" in shown["loser"]
+    assert "\n  completed succeeded: the very result" in shown["winner"]
+    assert "completed" not in shown["misfit"]
 
 
 def test_a_result_that_does_not_fit_is_an_error_that_can_be_mended(shared, until):

@@ -111,8 +111,16 @@ def describe(
     usage = turn.get("usage")
     if isinstance(usage, dict):
         yield "  usage", ", ".join(f"{output.text_of(key)} {output.text_of(value)}" for key, value in usage.items())
+    yield from _words(agent, turn)
+
+
+def _words(agent: Agent, turn: dict[str, object]) -> Iterator[tuple[str, str]]:
+    """Give the lines about what came of its newest turn: the error, what it gave to `complete`, and its last words."""
     if turn.get("error"):
         yield "  error", output.one_line(str(turn["error"]))
+    if isinstance(completed := agent.get("completed"), dict):
+        given = f"{output.text_of(completed.get('status'))}: {completed.get('text')}"
+        yield "  completed", output.one_line(given, _RESULT_LENGTH)
     if turn.get("result"):
         yield "  result", output.one_line(str(turn["result"]), _RESULT_LENGTH)
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
+from substrat.core.agents.records import Completion
 from substrat.core.workspaces import git_leftovers
 from substrat.daemon.families.overview import finding_object
 from substrat.daemon.servers import slices
@@ -69,6 +70,7 @@ class AgentShow(OperatorRequest, frozen=True):
             "use": use._asdict() if use is not None else None,
             "without": list(person.absent) if agent.phase != Phase.ENDED else [],
             "read_only": _read_only(services.layout, agent),
+            "completed": _completed(services, agent),
         }
         if agent.phase not in RUNNING_PHASES:
             more["unfinished"] = list(git_leftovers.sentences(await services.preparer.protector.unfinished(agent)))
@@ -91,6 +93,14 @@ def _read_only(layout: Layout, agent: Agent) -> list[str]:
         return []
     found = protected_paths.decode(layout.agent(agent.id).turn(agent.turn.number).read_protected())
     return list(found.whole) if found is not None else []
+
+
+def _completed(services: Services, agent: Agent) -> dict[str, object] | None:
+    """Return what an agent gave to `complete` in its newest turn; None: it gave nothing."""
+    if agent.turn is None or agent.turn.completion not in {Completion.SUCCEEDED, Completion.FAILED}:
+        return None
+    turn = services.registry.store.turn(agent.turn.id)  # only the store holds its words
+    return {"status": agent.turn.completion.value, "text": turn.report} if turn is not None else None
 
 
 class AgentRm(OperatorRequest, frozen=True):
