@@ -53,7 +53,7 @@ def test_one_name_is_an_object_several_are_an_array_and_a_failing_one_costs_a_li
         assert [one["name"] for one in done.json] == ["d", "a"]
     gone = ctl(verb, "nobody", "--json")
     assert (gone.code, gone.out) == (4, "")
-    assert ctl(verb, "d", "nobody", "a").code == (0 if verb == "allow" else 4)
+    assert ctl(verb, "d", "nobody", "a").code == (2 if verb == "allow" else 4)
 
 
 @pytest.mark.parametrize("words", [("show",), ("wait",), ("ls",), ("tree",), ("send", "hi")])
@@ -218,9 +218,13 @@ def test_on_a_terminal_end_all_says_how_many_turns_it_would_stop_and_asks(ctl, f
 
 
 def test_allow_tells_names_from_hosts(ctl, several):
-    assert ctl("allow", "a", "d", "pypi.org", "a").out == "a  a.org\nd  d.org\n"
+    assert ctl("allow", "a", "d", "pypi.org", "a:22").out == "a  a.org\nd  d.org\n"
     asked = [(call["agent"], call["allow"]) for call in several.calls("agent.network")]
-    assert asked == [("a", ["pypi.org", "a"]), ("d", ["pypi.org", "a"])]
+    assert asked == [("a", ["pypi.org", "a:22"]), ("d", ["pypi.org", "a:22"])]
+    for words, why in ((("dd", "pypi.org"), "no agent has that name"), (("pypi.org", "d"), "it stands behind a host")):
+        done = ctl("allow", "a", *words)
+        assert (done.code, f"can't be allowed: {why}, and a host without a dot" in done.error) == (2, True)
+    assert len(several.calls("agent.network")) == 2, "nothing was changed"
     assert ctl("allow", "a").out == "a.org\n"
 
 

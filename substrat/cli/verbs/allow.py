@@ -18,12 +18,12 @@ COMMAND = Command(
     options=(Option("--remove", value="HOST", about="take this off the list; may be repeated"),),
     notes=(
         "The first word is a NAME. The words after it are NAMEs as far as agents have them as their name or "
-        "id, then come HOSTs; 'localhost' and a word with '.', ':', '*' or '@' is a HOST. A running turn "
-        f"is held to the new list at once. What a parent loses its children lose too.\n{many.JSON_NOTE}"
+        "id, then come HOSTs: 'localhost', and words with '.', ':', '*', '@' or '='; 'wiki:443' is a host without a dot. A "
+        f"running turn is held to the new list at once. What a parent loses its children lose too.\n{many.JSON_NOTE}"
     ),
 )
 
-_HOST = re.compile(r"[.:*@]|^localhost$", re.IGNORECASE)
+_HOST = re.compile(r"[.:*@=]|^localhost$", re.IGNORECASE)
 
 
 def run(arguments: Arguments) -> int:
@@ -47,6 +47,9 @@ def _split(connection: Connection, words: list[str]) -> tuple[list[str], list[st
     """Tell names from hosts: the first word is a name, and those after it as long as agents are called so.
 
     Agents choose their children's names, so a word that looks like a host is a host even if an agent has that name.
+
+    Raises:
+        UsageError: a word is neither, such as a name that was mistyped.
     """
     if len(words) == 1:
         return words, []
@@ -55,4 +58,9 @@ def _split(connection: Connection, words: list[str]) -> tuple[list[str], list[st
     count = 1
     while count < len(words) and words[count] in known and not _HOST.search(words[count]):
         count += 1
+    if odd := next((word for word in words[count:] if not _HOST.search(word)), None):
+        why = "it stands behind a host" if odd in known else "no agent has that name"
+        raise COMMAND.wrong(
+            f"{odd!r} can't be allowed: {why}, and a host without a dot is written with its port, as 'wiki:443'"
+        )
     return list(dict.fromkeys(words[:count])), words[count:]

@@ -311,6 +311,8 @@ def _expanded(text: str) -> tuple[str, ...]:
 def remedy(host: str, port: int, *, preset: bool = True) -> str:
     """Return the entry that would let a host through at a port, for example `@python` for `pypi.org`, 443.
 
+    A name without a dot has its port, so that `substratctl allow` doesn't take it for a mistyped agent.
+
     Args:
         host: a canonical name or an address.
         port: the port.
@@ -319,4 +321,5 @@ def remedy(host: str, port: int, *, preset: bool = True) -> str:
     is_web = port in _DEFAULT_PORTS
     if preset and is_web and (known := preset_of(host)) is not None:
         return known
-    return str(Pattern(host, port=None if is_web else port))
+    is_word = not re.search(r"[.:]", host) and host != "localhost"
+    return str(Pattern(host, port=None if is_web and not is_word else port))

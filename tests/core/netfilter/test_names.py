@@ -181,3 +181,4 @@ def test_a_preset_stands_for_its_hosts_and_is_the_remedy():
     assert remedy("pypi.org", 443) == "@python"
     assert (remedy("evil.test", 80), remedy("evil.test", 22)) == ("evil.test", "evil.test:22")
     assert remedy("2606:4700::9", 443) == "[2606:4700::9]"
+    assert (remedy("wiki", 443), remedy("localhost", 80)) == ("wiki:443", "localhost"), "allow takes no word for a host"
