@@ -258,6 +258,7 @@ def test_suspend_all_and_resume_all(daemon, until):
     daemon.spawn("carl", work)
     daemon.spawn("dora", work)
     daemon.ok("end", "dora")
+    since = {name: daemon.show(name)["attention"]["since"] for name in ("bert", "carl", "dora")}
     agents = daemon.ok("suspend", "--all")
     assert {agent["name"]: agent["state"] for agent in agents} == dict.fromkeys(["anna", "bert", "carl"], "suspended")
     assert not daemon.sandboxed()
@@ -268,6 +269,7 @@ def test_suspend_all_and_resume_all(daemon, until):
     (work / "go").touch()
     agents = daemon.ok("resume", "--all")
     assert {agent["name"] for agent in agents} == {"anna", "bert", "carl"}
+    assert {name: daemon.show(name)["attention"]["since"] for name in since} == since, "they do what they did before"
     states = {agent["name"]: agent for agent in daemon.ok("wait", "anna", "bert", "carl", "--timeout", "20")}
     assert {name: agent["state"] for name, agent in states.items()} == dict.fromkeys(["anna", "bert", "carl"], "idle")
     assert states["anna"]["turn"]["number"] == 2

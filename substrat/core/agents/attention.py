@@ -204,7 +204,9 @@ def _of_phase(agent: Agent, facts: Facts) -> Attention:
                 AttentionKind.IDLE, _with_refusal("failed, and a person has accepted that", agent), agent.since
             )
         case _:
-            return Attention(AttentionKind.IDLE, _with_refusal("has nothing to do", agent), agent.since)
+            # Not since its resume: `suspend --all` and `resume --all` give no work to it and take none.
+            since = turn.ended_at if turn is not None and turn.ended_at is not None else agent.created_at
+            return Attention(AttentionKind.IDLE, _with_refusal("has nothing to do", agent), since)
 
 
 def reason(agent: Agent, facts: Facts) -> str | None:

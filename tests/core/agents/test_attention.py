@@ -54,7 +54,7 @@ CASES = {
         "waits for bert, carl",
     ),
     AttentionKind.QUEUED: (replace(FREE, phase=Phase.QUEUED), Facts(queue="tried again later"), 50.0, "tried again later"),
-    AttentionKind.IDLE: (FREE, Facts(), 50.0, "has nothing to do"),
+    AttentionKind.IDLE: (FREE, Facts(), 1.0, "has nothing to do"),
     AttentionKind.DONE: (replace(FREE, phase=Phase.ENDED), Facts(), 50.0, "ended"),
 }
 
